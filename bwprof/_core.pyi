@@ -1,0 +1,138 @@
+"""The C extension. Its functions take and return plain Python objects; `bwprof` wraps them for people."""
+
+from collections.abc import Buffer, Callable, Mapping, Sequence
+from typing import Any, final
+
+__version__: str
+build: dict[str, Any]  # cuda (bool), cuda_reason, cuda_version, cuda_archs, compiler, isas
+
+class DeviceError(RuntimeError):
+    """A device call failed. `fatal` is True when only a new process can use the device again."""
+
+    fatal: bool
+
+class UnsupportedError(ValueError):
+    """Valid, but not on this device, variant or build."""
+
+class UnavailableError(RuntimeError):
+    """A backend, device, driver or library is missing; the message says what to do."""
+
+class MemoryLimitError(MemoryError):
+    """The case needs more memory than is free; raised before anything is allocated."""
+
+def operations() -> list[dict[str, Any]]:
+    """One dict per operation: name, family, text, takes_kv_lens, is_stream, precisions (list of names), params (list of
+    dicts: name, unit, text, default, default_from, minimum, maximum) and variants (dict backend -> list of dicts:
+    name, text, precisions)."""
+
+def precisions() -> list[dict[str, Any]]:
+    """One dict per precision: name, bits, block_elems, block_bytes, roundoff, result, text."""
+
+def backends() -> list[dict[str, Any]]:
+    """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
+    devices (list of dicts: index, name)."""
+
+def complete(operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None) -> dict[str, int]:
+    """All parameters with defaults filled in; ValueError for anything not allowed."""
+
+def cost(
+    operation: str,
+    precision: str,
+    params: Mapping[str, int],
+    kv_lens: Sequence[int] | None = None,
+    backend: str | None = None,
+    variant: str | None = None,
+) -> dict[str, int]:
+    """bytes_read, bytes_written, flops, algorithmic_bytes_read, algorithmic_bytes_written, footprint_bytes."""
+
+def cost_many(
+    operation: str,
+    precision: str,
+    values: Buffer,
+    out: Buffer,
+    backend: str | None = None,
+    variant: str | None = None,
+) -> None:
+    """values: int64 (n, params), C order, complete; out: int64 (n, 6), in the order of cost()'s keys."""
+
+def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
+    """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
+
+def statistics(samples_ns: Buffer) -> dict[str, Any]:
+    """From float64 samples: median_ns, lo_ns, hi_ns (95 % CI of the median by order statistics), min_ns, noise
+    (interquartile range / median), count."""
+
+def encode(precision: str, values: Buffer) -> bytes:
+    """float32 values to the precision's stored bits."""
+
+def decode(precision: str, data: Buffer) -> bytes:
+    """Stored bits to float32 values."""
+
+@final
+class Device:
+    def __init__(self, backend: str, index: int = 0) -> None: ...
+    backend: str
+    index: int
+    def facts(self) -> dict[str, Any]:
+        """Fields of bw_device_facts by name; peak_tflops is a dict precision -> float; NaN = unknown."""
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes."""
+    def floor_ns(self) -> float:
+        """Time of an empty kernel under this device's timer, measured at the first call."""
+    def variants(self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """Every variant for that shape: name, text, refuses ("" = it runs), default (bool)."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Device: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+@final
+class Case:
+    def __init__(
+        self,
+        device: Device,
+        operation: str,
+        precision: str,
+        params: Mapping[str, int],
+        *,
+        kv_lens: Sequence[int] | None = None,
+        variant: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Checks everything, chooses the variant, allocates nothing."""
+    operation: str
+    precision: str
+    variant: str
+    params: dict[str, int]
+    cost: dict[str, int]
+    operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes
+    set_bytes: int  # one buffer set with its scratch
+    workspace_bytes: int
+    def memory_needed(self, cache: str = "cold") -> dict[str, int]:
+        """needed, free, buffer_sets for measure(cache=...)."""
+    def run(self, arrays: Mapping[str, Buffer]) -> dict[str, bytes]:
+        """One launch. arrays: stored bits of any in/inout operands; those left out get the generated inputs. Returns
+        every out/inout operand's bits."""
+    def inputs(self) -> dict[str, bytes]:
+        """The generated bits of every in/inout operand."""
+    def verify(self, budget_s: float = 0.1) -> dict[str, Any]:
+        """Poison, launch once, compare a sample of rows with the float64 reference: verified (bool), max_error,
+        tolerance, rows_checked, rows_total, reason ("" or the worst element in words)."""
+    def measure(
+        self,
+        *,
+        cache: str = "cold",
+        precision_target: float = 0.005,
+        min_samples: int = 10,
+        max_seconds: float = 2.0,
+        verify_budget_s: float = 0.1,
+        poll: Callable[[], object] | None = None,
+    ) -> dict[str, Any]:
+        """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
+        Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cache_note,
+        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, footprint_bytes,
+        verified, max_error, tolerance, reason. A mismatch gives verified = False and no samples."""
+    def launch(self) -> None:
+        """One untimed launch on the generated inputs (for use under a profiler)."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Case: ...
+    def __exit__(self, *exc: object) -> None: ...

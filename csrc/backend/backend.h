@@ -1,0 +1,125 @@
+/* What a backend offers: a vtable for the measuring code, and one kernel table per operation.
+ * Graph capture, events, streams and threads stay behind this header. */
+#ifndef BW_BACKEND_BACKEND_H
+#define BW_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "ops/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bw_device bw_device; /* a device's handle; each backend defines its own */
+typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to be timed again and again */
+
+typedef struct bw_device_facts {
+    char name[128];
+    char uuid[64];    /* "" where there is none */
+    char driver[64];  /* driver's version; the kernel's release on a CPU */
+    char runtime[64]; /* CUDA runtime's version; the instruction set in use on a CPU */
+    int major, minor; /* compute capability; 0 on a CPU */
+    int units;        /* multiprocessors, or threads used */
+    int64_t memory_bytes;
+    int64_t cache_bytes;        /* L2, or the last-level cache; 0 = unknown */
+    int64_t shared_bytes;       /* shared memory a block may use; 0 on a CPU */
+    int64_t memory_clock_khz, bus_bits;
+    double peak_gb_s;           /* theoretical; NaN = unknown */
+    char peak_source[96];       /* where peak_gb_s comes from */
+    double peak_tflops[BW_DTYPE_COUNT]; /* theoretical dense; NaN = unknown */
+    char tflops_source[96];
+    char timer[16];             /* the clock of plan_run: "graph", "monotonic" */
+    bool fixed_replay;          /* a plan replays the same launches each time, so it must hold all sets */
+    char note[256];             /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+} bw_device_facts;
+
+/* One launch on one buffer set. */
+typedef struct bw_launch {
+    const bw_dims *dims;
+    bw_dtype dtype;
+    void *operand[BW_MAX_OPERANDS]; /* in the descriptor's order; 256-byte aligned; NULL = absent */
+    void *scratch;                  /* this set's own scratch: traffic that the variant's cost models */
+    void *workspace;                /* shared by all sets: a library's */
+    void *state;                    /* what `prepare` made */
+    bw_device *device;
+} bw_launch;
+
+/* A variant: a rung of a kernel ladder, or a library. A family's rows stand cheapest rung first; the last row that
+ * is supported is the default, unless an earlier supported row `prefers` the shape. */
+typedef struct bw_variant {
+    const char *name;
+    const char *text; /* one line */
+    unsigned precisions;
+    /* NULL when it runs this shape on this device, else why not (a whole sentence's worth, static text). */
+    const char *(*refuses)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+    bool (*prefers)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+    int64_t (*scratch_bytes)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+    int64_t (*workspace_bytes)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+    /* Adds what the variant's intermediates move to the cost's algorithmic bytes. facts may be NULL (a cost asked
+     * for without a device): assume what most devices would do. */
+    bw_status (*extra_cost)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost);
+    /* Everything that may not be captured or timed: handles, algorithm search. `sets` are the launches of all
+     * buffer sets, filled and ready (a search may time them). */
+    bw_status (*prepare)(const bw_launch *sets, int64_t set_count, void **state);
+    void (*release)(void *state);
+    bw_status (*launch)(const bw_launch *launch); /* enqueues all kernels; must not wait */
+} bw_variant;
+
+typedef struct bw_variant_table {
+    const bw_variant *rows;
+    int count;
+} bw_variant_table;
+
+/* One empty launch: the timer's floor is measured with it. Every backend defines one. */
+typedef struct bw_plan_spec {
+    const bw_variant *variant; /* NULL: the backend's empty kernel */
+    const bw_launch *sets;
+    int64_t set_count;
+    int64_t launches; /* per replay; launch i uses set i % set_count */
+    int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
+} bw_plan_spec;
+
+typedef struct bw_backend {
+    const char *name;
+    const char *text;
+    bool built; /* compiled in */
+
+    /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
+    bw_status (*device_count)(int *count, char *reason, size_t reason_size);
+    bw_status (*device_open)(int index, bw_device **out);
+    void (*device_close)(bw_device *device);
+    const bw_device_facts *(*device_facts)(const bw_device *device);
+    bw_status (*device_memory)(bw_device *device, int64_t *free_bytes, int64_t *total_bytes);
+
+    const bw_variant_table *(*variants)(const bw_device *device, int op_index); /* device NULL: any device's */
+
+    bw_status (*allocate)(bw_device *device, int64_t bytes, void **out); /* 256-byte aligned */
+    void (*release)(bw_device *device, void *memory, int64_t bytes);
+    /* Elements [0, count) of operand `operand` for `seed`, as base/input.h defines them. */
+    bw_status (*fill)(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);
+    bw_status (*poison)(bw_device *device, void *memory, int64_t bytes); /* every byte 0xff */
+    bw_status (*duplicate)(bw_device *device, void *to, const void *from, int64_t bytes);
+    bw_status (*upload)(bw_device *device, void *to, const void *from, int64_t bytes);
+    bw_status (*download)(bw_device *device, void *to, const void *from, int64_t bytes);
+    bw_status (*synchronize)(bw_device *device);
+
+    bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
+    bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
+    double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
+    void (*plan_free)(bw_plan *plan);
+} bw_backend;
+
+/* The backends, preferred first; a backend that is not compiled in is listed with built = false. */
+int bw_backend_count(void);
+const bw_backend *bw_backend_at(int index);
+bw_status bw_backend_find(const char *name, const bw_backend **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,58 @@
+/* Sizes are int64_t, and every product or sum of sizes is checked. */
+#ifndef BW_BASE_CHECKED_H
+#define BW_BASE_CHECKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A running value that remembers whether anything overflowed: build an expression from bw_mul, bw_add and
+ * bw_sum, then ask once with bw_checked_ok. */
+typedef struct bw_checked {
+    int64_t value;
+    bool overflow;
+} bw_checked;
+
+static inline bw_checked bw_num(int64_t value) {
+    bw_checked result = {value, false};
+    return result;
+}
+
+static inline bw_checked bw_mul(bw_checked a, bw_checked b) {
+    bw_checked result = {0, a.overflow || b.overflow};
+    if (__builtin_mul_overflow(a.value, b.value, &result.value)) result.overflow = true;
+    return result;
+}
+
+static inline bw_checked bw_add(bw_checked a, bw_checked b) {
+    bw_checked result = {0, a.overflow || b.overflow};
+    if (__builtin_add_overflow(a.value, b.value, &result.value)) result.overflow = true;
+    return result;
+}
+
+/* The product of up to five factors, as shapes need it. */
+static inline bw_checked bw_mul3(int64_t a, int64_t b, int64_t c) {
+    return bw_mul(bw_mul(bw_num(a), bw_num(b)), bw_num(c));
+}
+
+static inline bw_checked bw_mul4(int64_t a, int64_t b, int64_t c, int64_t d) {
+    return bw_mul(bw_mul3(a, b, c), bw_num(d));
+}
+
+static inline bw_checked bw_mul5(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
+    return bw_mul(bw_mul4(a, b, c, d), bw_num(e));
+}
+
+static inline int64_t bw_ceil_div(int64_t a, int64_t b) {
+    return a / b + (a % b != 0);
+}
+
+static inline int64_t bw_min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t bw_max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+#endif

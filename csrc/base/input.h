@@ -1,0 +1,45 @@
+/* Inputs: element i of operand o is a hash of (seed, o, i), uniform in [-1, 1), rounded to the precision.
+ * The same code runs on host and device, so that nothing large is ever uploaded and any single element can be
+ * worked out anew by whoever checks a result. */
+#ifndef BW_BASE_INPUT_H
+#define BW_BASE_INPUT_H
+
+#include <stdint.h>
+
+#include "base/convert.h"
+#include "base/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bw_input_key {
+    uint32_t offset, mask;
+} bw_input_key;
+
+bw_input_key bw_input_key_make(uint64_t seed, int operand);
+
+BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
+    uint32_t x = ((uint32_t)index ^ key.offset) + (uint32_t)(index >> 32) * 0x9e3779b9u;
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    x = (x ^ key.mask ^ (x >> 16)) * 0x9e3779b1u;
+    x ^= x >> 15;
+    return (float)((int32_t)x >> 8) * (1.0f / 8388608.0f);
+}
+
+/* What stream_write writes at index i: not zeros, exact in every precision, cheap to make. */
+BW_HD float bw_pattern_value(uint64_t index) {
+    return (float)((int)(index & 63u) - 32) * (1.0f / 32.0f);
+}
+
+/* Elements [first, first + count) in their stored form (host). */
+void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
+
+/* The same elements as doubles, rounded to the precision. */
+void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

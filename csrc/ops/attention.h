@@ -1,0 +1,25 @@
+/* Attention, softmax(q k^T / sqrt(D)) v, with grouped K and V heads: query head h reads K/V head h / (H / G).
+ *   q(B, Sq, H, D), k(B, L, G, D), v(B, L, G, D) -> out(B, Sq, H, D)
+ * Prefill may be causal: query s then attends keys 0 .. L - Sq + s. Decode is Sq = 1; entry b attends its first
+ * kv_lens[b] keys where kv_lens is given (k and v stay padded to L), else all L. */
+#ifndef BW_OPS_ATTENTION_H
+#define BW_OPS_ATTENTION_H
+
+enum {
+    BW_PREFILL_BATCH,
+    BW_PREFILL_SEQ_LEN,
+    BW_PREFILL_KV_LEN,
+    BW_PREFILL_NUM_HEADS,
+    BW_PREFILL_NUM_KV_HEADS,
+    BW_PREFILL_HEAD_DIM,
+    BW_PREFILL_CAUSAL
+};
+
+enum { BW_DECODE_BATCH, BW_DECODE_KV_LEN, BW_DECODE_NUM_HEADS, BW_DECODE_NUM_KV_HEADS, BW_DECODE_HEAD_DIM };
+
+/* KV_LENS (int32, one per batch entry) is there only for a decode with kv_lens. */
+enum { BW_ATTENTION_Q, BW_ATTENTION_K, BW_ATTENTION_V, BW_ATTENTION_OUT, BW_ATTENTION_KV_LENS };
+
+enum { BW_HEAD_DIM_MAX = 256 };
+
+#endif

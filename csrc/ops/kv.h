@@ -1,0 +1,27 @@
+/* The KV cache: pure moves, K and V both.
+ *   kv_append  k, v(T, G, D) [, slots(T)] -> k_cache, v_cache      T = batch * seq_len new tokens
+ *     contiguous (page_size 0): cache (B, kv_len + seq_len, G, D); token s of entry b goes to row kv_len + s of b
+ *     paged: cache (pages, page_size, G, D); token t goes to row slots[t] of the cache seen as rows of G * D
+ *   kv_gather  k_cache, v_cache(pages, page_size, G, D), table(B, ceil(L / page_size)) -> k, v(B, L, G, D)
+ *     row l of entry b comes from page table[b][l / page_size], row l % page_size
+ *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy */
+#ifndef BW_OPS_KV_H
+#define BW_OPS_KV_H
+
+enum {
+    BW_APPEND_BATCH,
+    BW_APPEND_SEQ_LEN,
+    BW_APPEND_KV_LEN, /* tokens already in the cache */
+    BW_APPEND_NUM_KV_HEADS,
+    BW_APPEND_HEAD_DIM,
+    BW_APPEND_PAGE_SIZE /* 0: contiguous */
+};
+enum { BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE, BW_APPEND_SLOTS }; /* slots: int64, paged */
+
+enum { BW_GATHER_BATCH, BW_GATHER_KV_LEN, BW_GATHER_NUM_KV_HEADS, BW_GATHER_HEAD_DIM, BW_GATHER_PAGE_SIZE };
+enum { BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_TABLE, BW_GATHER_K, BW_GATHER_V }; /* table: int32 */
+
+enum { BW_COPY_BATCH, BW_COPY_KV_LEN, BW_COPY_NUM_KV_HEADS, BW_COPY_HEAD_DIM };
+enum { BW_COPY_K, BW_COPY_V, BW_COPY_K_COPY, BW_COPY_V_COPY };
+
+#endif

@@ -1,0 +1,123 @@
+/* An operation's descriptor: parameters, validation, cost, operands, inputs, reference, tolerance.
+ * It says everything about an operation but how to run it; backends, tests, the command line, the columns of a
+ * result and the documentation read it from here. */
+#ifndef BW_OPS_OP_H
+#define BW_OPS_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/checked.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BW_MAX_PARAMS = 10, BW_MAX_OPERANDS = 8, BW_MAX_RANK = 4 };
+
+typedef struct bw_param {
+    const char *name; /* also the result's column */
+    const char *unit; /* "elements", "tokens", "heads", "" for a switch */
+    const char *text;
+    int64_t fallback;          /* the default, unless fallback_from is set */
+    const char *fallback_from; /* an earlier parameter whose value is the default */
+    int64_t minimum, maximum;  /* inclusive */
+} bw_param;
+
+/* An operation's parameters in its descriptor's order. kv_lens, where the operation takes it, is one length per
+ * batch entry, none above the kv_len parameter; NULL means that all are kv_len. The array is borrowed. */
+typedef struct bw_dims {
+    int64_t value[BW_MAX_PARAMS];
+    const int64_t *kv_lens;
+    int64_t kv_lens_count;
+} bw_dims;
+
+/* Compulsory traffic (each operand moved once) and what a variant's intermediates move on top of it. */
+typedef struct bw_cost {
+    int64_t bytes_read, bytes_written, flops;
+    int64_t algorithmic_bytes_read, algorithmic_bytes_written; /* never below the compulsory bytes */
+} bw_cost;
+
+typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
+
+typedef enum bw_recipe {
+    BW_RECIPE_HASH, /* bw_input_value of (seed, operand, element) */
+    BW_RECIPE_HOST, /* small integers that the descriptor's host_input writes; uploaded */
+    BW_RECIPE_POISON /* outputs: all bits set (a NaN in every float type) until a kernel writes them */
+} bw_recipe;
+
+typedef struct bw_operand {
+    const char *name;
+    bw_role role;
+    bw_dtype dtype;
+    bw_recipe recipe;
+    int rank;
+    int64_t shape[BW_MAX_RANK]; /* row-major */
+    int64_t elems, bytes;       /* products of the shape, filled by bw_op_operands */
+} bw_operand;
+
+/* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
+typedef struct bw_reference_row {
+    int operand;
+    int64_t offset, count;
+    double *values; /* room for bw_rows.elems */
+} bw_reference_row;
+
+/* How the output divides into rows that can be worked out one by one. */
+typedef struct bw_rows {
+    int64_t count; /* rows in all */
+    int64_t elems; /* elements in the longest row */
+} bw_rows;
+
+/* An output value o passes against the reference r when |o - r| <= tolerance * max(|r|, scale).
+ * A tolerance of 0 asks for equality (moves). */
+typedef struct bw_accuracy {
+    double tolerance, scale;
+} bw_accuracy;
+
+typedef struct bw_op {
+    const char *name;
+    const char *family; /* the file's name: stream, gemm, attention, kv */
+    const char *text;
+    const bw_param *params;
+    int param_count;
+    unsigned precisions; /* BW_MASK(...) */
+    bool takes_kv_lens;
+    bool is_stream; /* one of the four streams that the roofs are made of */
+
+    /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
+     * value and what is allowed. */
+    bw_status (*validate)(const bw_dims *dims, bw_dtype dtype);
+    bw_status (*cost)(const bw_dims *dims, bw_dtype dtype, bw_cost *out); /* algorithmic = compulsory here */
+    /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
+    int (*operands)(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]);
+    /* Writes all of a BW_RECIPE_HOST operand. */
+    void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
+    bw_rows (*rows)(const bw_dims *dims, bw_dtype dtype);
+    /* Row `row` in float64 from the same rounded inputs. */
+    bw_status (*reference)(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                           bw_reference_row *out);
+    bw_accuracy (*accuracy)(const bw_dims *dims, bw_dtype dtype);
+} bw_op;
+
+/* The registry, in the list's order. */
+int bw_op_count(void);
+const bw_op *bw_op_at(int index);
+bw_status bw_op_find(const char *name, int *out);
+
+int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such parameter */
+
+/* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, kv_lens,
+ * the operation's own rules, sizes that would overflow. */
+bw_status bw_op_complete(const bw_op *op, bw_dtype dtype, unsigned given, bw_dims *dims);
+
+/* Operands with their sizes; fails when one overflows. */
+bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS],
+                         int *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

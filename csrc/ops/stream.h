@@ -1,0 +1,17 @@
+/* The four streams: the plainest kernels there are, and the yardstick for all others.
+ *   stream_read   a(n) -> checksum(segments): per 4096-byte segment of a, the wrapping sum of its 32-bit words
+ *   stream_write  -> b(n): bw_pattern_value of each index
+ *   stream_copy   a(n) -> b(n)
+ *   stream_triad  a(n), b(n) -> c(n): c = a + 0.5 b */
+#ifndef BW_OPS_STREAM_H
+#define BW_OPS_STREAM_H
+
+enum { BW_STREAM_ELEMENTS };
+enum { BW_STREAM_SEGMENT_BYTES = 4096 }; /* the last segment is padded with zero bytes */
+enum { BW_STREAM_READ_A, BW_STREAM_READ_CHECKSUM };
+enum { BW_STREAM_WRITE_B };
+enum { BW_STREAM_COPY_A, BW_STREAM_COPY_B };
+enum { BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C };
+#define BW_STREAM_TRIAD_FACTOR 0.5f
+
+#endif
