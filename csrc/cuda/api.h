@@ -1,0 +1,72 @@
+/* Every CUDA call of the host code goes through one table of function pointers, so that a test can make any of them
+ * fail. A call site reads BW_CUDA(api, memory_allocate(&pointer, bytes)). */
+#ifndef BW_CUDA_API_H
+#define BW_CUDA_API_H
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(member, cudart's function, argument types) */
+#define BW_CUDA_CALLS(X)                                                                         \
+    X(get_device_count, cudaGetDeviceCount, (int *))                                             \
+    X(set_device, cudaSetDevice, (int))                                                          \
+    X(driver_version, cudaDriverGetVersion, (int *))                                             \
+    X(runtime_version, cudaRuntimeGetVersion, (int *))                                           \
+    X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                  \
+    X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                         \
+    X(memory_allocate, cudaMalloc, (void **, size_t))                                            \
+    X(memory_free, cudaFree, (void *))                                                           \
+    X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                          \
+    X(memory_copy, cudaMemcpyAsync, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t)) \
+    X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                      \
+    X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                         \
+    X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                 \
+    X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))         \
+    X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                          \
+    X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long)) \
+    X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                            \
+    X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                            \
+    X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                            \
+    X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                               \
+    X(event_create, cudaEventCreate, (cudaEvent_t *))                                            \
+    X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                            \
+    X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                \
+    X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                    \
+    X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                  \
+    X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                \
+    X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int)) \
+    X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t)) \
+    X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t)) \
+    X(last_error, cudaGetLastError, (void))
+
+typedef struct bw_cuda_api {
+#define BW_CUDA_MEMBER(member, function, arguments) cudaError_t(*member) arguments;
+    BW_CUDA_CALLS(BW_CUDA_MEMBER)
+#undef BW_CUDA_MEMBER
+    /* Fault injection: the call that finds the countdown at 1 is not made and reports `fault`. 0 = off. */
+    int64_t fault_countdown;
+    cudaError_t fault;
+} bw_cuda_api;
+
+void bw_cuda_api_init(bw_cuda_api *api);
+
+/* cudaSuccess: make the call. Anything else: report this instead. */
+cudaError_t bw_cuda_injected(bw_cuda_api *api);
+
+/* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. */
+bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
+
+#define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
+#define BW_CUDA_ERROR(api, call) \
+    (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

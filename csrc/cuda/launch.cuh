@@ -1,0 +1,25 @@
+// How a kernel is launched: through the device's call table, with its error checked.
+#ifndef BW_CUDA_LAUNCH_CUH
+#define BW_CUDA_LAUNCH_CUH
+
+#include "cuda/device.h"
+
+// bw_cuda_launch(device, kernel<T>, grid, block, shared_bytes, arguments...): arguments convert to the kernel's
+// parameter types. Enqueues on the device's stream; more than 48 KiB of shared memory is asked for here.
+template <typename... Parameters, typename... Arguments>
+static bw_status bw_cuda_launch(bw_device *device, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                size_t shared_bytes, Arguments... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument per kernel parameter");
+    return [&](Parameters... converted) -> bw_status {
+        void *pointers[sizeof...(Parameters) + 1] = {(void *)&converted...};
+        const void *function = (const void *)kernel;
+        if (shared_bytes > 48 * 1024) {
+            BW_TRY(BW_CUDA(&device->api, set_function_attribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                                (int)shared_bytes)));
+        }
+        BW_TRY(BW_CUDA(&device->api, launch_kernel(function, grid, block, pointers, shared_bytes, device->stream)));
+        return BW_CUDA(&device->api, last_error());
+    }(static_cast<Parameters>(arguments)...);
+}
+
+#endif
