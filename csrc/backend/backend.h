@@ -26,16 +26,16 @@ typedef struct bw_device_facts {
     int major, minor; /* compute capability; 0 on a CPU */
     int units;        /* multiprocessors, or threads used */
     int64_t memory_bytes;
-    int64_t cache_bytes;        /* L2, or the last-level cache; 0 = unknown */
-    int64_t shared_bytes;       /* shared memory a block may use; 0 on a CPU */
+    int64_t cache_bytes;  /* L2, or the last-level cache; 0 = unknown */
+    int64_t shared_bytes; /* shared memory a block may use; 0 on a CPU */
     int64_t memory_clock_khz, bus_bits;
-    double peak_gb_s;           /* theoretical; NaN = unknown */
-    char peak_source[96];       /* where peak_gb_s comes from */
+    double peak_gb_s;                   /* theoretical; NaN = unknown */
+    char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* theoretical dense; NaN = unknown */
     char tflops_source[96];
-    char timer[16];             /* the clock of plan_run: "graph", "monotonic" */
-    bool fixed_replay;          /* a plan replays the same launches each time, so it must hold all sets */
-    char note[256];             /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
+    bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
+    char note[256];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
 
 /* One launch on one buffer set. */
@@ -80,7 +80,7 @@ typedef struct bw_plan_spec {
     const bw_variant *variant; /* NULL: the backend's empty kernel */
     const bw_launch *sets;
     int64_t set_count;
-    int64_t launches; /* per replay; launch i uses set i % set_count */
+    int64_t launches;    /* per replay; launch i uses set i % set_count */
     int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
 } bw_plan_spec;
 
