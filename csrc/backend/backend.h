@@ -91,6 +91,7 @@ typedef struct bw_backend {
 
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
     bw_status (*device_count)(int *count, char *reason, size_t reason_size);
+    bw_status (*device_name)(int index, char *name, size_t name_size); /* without opening it */
     bw_status (*device_open)(int index, bw_device **out);
     void (*device_close)(bw_device *device);
     const bw_device_facts *(*device_facts)(const bw_device *device);
@@ -111,7 +112,12 @@ typedef struct bw_backend {
     bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
     double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
-    void (*plan_free)(bw_plan *plan);
+    void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
+
+    /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
+     * backend makes no calls that could fail this way. */
+    bw_status (*fault_set)(bw_device *device, int64_t countdown);
+    int64_t (*calls_made)(const bw_device *device);
 } bw_backend;
 
 /* The backends, preferred first; a backend that is not compiled in is listed with built = false. */

@@ -140,8 +140,13 @@ static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
     out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
     if (!s.page) return 4;
-    out[BW_APPEND_SLOTS] = (bw_operand){
-        .name = "slots", .role = BW_IN, .dtype = BW_I64, .recipe = BW_RECIPE_HOST, .rank = 1, .shape = {s.tokens}};
+    out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
+                                        .role = BW_IN,
+                                        .dtype = BW_I64,
+                                        .recipe = BW_RECIPE_HOST,
+                                        .rank = 1,
+                                        .shape = {s.tokens},
+                                        .maximum = outer * s.page_rows - 1};
     return 5;
 }
 
@@ -234,8 +239,13 @@ static int gather_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
     out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, dtype, batch * pages, page, heads, dim);
     out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, dtype, batch * pages, page, heads, dim);
-    out[BW_GATHER_TABLE] = (bw_operand){
-        .name = "table", .role = BW_IN, .dtype = BW_I32, .recipe = BW_RECIPE_HOST, .rank = 2, .shape = {batch, pages}};
+    out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
+                                        .role = BW_IN,
+                                        .dtype = BW_I32,
+                                        .recipe = BW_RECIPE_HOST,
+                                        .rank = 2,
+                                        .shape = {batch, pages},
+                                        .maximum = batch * pages - 1};
     out[BW_GATHER_K] = cache("k", BW_OUT, dtype, batch, len, heads, dim);
     out[BW_GATHER_V] = cache("v", BW_OUT, dtype, batch, len, heads, dim);
     return 5;

@@ -55,6 +55,7 @@ typedef struct bw_operand {
     bw_recipe recipe;
     int rank;
     int64_t shape[BW_MAX_RANK]; /* row-major */
+    int64_t minimum, maximum;   /* BW_RECIPE_HOST: what an element may be; a caller's array is held to it */
     int64_t elems, bytes;       /* products of the shape, filled by bw_op_operands */
 } bw_operand;
 
