@@ -288,9 +288,9 @@ class Plan:
         return Job(source, output, tuple(command), self.identity)
 
     def cuda_job(self, source: Path, threads: int) -> Job:
-        output = self.folder / source.relative_to("csrc").with_suffix(".cu.o")
+        output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
         host_flags = ["-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
-        command = [str(self.cuda.nvcc), "-x", "cu", "-std=c++17", "-O3", "-Icsrc", "-DBW_WITH_CUDA=1", "-DNDEBUG"]
+        command = [str(self.cuda.nvcc), "-std=c++17", "-O3", "-Icsrc", "-DBW_WITH_CUDA=1", "-DNDEBUG"]
         if os.environ.get("CXX"):
             command += ["-ccbin", os.environ["CXX"]]
         if self.werror:
@@ -408,4 +408,8 @@ def all_sources() -> list[str]:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    setup(ext_modules=[Extension("bwprof._core", all_sources())], cmdclass={"build_ext": BuildCore})
+    setup(
+        license="Apache-2.0",
+        ext_modules=[Extension("bwprof._core", all_sources())],
+        cmdclass={"build_ext": BuildCore},
+    )
