@@ -160,7 +160,8 @@ def find_toolkit_files(nvcc: Path) -> tuple[tuple[str, ...], str]:
             "BWPROF_CUDA=0"
         )
     # /usr/include is searched anyway, and must not move to the front.
-    return () if include == "/usr/include" else (str(Path(include).resolve()),), str(Path(cudart, "libcudart_static.a").resolve())
+    folders = [] if include == "/usr/include" else [str(Path(include).resolve())]
+    return tuple(folders), str(Path(cudart, "libcudart_static.a").resolve())
 
 
 def decide_cuda() -> Cuda:
@@ -229,7 +230,12 @@ class Job:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.record.unlink(missing_ok=True)
         done = subprocess.run(
-            [*self.command, *self.tuning], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*self.command, *self.tuning],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise CompileError(f"{shlex.join(self.command)}\n{done.stdout}")
@@ -306,14 +312,16 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """All objects, the slowest first: CUDA before C, big files before small ones."""
-        python = [f"-I{path}" for path in dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])]
+        python_folders = dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])
+        python = [f"-I{self.folder}", *(f"-I{path}" for path in python_folders)]
         jobs = []
         for name in C_FOLDERS:
             for source in sources_under(Path("csrc", name), (".c",)):
                 if source.is_relative_to(SIMD_FOLDER):
-                    jobs += [self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}") for isa in self.isas]
+                    for isa in self.isas:
+                        jobs.append(self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}"))
                 else:
-                    jobs.append(self.c_job(source, [*python, f"-I{self.folder}"] if name == "python" else []))
+                    jobs.append(self.c_job(source, python if name == "python" else []))
         if self.cuda.nvcc:
             includes = [f"-isystem{path}" for path in self.cuda.includes]
             jobs += [self.c_job(source, includes) for source in sources_under(CUDA_FOLDER, (".c",))]
@@ -332,8 +340,10 @@ class Plan:
         return [*command, "-lm", *shlex.split(os.environ.get("LDFLAGS", ""))]
 
     def static_cxx(self) -> list[str]:
-        """libstdc++ as an archive, so that the module does not depend on the user's copy; shared where there is none."""
-        done = subprocess.run([*self.compiler, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False)
+        """libstdc++ as an archive, so that the module needs no copy of the user's; shared where there is no archive."""
+        done = subprocess.run(
+            [*self.compiler, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False
+        )
         archive = Path(done.stdout.strip())
         return [str(archive)] if archive.is_absolute() else ["-lstdc++"]
 
@@ -393,7 +403,9 @@ class BuildCore(build_ext):
         # A new file, not the old one rewritten: a running process may have that mapped.
         target.unlink(missing_ok=True)
         command = plan.link_command(jobs, target)
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         if done.returncode:
             raise CompileError(f"linking failed: {shlex.join(command)}\n{done.stdout}")
         say(f"linked {target.name}")

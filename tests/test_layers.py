@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bwprof import _core
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"

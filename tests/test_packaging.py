@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
 from bwprof import _core
 
 SHIPPED_FOLDERS = (".ci", "bwprof", "csrc", "docs", "notebooks", "tests")
@@ -36,7 +37,13 @@ ALLOWED_NEEDED = re.compile(r"(libc|libm|libdl|librt|libpthread|ld-linux.*|libpy
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
