@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,6 +199,7 @@ class Job:
     """One object: `command` decides its freshness together with `identity`; `tuning` does not change the result."""
 
     source: Path
+    folder: Path
     output: Path
     command: tuple[str, ...]
     identity: str
@@ -225,8 +227,9 @@ class Job:
         except OSError:
             return False
 
-    def compile(self) -> str:
-        """Makes the object; returns what the compiler had to say."""
+    def compile(self) -> tuple[float, str]:
+        """Makes the object; returns the seconds it took and what the compiler had to say."""
+        started = time.monotonic()
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.record.unlink(missing_ok=True)
         done = subprocess.run(
@@ -240,7 +243,7 @@ class Job:
         if done.returncode:
             raise CompileError(f"{shlex.join(self.command)}\n{done.stdout}")
         self.record.write_text(self.signature())
-        return done.stdout
+        return time.monotonic() - started, done.stdout.strip()
 
 
 @dataclass
@@ -291,7 +294,7 @@ class Plan:
         output = self.folder / source.relative_to("csrc").with_suffix(f"{tag}.o")
         command = [*self.compiler, *self.c_flags(), *extra, *shlex.split(os.environ.get("CFLAGS", ""))]
         command += ["-MMD", "-MF", str(output.with_suffix(".d")), "-c", str(source), "-o", str(output)]
-        return Job(source, output, tuple(command), self.identity)
+        return Job(source, self.folder, output, tuple(command), self.identity)
 
     def cuda_job(self, source: Path, threads: int) -> Job:
         output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
@@ -308,7 +311,7 @@ class Plan:
         command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
         command += ["-c", str(source), "-o", str(output)]
         weight = (ROOT / source).stat().st_size
-        return Job(source, output, tuple(command), self.cuda.identity, ("--threads", str(threads)), weight)
+        return Job(source, self.folder, output, tuple(command), self.cuda.identity, ("--threads", str(threads)), weight)
 
     def jobs(self) -> list[Job]:
         """All objects, the slowest first: CUDA before C, big files before small ones."""
@@ -333,6 +336,8 @@ class Plan:
     def link_command(self, jobs: list[Job], target: Path) -> list[str]:
         command = [*self.compiler, "-shared", "-pthread", *sorted(str(job.output) for job in jobs), "-o", str(target)]
         command += ["-Wl,--exclude-libs,ALL", "-Wl,--as-needed", "-Wl,-z,relro,-z,now"]
+        # Python's own symbols are found when the module is loaded; ours must be here: see missing_definitions.
+        command += ["-Wl,-z,defs", "-Wl,--warn-unresolved-symbols"]
         if self.sanitize:
             command += [f"-fsanitize={self.sanitize}"]
         if self.cuda.nvcc:
@@ -366,6 +371,11 @@ class Plan:
             header.write_text(text)
 
 
+def missing_definitions(linker_said: str) -> list[str]:
+    """Names of ours that nothing defines, such as the kernel table of a new operation."""
+    return sorted(set(re.findall(r"undefined (?:reference to|symbol:) \W*(bw_\w+)", linker_said)))
+
+
 def compile_all(jobs: list[Job], force: bool) -> None:
     stale = [job for job in jobs if force or not job.fresh()]
     say(f"{len(stale)} of {len(jobs)} objects to compile")
@@ -373,8 +383,9 @@ def compile_all(jobs: list[Job], force: bool) -> None:
         futures = {pool.submit(job.compile): job for job in stale}
         try:
             for future in as_completed(futures):
-                said = future.result().strip()
-                say(f"  {futures[future].output.name}" + (f"\n{said}" if said else ""))
+                seconds, said = future.result()
+                source = futures[future].output.relative_to(futures[future].folder)
+                say(f"  {source} {seconds:.1f} s" + (f"\n{said}" if said else ""))
         except CompileError as error:
             pool.shutdown(cancel_futures=True)
             source = futures[future].source
@@ -408,6 +419,10 @@ class BuildCore(build_ext):
         )
         if done.returncode:
             raise CompileError(f"linking failed: {shlex.join(command)}\n{done.stdout}")
+        missing = missing_definitions(done.stdout)
+        if missing:
+            target.unlink()
+            raise CompileError(f"nothing under csrc/ defines {', '.join(missing)}")
         say(f"linked {target.name}")
 
 

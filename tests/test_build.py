@@ -100,7 +100,7 @@ def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def compiled(done: subprocess.CompletedProcess[str]) -> set[str]:
     assert done.returncode == 0, done.stdout
-    return set(re.findall(r"^bwprof:   (\S+)$", done.stdout, flags=re.MULTILINE))
+    return set(re.findall(r"^bwprof:   (\S+) [\d.]+ s$", done.stdout, flags=re.MULTILINE))
 
 
 def module_doc(tree: Path) -> list[str]:
@@ -118,17 +118,23 @@ def touch(path: Path) -> None:
 
 
 def test_rebuilds_what_changed_and_nothing_else(tree: Path) -> None:
-    everything = {"value.o", "alone.o", "module.o", "kernel.plain.o", "kernel.wide.o"}
+    everything = {
+        "base/value.o",
+        "base/alone.o",
+        "python/module.o",
+        "cpu/simd/kernel.plain.o",
+        "cpu/simd/kernel.wide.o",
+    }
     assert compiled(build(tree)) == everything
     assert compiled(build(tree)) == set()
     touch(tree / "csrc/base/alone.c")
-    assert compiled(build(tree)) == {"alone.o"}
+    assert compiled(build(tree)) == {"base/alone.o"}
 
 
 def test_a_header_rebuilds_those_who_include_it(tree: Path) -> None:
     compiled(build(tree))
     touch(tree / "csrc/base/value.h")
-    assert compiled(build(tree)) == {"value.o", "module.o"}
+    assert compiled(build(tree)) == {"base/value.o", "python/module.o"}
 
 
 def test_another_command_rebuilds(tree: Path) -> None:
@@ -155,6 +161,16 @@ def test_compile_error_shows_the_compilers_words(tree: Path) -> None:
     assert done.returncode != 0
     assert "csrc/base/alone.c does not compile" in done.stdout
     assert "nothing" in done.stdout
+
+
+def test_a_missing_definition_is_named(tree: Path) -> None:
+    """What a new operation's line in the list asks for, and nobody wrote."""
+    (tree / "csrc/base/alone.c").write_text("extern int bw_op_new;\nint *bw_alone(void) { return &bw_op_new; }\n")
+    (tree / "csrc/base/value.c").unlink()
+    (tree / "csrc/base/user.c").write_text('#include "base/value.h"\nint bw_user(void) { return bw_value(); }\n')
+    done = build(tree)
+    assert done.returncode != 0
+    assert "nothing under csrc/ defines bw_op_new, bw_value" in done.stdout
 
 
 def test_werror(tree: Path) -> None:
