@@ -22,6 +22,9 @@ RESULT = {p["name"]: p["result"] for p in _core.precisions()}
 F32 = ROUNDOFF["fp32"]
 
 HEADS = [(1, 1, 1), (7, 1, 80), (14, 2, 64), (6, 3, 256), (4, 4, 33), (32, 8, 128), (20, 1, 40)]
+PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)]
+DECODES = [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)]
+APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
 
 SHAPES: dict[str, list[dict[str, Any]]] = {
     "stream": [{"elements": n} for n in (1, 3, 1023, 1024, 2048, 4099, 70_001, 1 << 20)],
@@ -271,8 +274,8 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "variant", "precision", "backend"), VARIANTS)
-def test_kernel_against_float64(kernel_device, operation, variant, precision, backend):
+@pytest.mark.parametrize(("backend", "operation", "variant", "precision"), VARIANTS)
+def test_kernel_against_float64(kernel_device, backend, operation, variant, precision):
     if backend != kernel_device.backend:
         pytest.skip(f"a kernel of {backend}")
     refusals = []
@@ -304,12 +307,15 @@ def test_gemm_on_a_callers_arrays(kernel_device, precision):
             for name in ("A", "B")
         }
 
+    missing = ""
     for variant in kernel_device.variants("gemm", precision, {"M": 33, "N": 65, "K": 129}):
         if not variant["refuses"]:
             try:
                 check(kernel_device, "gemm", variant["name"], precision, {"M": 33, "N": 65, "K": 129}, given)
             except _core.UnavailableError as error:
-                assert variant["name"] in str(error) or str(error)  # a missing library says what is missing
+                missing = str(error)
+    if missing:
+        pytest.skip(f"all variants are right but one that could not run: {missing}")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
