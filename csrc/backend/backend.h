@@ -112,6 +112,11 @@ typedef struct bw_backend {
     bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
     double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
     void (*plan_free)(bw_plan *plan);
+
+    /* For tests; NULL where a backend makes no calls that could be made to fail. The device call that finds the
+     * countdown at 1 is not made and reports an error instead; 0 = off. */
+    bw_status (*fault_set)(bw_device *device, int64_t countdown);
+    int64_t (*calls_made)(const bw_device *device); /* since the handle was opened */
 } bw_backend;
 
 /* The backends, preferred first; a backend that is not compiled in is listed with built = false. */
