@@ -83,6 +83,7 @@ __global__ void empty_kernel() {
 __global__ void flush_kernel(uint4 *memory, int64_t vectors) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     uint32_t sum = 0;
+#pragma unroll 1
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < vectors; i += FLUSH_UNROLL * stride) {
         uint4 held[FLUSH_UNROLL];
 #pragma unroll

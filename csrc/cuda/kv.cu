@@ -68,33 +68,30 @@ struct move {
 
 // `From` maps an index to the source's place, `To` to the target's.
 template <typename Unit, int UNROLL, typename From, typename To>
-__global__ void __launch_bounds__(MOVE_THREADS) kv_move_kernel(move<Unit> m, From from, To to) {
-    constexpr int tile = MOVE_THREADS * UNROLL;
-    const int64_t first = (int64_t)blockIdx.x * tile;
-    const int64_t i = first + threadIdx.x;
-    if (first + tile <= m.units) {
-        int64_t source[UNROLL], target[UNROLL];
-        Unit k[UNROLL], v[UNROLL];
+__global__ void __launch_bounds__(MOVE_THREADS, 6) kv_move_kernel(move<Unit> m, From from, To to) {
+    const int64_t i = (int64_t)blockIdx.x * (MOVE_THREADS * UNROLL) + threadIdx.x;
+    // Threads past the end work out the last unit's place, so that nothing branches before the loads, and move nothing.
+    bool in[UNROLL];
+    int64_t source[UNROLL], target[UNROLL];
+    Unit k[UNROLL] = {}, v[UNROLL] = {};
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) source[u] = from(i + u * MOVE_THREADS);
+    for (int u = 0; u < UNROLL; u++) {
+        const int64_t at = i + u * MOVE_THREADS;
+        in[u] = at < m.units;
+        source[u] = from(in[u] ? at : m.units - 1);
+    }
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            k[u] = __ldcs(m.k + source[u]);
-            v[u] = __ldcs(m.v + source[u]);
-        }
+    for (int u = 0; u < UNROLL; u++) {
+        if (in[u]) k[u] = __ldcs(m.k + source[u]);
+        if (in[u]) v[u] = __ldcs(m.v + source[u]);
+    }
+    __syncwarp();  // keeps the compiler from doing anything else before it has issued every load
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) target[u] = to(i + u * MOVE_THREADS);
+    for (int u = 0; u < UNROLL; u++) target[u] = to(in[u] ? i + u * MOVE_THREADS : m.units - 1);
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            __stcs(m.k_out + target[u], k[u]);
-            __stcs(m.v_out + target[u], v[u]);
-        }
-    } else {
-        for (int64_t j = i; j < m.units; j += MOVE_THREADS) {
-            const int64_t source = from(j), target = to(j);
-            m.k_out[target] = m.k[source];
-            m.v_out[target] = m.v[source];
-        }
+    for (int u = 0; u < UNROLL; u++) {
+        if (in[u]) __stcs(m.k_out + target[u], k[u]);
+        if (in[u]) __stcs(m.v_out + target[u], v[u]);
     }
     if (blockIdx.x == 0 && threadIdx.x < m.tail_halves) {
         ((uint16_t *)(m.k_out + m.units))[threadIdx.x] = ((const uint16_t *)(m.k + m.units))[threadIdx.x];

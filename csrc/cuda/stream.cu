@@ -21,10 +21,12 @@ struct rung {
     int threads, unroll, blocks_per_unit;
 };
 
-constexpr rung PERSISTENT = {512, 4, 3};
-constexpr rung DIRECT = {256, 4, 0};
-constexpr rung READ_PERSISTENT = {512, 1, 3};
-constexpr rung READ_DIRECT = {256, 1, 0};
+// Four blocks of 256 threads with at most 64 registers each are resident at once.
+constexpr int MAX_THREADS = 256;
+constexpr rung PERSISTENT = {MAX_THREADS, 4, 4};
+constexpr rung DIRECT = {MAX_THREADS, 4, 0};
+constexpr rung READ_PERSISTENT = {MAX_THREADS, 1, 4};
+constexpr rung READ_DIRECT = {MAX_THREADS, 1, 0};
 
 // Blocks wanted per multiprocessor before blocks grow: two even out the work among them.
 constexpr int BLOCKS_WANTED_PER_UNIT = 2;
@@ -71,7 +73,7 @@ __device__ uint32_t short_segment_sum(const char *segment, int bytes, int lane) 
 
 // One warp per segment: 8 vectors per lane, all in flight at once.
 template <bool ONCE>
-__global__ void __launch_bounds__(512) stream_read_kernel(const char *a, int32_t *checksum, int64_t bytes) {
+__global__ void __launch_bounds__(MAX_THREADS, 4) stream_read_kernel(const char *a, int32_t *checksum, int64_t bytes) {
     const int lane = threadIdx.x & 31;
     const int64_t segments = (bytes + BW_STREAM_SEGMENT_BYTES - 1) / BW_STREAM_SEGMENT_BYTES;
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
@@ -83,6 +85,7 @@ __global__ void __launch_bounds__(512) stream_read_kernel(const char *a, int32_t
             uint4 held[LANE_VECTORS];
 #pragma unroll
             for (int u = 0; u < LANE_VECTORS; u++) held[u] = bw_load<ONCE>((const uint4 *)segment + lane + u * 32);
+            __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
 #pragma unroll
             for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(held[u]);
         } else {
@@ -176,21 +179,22 @@ struct triad_op {
 };
 
 template <typename Op, int UNROLL>
-__global__ void __launch_bounds__(512) stream_walk_kernel(Op op, int64_t elements) {
+__global__ void __launch_bounds__(MAX_THREADS, 4) stream_walk_kernel(Op op, int64_t elements) {
     constexpr int elems = 16 / sizeof(typename Op::T);
     const int64_t vectors = elements / elems;
     const int64_t tile = (int64_t)blockDim.x * UNROLL;
     const typename Op::made made = op.begin();
     for (int64_t first = blockIdx.x * tile; first < vectors; first += gridDim.x * tile) {
         const int64_t i = first + threadIdx.x;
-        if (first + tile <= vectors) {
-            typename Op::held held[UNROLL];
+        typename Op::held held[UNROLL] = {};
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) held[u] = op.load(i + u * (int)blockDim.x);
+        for (int u = 0; u < UNROLL; u++) {
+            if (i + u * (int)blockDim.x < vectors) held[u] = op.load(i + u * (int)blockDim.x);
+        }
+        __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) op.store(i + u * (int)blockDim.x, made, held[u]);
-        } else {
-            for (int64_t j = i; j < vectors; j += blockDim.x) op.store(j, made, op.load(j));
+        for (int u = 0; u < UNROLL; u++) {
+            if (i + u * (int)blockDim.x < vectors) op.store(i + u * (int)blockDim.x, made, held[u]);
         }
     }
     const int64_t last = vectors * elems + threadIdx.x;

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
+#include <string.h>
 
 // The C++ types that stand for the precisions in kernel templates: float, __half, __nv_bfloat16.
 // bw_vector<T>: 16 bytes of T as `elems` values in FP32; `get` and `put` are one element's conversions.
