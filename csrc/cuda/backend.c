@@ -40,7 +40,7 @@ static void explain_absence(bw_cuda_api *api, cudaError_t error, char *reason, s
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
     if (driver == 0 && (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice)) {
-        snprintf(reason, reason_size, "no NVIDIA driver is installed (libcuda.so.1 was not found)");
+        snprintf(reason, reason_size, "no NVIDIA driver was found: libcuda.so.1 cannot be loaded");
     } else if (error == cudaErrorInsufficientDriver || error == cudaErrorCallRequiresNewerDriver) {
         snprintf(reason, reason_size,
                  "the NVIDIA driver is too old: it supports CUDA %s, bwprof was built with CUDA %s", driver_text,
