@@ -2,12 +2,10 @@
  *
  * Events around a single launch carry a bias of microseconds; around a graph of many launches they agree with the
  * kernels' own timestamps, and each launch pays for the write-back of the one before it, as in real use. */
-#define _POSIX_C_SOURCE 200809L
-
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cuda/device.h"
 
 struct bw_plan {
@@ -25,12 +23,6 @@ enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
 static bw_status launch_set(bw_device *device, const bw_plan_spec *spec, int64_t index) {
     if (!spec->variant) return bw_cuda_launch_empty(device);
     return spec->variant->launch(&spec->sets[index % spec->set_count]);
-}
-
-static double now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 static double median_of(double *samples, int count) {
@@ -53,9 +45,9 @@ static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(launch_set(device, spec, 0));
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     for (int64_t i = 1; i < launches; i++) {
-        double before = now_ns();
+        double before = bw_now_s();
         BW_TRY(launch_set(device, spec, i));
-        if (timed < HOST_SAMPLES) samples[timed++] = now_ns() - before;
+        if (timed < HOST_SAMPLES) samples[timed++] = (bw_now_s() - before) * 1e9;
     }
     plan->host_ns = median_of(samples, timed);
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
