@@ -185,11 +185,15 @@ def object_files(root: Path) -> list[Path]:
 def mutable_globals(listing: str) -> list[str]:
     """From `objdump -t`: objects of some size in .data, .bss or thread-local storage.
 
-    Not counted: what CPython and nvcc insist on, definitions of modules and types, and a handle to a file's code."""
-    insisted = re.compile(r"_(methods|slots|spec|members|getset|module)$|__cuda|__nv_|fatbin|__odr_asan")
+    Not counted: what CPython, C++ and nvcc insist on, which are definitions of modules and types, names of keyword
+    arguments, references to a run-time, and handles to a file's kernels."""
+    insisted = re.compile(
+        r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
+        r"|^DW\.ref\.|__cuda|__nv_|fatbin|__device_stub__|__odr_asan"
+    )
     found = []
     for line in listing.splitlines():
-        row = re.match(r"[0-9a-f]{16} .{6}O (\S+)\t([0-9a-f]+) +(?:\.hidden )?(\S+)$", line)
+        row = re.match(r"[0-9a-f]{16} .{6}[O ] (\S+)\t([0-9a-f]+) +(?:\.hidden )?(\S+)$", line)
         if row is None:
             continue
         section, size, name = row[1], int(row[2], 16), row[3]
@@ -206,7 +210,7 @@ def test_mutable_globals_are_recognised() -> None:
 0000000000000000 l     O .data.rel.ro.local\t0000000000000008 names
 0000000000000000 l     O .bss\t0000000000000004 counter.0
 0000000000000000 g     O .data\t0000000000000004 .hidden level
-0000000000000000 l     O .tbss\t0000000000000004 last
+0000000000000000 g       .tbss\t0000000000000004 last
 0000000000000004       O *COM*\t0000000000000004 shared
 0000000000000000 l     O .data\t0000000000000068 core_module
 0000000000000000 g     F .text\t0000000000000025 function
