@@ -81,6 +81,8 @@ class Device:
         """Time of an empty kernel under this device's timer, measured at the first call."""
     def variants(self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """Every variant for that shape: name, text, refuses ("" = it runs), default (bool)."""
+    def _inject_fault(self, countdown: int, /) -> int:
+        """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
     def close(self) -> None: ...
     def __enter__(self) -> Device: ...
     def __exit__(self, *exc: object) -> None: ...
@@ -102,13 +104,14 @@ class Case:
     operation: str
     precision: str
     variant: str
+    variant_note: str  # why the default variant was passed over ("" = it was not); known once run
     params: dict[str, int]
     cost: dict[str, int]
     operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes
     set_bytes: int  # one buffer set with its scratch
     workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
-        """needed, free, buffer_sets for measure(cache=...)."""
+        """needed, free, buffer_sets and fits (bool) for measure(cache=...)."""
     def run(self, arrays: Mapping[str, Buffer]) -> dict[str, bytes]:
         """One launch. arrays: stored bits of any in/inout operands; those left out get the generated inputs. Returns
         every out/inout operand's bits."""
@@ -128,9 +131,9 @@ class Case:
         poll: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
-        Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cache_note,
+        Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, footprint_bytes,
-        verified, max_error, tolerance, reason. A mismatch gives verified = False and no samples."""
+        verified, max_error, tolerance, rows_checked, reason, variant_note. A mismatch gives verified = False and no samples."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler)."""
     def close(self) -> None: ...

@@ -26,16 +26,16 @@ typedef struct bw_device_facts {
     int major, minor; /* compute capability; 0 on a CPU */
     int units;        /* multiprocessors, or threads used */
     int64_t memory_bytes;
-    int64_t cache_bytes;        /* L2, or the last-level cache; 0 = unknown */
-    int64_t shared_bytes;       /* shared memory a block may use; 0 on a CPU */
+    int64_t cache_bytes;  /* L2, or the last-level cache; 0 = unknown */
+    int64_t shared_bytes; /* shared memory a block may use; 0 on a CPU */
     int64_t memory_clock_khz, bus_bits;
-    double peak_gb_s;           /* theoretical; NaN = unknown */
-    char peak_source[96];       /* where peak_gb_s comes from */
+    double peak_gb_s;                   /* theoretical; NaN = unknown */
+    char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* theoretical dense; NaN = unknown */
     char tflops_source[96];
-    char timer[16];             /* the clock of plan_run: "graph", "monotonic" */
-    bool fixed_replay;          /* a plan replays the same launches each time, so it must hold all sets */
-    char note[256];             /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
+    bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
+    char note[256];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
 
 /* One launch on one buffer set. */
@@ -80,7 +80,7 @@ typedef struct bw_plan_spec {
     const bw_variant *variant; /* NULL: the backend's empty kernel */
     const bw_launch *sets;
     int64_t set_count;
-    int64_t launches; /* per replay; launch i uses set i % set_count */
+    int64_t launches;    /* per replay; launch i uses set i % set_count */
     int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
 } bw_plan_spec;
 
@@ -91,6 +91,7 @@ typedef struct bw_backend {
 
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
     bw_status (*device_count)(int *count, char *reason, size_t reason_size);
+    bw_status (*device_name)(int index, char *name, size_t name_size); /* without opening it */
     bw_status (*device_open)(int index, bw_device **out);
     void (*device_close)(bw_device *device);
     const bw_device_facts *(*device_facts)(const bw_device *device);
@@ -111,7 +112,12 @@ typedef struct bw_backend {
     bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
     double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
-    void (*plan_free)(bw_plan *plan);
+    void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
+
+    /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
+     * backend makes no calls that could fail this way. */
+    bw_status (*fault_set)(bw_device *device, int64_t countdown);
+    int64_t (*calls_made)(const bw_device *device);
 } bw_backend;
 
 /* The backends, preferred first; a backend that is not compiled in is listed with built = false. */

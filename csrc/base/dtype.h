@@ -15,12 +15,12 @@ extern "C" {
 /* X(id, name, bits, block elements, block bytes, significand bits, kind, type of results, text)
  * - significand bits count the stored ones: a value is rounded to them (to nearest, ties to even);
  * - "type of results" is what an operation in this precision writes: TF32 reads rounded FP32, writes FP32. */
-#define BW_DTYPES(X)                                                                            \
-    X(FP32, "fp32", 32, 1, 4, 23, FLOAT, FP32, "IEEE 754 binary32")                             \
-    X(TF32, "tf32", 32, 1, 4, 10, FLOAT, FP32, "binary32 storage, inputs rounded to 10 bits")   \
-    X(FP16, "fp16", 16, 1, 2, 10, FLOAT, FP16, "IEEE 754 binary16")                             \
-    X(BF16, "bf16", 16, 1, 2, 7, FLOAT, BF16, "bfloat16: binary32 with 7 significand bits")     \
-    X(I32, "int32", 32, 1, 4, 0, INDEX, I32, "32-bit integers: page ids, lengths, checksums")   \
+#define BW_DTYPES(X)                                                                          \
+    X(FP32, "fp32", 32, 1, 4, 23, FLOAT, FP32, "IEEE 754 binary32")                           \
+    X(TF32, "tf32", 32, 1, 4, 10, FLOAT, FP32, "binary32 storage, inputs rounded to 10 bits") \
+    X(FP16, "fp16", 16, 1, 2, 10, FLOAT, FP16, "IEEE 754 binary16")                           \
+    X(BF16, "bf16", 16, 1, 2, 7, FLOAT, BF16, "bfloat16: binary32 with 7 significand bits")   \
+    X(I32, "int32", 32, 1, 4, 0, INDEX, I32, "32-bit integers: page ids, lengths, checksums") \
     X(I64, "int64", 64, 1, 8, 0, INDEX, I64, "64-bit integers: slot ids")
 
 typedef enum bw_dtype {

@@ -41,17 +41,17 @@ void bw_status_free(bw_status status);           /* NULL is fine */
 /* Keeps the first error: for cleanup code in which a second call may fail too. */
 bw_status bw_status_first(bw_status first, bw_status second);
 
-#define BW_TRY(expression)                   \
-    do {                                     \
-        bw_status bw_try_ = (expression);    \
-        if (bw_try_) return bw_try_;         \
+#define BW_TRY(expression)                \
+    do {                                  \
+        bw_status bw_try_ = (expression); \
+        if (bw_try_) return bw_try_;      \
     } while (0)
 
 /* For functions with a `bw_status status` and a `cleanup:` label. */
-#define BW_GOTO(expression)                  \
-    do {                                     \
-        status = (expression);               \
-        if (status) goto cleanup;            \
+#define BW_GOTO(expression)       \
+    do {                          \
+        status = (expression);    \
+        if (status) goto cleanup; \
     } while (0)
 
 #ifdef __cplusplus

@@ -13,36 +13,36 @@ extern "C" {
 #endif
 
 /* X(member, cudart's function, argument types) */
-#define BW_CUDA_CALLS(X)                                                                         \
-    X(get_device_count, cudaGetDeviceCount, (int *))                                             \
-    X(set_device, cudaSetDevice, (int))                                                          \
-    X(driver_version, cudaDriverGetVersion, (int *))                                             \
-    X(runtime_version, cudaRuntimeGetVersion, (int *))                                           \
-    X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                  \
-    X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                         \
-    X(memory_allocate, cudaMalloc, (void **, size_t))                                            \
-    X(memory_free, cudaFree, (void *))                                                           \
-    X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                          \
+#define BW_CUDA_CALLS(X)                                                                               \
+    X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
+    X(set_device, cudaSetDevice, (int))                                                                \
+    X(driver_version, cudaDriverGetVersion, (int *))                                                   \
+    X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
+    X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                        \
+    X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                               \
+    X(memory_allocate, cudaMalloc, (void **, size_t))                                                  \
+    X(memory_free, cudaFree, (void *))                                                                 \
+    X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                                \
     X(memory_copy, cudaMemcpyAsync, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t)) \
-    X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                      \
-    X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                         \
-    X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                 \
-    X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))         \
-    X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                          \
-    X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long)) \
-    X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                            \
-    X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                            \
-    X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                            \
-    X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                               \
-    X(event_create, cudaEventCreate, (cudaEvent_t *))                                            \
-    X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                            \
-    X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                \
-    X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                    \
-    X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                  \
-    X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                \
-    X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int)) \
-    X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t)) \
-    X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t)) \
+    X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                            \
+    X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                               \
+    X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                       \
+    X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))               \
+    X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                                \
+    X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long))   \
+    X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                                  \
+    X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                                  \
+    X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                                  \
+    X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                                     \
+    X(event_create, cudaEventCreate, (cudaEvent_t *))                                                  \
+    X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                                  \
+    X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                      \
+    X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
+    X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
+    X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                      \
+    X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
+    X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
+    X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \
     X(last_error, cudaGetLastError, (void))
 
 typedef struct bw_cuda_api {
@@ -63,8 +63,7 @@ cudaError_t bw_cuda_injected(bw_cuda_api *api);
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
 
 #define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
-#define BW_CUDA_ERROR(api, call) \
-    (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
+#define BW_CUDA_ERROR(api, call) (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
 
 #ifdef __cplusplus
 }

@@ -43,8 +43,8 @@ typedef struct bw_cost {
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
 
 typedef enum bw_recipe {
-    BW_RECIPE_HASH, /* bw_input_value of (seed, operand, element) */
-    BW_RECIPE_HOST, /* small integers that the descriptor's host_input writes; uploaded */
+    BW_RECIPE_HASH,  /* bw_input_value of (seed, operand, element) */
+    BW_RECIPE_HOST,  /* small integers that the descriptor's host_input writes; uploaded */
     BW_RECIPE_POISON /* outputs: all bits set (a NaN in every float type) until a kernel writes them */
 } bw_recipe;
 
@@ -55,13 +55,18 @@ typedef struct bw_operand {
     bw_recipe recipe;
     int rank;
     int64_t shape[BW_MAX_RANK]; /* row-major */
+    int64_t minimum, maximum;   /* BW_RECIPE_HOST: what an element may be; a caller's array is held to it */
     int64_t elems, bytes;       /* products of the shape, filled by bw_op_operands */
 } bw_operand;
 
-/* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
+/* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on.
+ * An output value o passes against the reference r when |o - r| <= tolerance * max(|r|, scale), where the scale is the
+ * typical size (root mean square) of such values, so that a value near zero is not asked for a precision that its
+ * summands cannot give. A tolerance of 0 asks for equality (moves). */
 typedef struct bw_reference_row {
     int operand;
     int64_t offset, count;
+    double scale;
     double *values; /* room for bw_rows.elems */
 } bw_reference_row;
 
@@ -69,13 +74,9 @@ typedef struct bw_reference_row {
 typedef struct bw_rows {
     int64_t count; /* rows in all */
     int64_t elems; /* elements in the longest row */
+    int64_t line;  /* so many rows make one line of the output: gives the sample its corners */
+    int64_t focus; /* rows [0, focus) are drawn as often as all rows together; 0 = draw evenly */
 } bw_rows;
-
-/* An output value o passes against the reference r when |o - r| <= tolerance * max(|r|, scale).
- * A tolerance of 0 asks for equality (moves). */
-typedef struct bw_accuracy {
-    double tolerance, scale;
-} bw_accuracy;
 
 typedef struct bw_op {
     const char *name;
@@ -97,9 +98,8 @@ typedef struct bw_op {
     void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
     bw_rows (*rows)(const bw_dims *dims, bw_dtype dtype);
     /* Row `row` in float64 from the same rounded inputs. */
-    bw_status (*reference)(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
-                           bw_reference_row *out);
-    bw_accuracy (*accuracy)(const bw_dims *dims, bw_dtype dtype);
+    bw_status (*reference)(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out);
+    double (*tolerance)(const bw_dims *dims, bw_dtype dtype);
 } bw_op;
 
 /* The registry, in the list's order. */

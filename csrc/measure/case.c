@@ -1,0 +1,317 @@
+#include "measure/case.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ALIGNMENT = 256,
+    SETS_MAX = 2048,
+    CACHE_FACTOR = 4,      /* the rotation touches this many times the cache */
+    CACHE_FACTOR_LEAST = 2 /* with less than this the row is not called cold */
+};
+
+static bw_checked align_up(bw_checked bytes) {
+    bw_checked padded = bw_add(bytes, bw_num(ALIGNMENT - 1));
+    padded.value -= padded.value % ALIGNMENT;
+    return padded;
+}
+
+static const bw_device_facts *facts_of(const bw_case *self) {
+    return self->session->backend->device_facts(self->session->device);
+}
+
+/* ---- variants ---- */
+
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
+                               const bw_device_facts *facts) {
+    if (!(row->precisions & (1u << dtype))) return "not in this precision";
+    return row->refuses ? row->refuses(dims, dtype, facts) : NULL;
+}
+
+bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
+                             const bw_device_facts *facts, const bw_variant *before, const bw_variant **out) {
+    const bw_variant *chosen = NULL, *preferred = NULL;
+    char reasons[768] = "";
+    for (int i = 0; i < table->count && &table->rows[i] != before; i++) {
+        const bw_variant *row = &table->rows[i];
+        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        if (refusal) {
+            size_t used = strlen(reasons);
+            snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", row->name, refusal);
+            continue;
+        }
+        chosen = row;
+        if (row->prefers && row->prefers(dims, dtype, facts)) preferred = row;
+    }
+    if (!chosen) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name,
+                       bw_dtype_get(dtype)->name, reasons[0] ? reasons : "no kernels for it");
+    }
+    *out = preferred ? preferred : chosen;
+    return BW_OK;
+}
+
+static bw_status variant_named(const bw_variant_table *table, const bw_op *op, const char *name, const bw_dims *dims,
+                               bw_dtype dtype, const bw_device_facts *facts, const bw_variant **out) {
+    char allowed[512] = "";
+    for (int i = 0; i < table->count; i++) {
+        const bw_variant *row = &table->rows[i];
+        size_t used = strlen(allowed);
+        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", row->name);
+        if (strcmp(row->name, name) != 0) continue;
+        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        if (refusal) {
+            return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", op->name, name,
+                           bw_dtype_get(dtype)->name, refusal);
+        }
+        *out = row;
+        return BW_OK;
+    }
+    return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", op->name, name, allowed);
+}
+
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, bw_dtype dtype,
+                     const bw_device_facts *facts, bw_cost *out) {
+    BW_TRY(op->cost(dims, dtype, out));
+    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, dtype, facts, out));
+    return BW_OK;
+}
+
+/* ---- creation ---- */
+
+/* Everything that follows from the variant: layout of a set, cost. */
+static bw_status adopt_variant(bw_case *self, const bw_variant *variant) {
+    const bw_device_facts *facts = facts_of(self);
+    self->variant = variant;
+    self->scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->dtype, facts) : 0;
+    self->workspace_bytes = variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->dtype, facts) : 0;
+    bw_checked offset = bw_num(0);
+    for (int i = 0; i < self->operand_count; i++) {
+        self->offsets[i] = offset.value;
+        offset = align_up(bw_add(offset, bw_num(self->operands[i].bytes)));
+    }
+    self->scratch_offset = offset.value;
+    offset = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
+    if (offset.overflow || self->scratch_bytes < 0 || self->workspace_bytes < 0) {
+        return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
+                       self->op->name);
+    }
+    self->set_bytes = offset.value;
+    return bw_cost_of(self->op, variant, &self->dims, self->dtype, facts, &self->cost);
+}
+
+bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
+                         const char *variant_name, uint64_t seed, bw_case **out) {
+    const bw_variant_table *table = session->backend->variants(session->device, op_index);
+    const bw_device_facts *facts = session->backend->device_facts(session->device);
+    const bw_variant *variant = NULL;
+    bw_status status = BW_OK;
+    bw_case *self = calloc(1, sizeof *self);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
+    self->session = session;
+    self->op_index = op_index;
+    self->op = bw_op_at(op_index);
+    self->dtype = dtype;
+    self->dims = *dims;
+    self->seed = seed;
+    self->variant_asked = variant_name != NULL;
+    if (dims->kv_lens) {
+        size_t bytes = (size_t)dims->kv_lens_count * sizeof *self->kv_lens;
+        self->kv_lens = malloc(bytes);
+        if (!self->kv_lens) {
+            BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " kv_lens", dims->kv_lens_count));
+        }
+        memcpy(self->kv_lens, dims->kv_lens, bytes);
+        self->dims.kv_lens = self->kv_lens;
+    }
+    BW_GOTO(bw_op_operands(self->op, &self->dims, dtype, self->operands, &self->operand_count));
+    if (variant_name) {
+        BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, dtype, facts, &variant));
+    } else {
+        BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, NULL, &variant));
+    }
+    BW_GOTO(adopt_variant(self, variant));
+    *out = self;
+    return BW_OK;
+cleanup:
+    bw_case_free(self);
+    return status;
+}
+
+static void release_memory(bw_case *self) {
+    const bw_backend *backend = self->session->backend;
+    bw_device *device = self->session->device;
+    if (self->prepared && self->variant->release) self->variant->release(self->state);
+    self->prepared = false;
+    self->state = NULL;
+    if (self->memory) backend->release(device, self->memory, self->memory_bytes);
+    self->memory = NULL;
+    if (self->workspace) backend->release(device, self->workspace, self->workspace_bytes);
+    self->workspace = NULL;
+    free(self->launches);
+    self->launches = NULL;
+    self->set_count = 0;
+}
+
+void bw_expected_free(bw_expected *expected);
+
+void bw_case_free(bw_case *self) {
+    if (!self) return;
+    release_memory(self);
+    bw_expected_free(self->expected);
+    free((void *)self->variant_note);
+    free(self->kv_lens);
+    free(self);
+}
+
+/* ---- rotation ---- */
+
+int64_t bw_case_footprint(const bw_case *self) {
+    return self->cost.bytes_read + self->cost.bytes_written + self->scratch_bytes;
+}
+
+bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes,
+                           int64_t *free_bytes) {
+    int64_t total;
+    BW_TRY(self->session->backend->device_memory(self->session->device, free_bytes, &total));
+    int64_t usable = *free_bytes + self->memory_bytes * (self->memory != NULL);
+    int64_t cache_bytes = facts_of(self)->cache_bytes;
+    int64_t touched = bw_max64(1, bw_case_footprint(self));
+    int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));
+    /* Rotation may take half of what is free: the rest belongs to others. */
+    int64_t affordable = bw_max64(1, (usable / 2 - self->workspace_bytes) / bw_max64(1, self->set_bytes));
+    *out = (bw_rotation){.sets = 1, .cold = false, .note = ""};
+    if (cache == BW_CACHE_COLD) {
+        out->sets = bw_min64(bw_min64(wanted, affordable), SETS_MAX);
+        bool enough = out->sets >= wanted || out->sets * touched >= CACHE_FACTOR_LEAST * cache_bytes;
+        if (!enough && usable / 2 > CACHE_FACTOR * cache_bytes + out->sets * self->set_bytes) {
+            out->flush_bytes = CACHE_FACTOR * cache_bytes;
+            out->note = wanted > SETS_MAX ? "too small to rotate out of the cache: read flush before each sample"
+                                          : "memory allows no full rotation: read flush before each sample";
+            enough = true;
+        }
+        out->cold = enough && cache_bytes > 0;
+        if (!enough) out->note = "memory allows neither rotation nor a flush: the inputs may be in the cache";
+        if (cache_bytes <= 0) out->note = "the cache's size is unknown: the inputs may be in it";
+    }
+    *needed_bytes = out->sets * self->set_bytes + self->workspace_bytes + out->flush_bytes;
+    if (*needed_bytes > usable - usable / 32) {
+        return bw_fail(BW_CODE_MEMORY, "%s needs %" PRId64 " bytes (%.2f GB), free are %" PRId64 " (%.2f GB)",
+                       self->op->name, *needed_bytes, (double)*needed_bytes * 1e-9, usable, (double)usable * 1e-9);
+    }
+    return BW_OK;
+}
+
+/* ---- resources ---- */
+
+static bw_status fill_operand(bw_case *self, int index, char *set) {
+    const bw_backend *backend = self->session->backend;
+    bw_device *device = self->session->device;
+    const bw_operand *operand = &self->operands[index];
+    void *to = set + self->offsets[index];
+    if (operand->recipe == BW_RECIPE_POISON) return backend->poison(device, to, operand->bytes);
+    if (operand->recipe == BW_RECIPE_HASH) {
+        return backend->fill(device, operand->dtype, self->seed, index, operand->elems, to);
+    }
+    void *host = malloc((size_t)bw_max64(1, operand->bytes));
+    if (!host)
+        return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
+    self->op->host_input(&self->dims, self->seed, index, host);
+    bw_status status = backend->upload(device, to, host, operand->bytes);
+    free(host);
+    return status;
+}
+
+bw_status bw_case_reset(bw_case *self, int64_t set) {
+    for (int i = 0; i < self->operand_count; i++) {
+        if (self->operands[i].role == BW_IN && !(set == 0 && self->own_inputs)) continue;
+        BW_TRY(fill_operand(self, i, self->memory + set * self->set_bytes));
+    }
+    if (set == 0) self->own_inputs = false;
+    return BW_OK;
+}
+
+static bw_status fill_sets(bw_case *self) {
+    const bw_backend *backend = self->session->backend;
+    bw_device *device = self->session->device;
+    for (int i = 0; i < self->operand_count; i++) BW_TRY(fill_operand(self, i, self->memory));
+    /* Scratch that a kernel reads before it wrote it shows as NaN. */
+    if (self->scratch_bytes) BW_TRY(backend->poison(device, self->memory + self->scratch_offset, self->scratch_bytes));
+    for (int64_t set = 1; set < self->set_count; set++) {
+        BW_TRY(backend->duplicate(device, self->memory + set * self->set_bytes, self->memory, self->set_bytes));
+    }
+    return backend->synchronize(device);
+}
+
+static void lay_out_launches(bw_case *self) {
+    for (int64_t set = 0; set < self->set_count; set++) {
+        bw_launch *launch = &self->launches[set];
+        char *base = self->memory + set * self->set_bytes;
+        *launch = (bw_launch){.dims = &self->dims,
+                              .dtype = self->dtype,
+                              .scratch = self->scratch_bytes ? base + self->scratch_offset : NULL,
+                              .workspace = self->workspace,
+                              .device = self->session->device};
+        for (int i = 0; i < self->operand_count; i++) launch->operand[i] = base + self->offsets[i];
+    }
+}
+
+static bw_status make_ready(bw_case *self, int64_t sets) {
+    const bw_backend *backend = self->session->backend;
+    bw_device *device = self->session->device;
+    self->set_count = sets;
+    self->memory_bytes = sets * self->set_bytes;
+    self->launches = calloc((size_t)sets, sizeof *self->launches);
+    if (!self->launches) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " buffer sets", sets);
+    void *memory = NULL;
+    BW_TRY(backend->allocate(device, self->memory_bytes, &memory));
+    self->memory = memory;
+    if (self->workspace_bytes) BW_TRY(backend->allocate(device, self->workspace_bytes, &self->workspace));
+    lay_out_launches(self);
+    BW_TRY(fill_sets(self));
+    self->own_inputs = false;
+    if (self->variant->prepare) {
+        BW_TRY(self->variant->prepare(self->launches, sets, &self->state));
+        for (int64_t set = 0; set < sets; set++) self->launches[set].state = self->state;
+    }
+    self->prepared = true;
+    return backend->synchronize(device);
+}
+
+/* A default variant whose library is missing gives way to the next best row, and the row says so. */
+static bw_status step_down(bw_case *self, bw_status cause) {
+    const bw_variant_table *table = self->session->backend->variants(self->session->device, self->op_index);
+    const bw_variant *next = NULL;
+    if (self->variant_asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
+    bw_status status =
+        bw_variant_default(table, self->op, &self->dims, self->dtype, facts_of(self), self->variant, &next);
+    if (status) {
+        bw_status_free(status);
+        return cause;
+    }
+    size_t size = strlen(bw_status_message(cause)) + strlen(self->variant->name) + 32;
+    char *note = malloc(size);
+    if (note) snprintf(note, size, "variant %s passed over: %s", self->variant->name, bw_status_message(cause));
+    free((void *)self->variant_note);
+    self->variant_note = note;
+    bw_status_free(cause);
+    return adopt_variant(self, next);
+}
+
+bw_status bw_case_ready(bw_case *self, int64_t sets) {
+    if (self->prepared && self->set_count == sets) return BW_OK;
+    for (;;) {
+        release_memory(self);
+        bw_status status = make_ready(self, sets);
+        if (!status) return BW_OK;
+        release_memory(self);
+        BW_TRY(step_down(self, status));
+    }
+}
+
+bw_status bw_case_launch(bw_case *self, int64_t set) {
+    BW_TRY(self->variant->launch(&self->launches[set]));
+    return self->session->backend->synchronize(self->session->device);
+}

@@ -1,0 +1,89 @@
+/* A case: one operation with all its parameters, precision, device and variant, and the buffer sets it runs on. */
+#ifndef BW_MEASURE_CASE_H
+#define BW_MEASURE_CASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "measure/session.h"
+#include "ops/op.h"
+
+typedef enum bw_cache { BW_CACHE_COLD, BW_CACHE_HOT } bw_cache;
+
+/* How a case's inputs are found cold (or hot). */
+typedef struct bw_rotation {
+    int64_t sets;
+    int64_t flush_bytes; /* read before each replay because the sets alone do not drive the inputs out; 0 = none */
+    bool cold;           /* false for a hot case, and where memory allows neither rotation nor flush */
+    const char *note;    /* static text; "" = plain rotation */
+} bw_rotation;
+
+typedef struct bw_expected bw_expected; /* the sampled reference rows (measure/verify.c) */
+
+typedef struct bw_case {
+    bw_session *session;
+    int op_index;
+    const bw_op *op;
+    bw_dtype dtype;
+    bw_dims dims;
+    int64_t *kv_lens; /* owned copy behind dims.kv_lens */
+    uint64_t seed;
+    const bw_variant *variant;
+    bool variant_asked;       /* named by the caller: no other may stand in for it */
+    const char *variant_note; /* why a default was passed over; owned; NULL = it was not */
+
+    bw_operand operands[BW_MAX_OPERANDS];
+    int operand_count;
+    int64_t offsets[BW_MAX_OPERANDS]; /* of each operand in a set */
+    int64_t scratch_offset, scratch_bytes, workspace_bytes, set_bytes;
+    bw_cost cost;
+
+    /* Resources of bw_case_ready. */
+    char *memory; /* all sets in one allocation */
+    int64_t memory_bytes, set_count;
+    void *workspace;
+    bw_launch *launches; /* one per set */
+    void *state;
+    bool prepared;
+    bool own_inputs; /* set 0 holds a caller's arrays: generate anew before the next check */
+
+    bw_expected *expected;
+} bw_case;
+
+/* Validates, chooses the variant (name NULL: the default), allocates nothing on the device. `dims` is complete
+ * (bw_op_complete); its kv_lens are copied. */
+bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
+                         const char *variant_name, uint64_t seed, bw_case **out);
+void bw_case_free(bw_case *self); /* NULL is fine */
+
+/* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
+ * BW_CODE_UNSUPPORTED with every row's reason when none runs. `before` limits the choice to rows above it (NULL: all).
+ */
+bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
+                             const bw_device_facts *facts, const bw_variant *before, const bw_variant **out);
+
+/* NULL when the row runs this shape, else why not. */
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
+                               const bw_device_facts *facts);
+
+/* The descriptor's cost with the variant's own on top; variant and facts may be NULL. */
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, bw_dtype dtype,
+                     const bw_device_facts *facts, bw_cost *out);
+
+/* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
+bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
+
+/* Allocates `sets` filled buffer sets and prepares the variant; does nothing when that is already so. */
+bw_status bw_case_ready(bw_case *self, int64_t sets);
+
+/* Inputs as generated and outputs as never written, in set `set`. */
+bw_status bw_case_reset(bw_case *self, int64_t set);
+
+/* One plain launch on a set, waited for. */
+bw_status bw_case_launch(bw_case *self, int64_t set);
+
+/* Distinct bytes that one launch touches, intermediates included. */
+int64_t bw_case_footprint(const bw_case *self);
+
+#endif

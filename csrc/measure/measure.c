@@ -1,0 +1,169 @@
+#include "measure/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum {
+    SAMPLES_MOST = 4096,
+    LAUNCHES_MOST = 8192, /* of one replay, unless there are more sets */
+    WARMUP_LEAST = 3,     /* replays */
+    WARMUP_WINDOW = 4
+};
+
+static const double replay_least_ns = 1e6; /* a sample lasts at least this */
+static const double warmup_least_ns = 20e6;
+static const double warmup_most_ns = 400e6; /* a clock that has not settled by then is the samples' noise */
+static const double settled_spread = 0.01;
+
+static bool stop_asked(const bw_measure_options *options) {
+    return options->poll && options->poll(options->poll_context);
+}
+
+static bw_status interrupted(void) {
+    return bw_fail(BW_CODE_INTERRUPTED, "interrupted");
+}
+
+/* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
+ * often, and with a flush each set just once (a second use would find it warm). */
+static int64_t launches_for(const bw_case *self, const bw_rotation *rotation, bool fixed_replay, double launch_ns) {
+    int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
+    if (rotation->flush_bytes) return self->set_count;
+    if (!fixed_replay) return bw_max64(1, wanted);
+    return bw_ceil_div(bw_max64(1, wanted), self->set_count) * self->set_count;
+}
+
+typedef struct timed {
+    const bw_backend *backend;
+    bw_plan *plan;
+    int64_t launches;
+    int64_t run; /* launches run since the outputs were reset */
+} timed;
+
+static bw_status replay(timed *timed, double *launch_ns) {
+    double elapsed;
+    BW_TRY(timed->backend->plan_run(timed->plan, &elapsed));
+    timed->run += timed->launches;
+    *launch_ns = elapsed / (double)timed->launches;
+    return BW_OK;
+}
+
+static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t launches, timed *timed) {
+    bw_plan_spec spec = {.variant = self->variant,
+                         .sets = self->launches,
+                         .set_count = self->set_count,
+                         .launches = launches,
+                         .flush_bytes = rotation->flush_bytes};
+    timed->backend->plan_free(timed->plan);
+    timed->plan = NULL;
+    timed->launches = launches;
+    return timed->backend->plan_create(self->session->device, &spec, &timed->plan);
+}
+
+/* A first plan tells how long a launch takes, a second one has the right number of them. */
+static bw_status size_plan(bw_case *self, const bw_rotation *rotation, timed *timed) {
+    bool fixed = timed->backend->device_facts(self->session->device)->fixed_replay;
+    int64_t first = fixed || rotation->flush_bytes ? self->set_count : 1;
+    double launch_ns = INFINITY;
+    BW_TRY(create_plan(self, rotation, first, timed));
+    for (int i = 0; i < 2; i++) {
+        double ns;
+        BW_TRY(replay(timed, &ns));
+        launch_ns = fmin(launch_ns, ns);
+    }
+    int64_t launches = launches_for(self, rotation, fixed, launch_ns);
+    return launches == first ? BW_OK : create_plan(self, rotation, launches, timed);
+}
+
+/* Replays until the last few agree, so that clocks, caches and pages are as they will stay. */
+static bw_status warm_up(const bw_measure_options *options, timed *timed, double *spent_ns) {
+    double window[WARMUP_WINDOW];
+    *spent_ns = 0.0;
+    for (int64_t i = 0;; i++) {
+        if (stop_asked(options)) return interrupted();
+        double ns;
+        BW_TRY(replay(timed, &ns));
+        window[i % WARMUP_WINDOW] = ns;
+        *spent_ns += ns * (double)timed->launches;
+        if (i + 1 < WARMUP_LEAST) continue;
+        if (*spent_ns >= warmup_most_ns) return BW_OK;
+        if (i + 1 < WARMUP_WINDOW || *spent_ns < warmup_least_ns) continue;
+        double low = window[0], high = window[0];
+        for (int j = 1; j < WARMUP_WINDOW; j++) {
+            low = fmin(low, window[j]);
+            high = fmax(high, window[j]);
+        }
+        if (high - low <= settled_spread * high) return BW_OK;
+    }
+}
+
+static bool narrow_enough(const bw_statistics *statistics, double target) {
+    double widest = fmax(statistics->high - statistics->median, statistics->median - statistics->low);
+    return widest <= target * statistics->median;
+}
+
+static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+    double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
+    out->samples_ns = malloc(SAMPLES_MOST * sizeof *out->samples_ns);
+    bw_status status = BW_OK;
+    if (!sorted || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
+    int64_t count = 0, next_look = options->min_samples;
+    double deadline = bw_now_s() + options->max_seconds;
+    for (;;) {
+        if (stop_asked(options)) BW_GOTO(interrupted());
+        BW_GOTO(replay(timed, &out->samples_ns[count++]));
+        bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
+        if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
+        memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
+        out->statistics = bw_statistics_of(sorted, count);
+        out->converged = narrow_enough(&out->statistics, options->precision_target);
+        if (out->converged || out_of_time || count == SAMPLES_MOST) break;
+        next_look = count + bw_max64(2, count / 8);
+    }
+cleanup:
+    free(sorted);
+    return status;
+}
+
+/* After timing, the first set and the last one that was launched on must hold the right result. */
+static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
+                              bw_measurement *out) {
+    BW_TRY(bw_verify_set(self, 0, options->verify_budget_s, &out->verdict));
+    int64_t last = bw_min64(timed->run, self->set_count) - 1;
+    if (!out->verdict.verified || last <= 0) return BW_OK;
+    return bw_verify_set(self, last, options->verify_budget_s, &out->verdict);
+}
+
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+    timed timed = {.backend = self->session->backend};
+    bw_status status = BW_OK;
+    int64_t needed_bytes, free_bytes;
+    memset(out, 0, sizeof *out);
+    out->host_launch_ns = out->warmup_ns = NAN;
+    BW_TRY(bw_session_floor(self->session, &out->timer_floor_ns));
+    BW_TRY(bw_case_rotation(self, options->cache, &out->rotation, &needed_bytes, &free_bytes));
+    BW_TRY(bw_case_ready(self, out->rotation.sets));
+    BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
+    if (!out->verdict.verified) return BW_OK;
+    if (stop_asked(options)) return interrupted();
+    /* The timed launches must write the result themselves. The other sets' outputs are still as never written. */
+    BW_TRY(bw_case_reset(self, 0));
+
+    BW_GOTO(size_plan(self, &out->rotation, &timed));
+    BW_GOTO(warm_up(options, &timed, &out->warmup_ns));
+    BW_GOTO(sample(options, &timed, out));
+    out->launches_per_sample = timed.launches;
+    out->host_launch_ns = timed.backend->plan_host_ns(timed.plan);
+    BW_GOTO(verify_after(self, options, &timed, out));
+cleanup:
+    timed.backend->plan_free(timed.plan);
+    if (status || !out->verdict.verified) bw_measurement_free(out);
+    return status;
+}
+
+void bw_measurement_free(bw_measurement *measurement) {
+    free(measurement->samples_ns);
+    measurement->samples_ns = NULL;
+}

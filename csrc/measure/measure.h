@@ -1,0 +1,33 @@
+/* Measuring a case: verify, warm up, sample until the median is known well enough, verify again. */
+#ifndef BW_MEASURE_MEASURE_H
+#define BW_MEASURE_MEASURE_H
+
+#include "measure/case.h"
+#include "measure/statistics.h"
+#include "measure/verify.h"
+
+typedef struct bw_measure_options {
+    bw_cache cache;
+    double precision_target; /* half width of the median's confidence interval, as a fraction of it */
+    int64_t min_samples;
+    double max_seconds; /* of sampling; at least min_samples are taken even so */
+    double verify_budget_s;
+    bool (*poll)(void *context); /* true = stop (Ctrl-C); called between replays; NULL = never */
+    void *poll_context;
+} bw_measure_options;
+
+typedef struct bw_measurement {
+    double *samples_ns; /* per launch, in the order taken; owned */
+    bw_statistics statistics;
+    bool converged;
+    bw_rotation rotation;
+    int64_t launches_per_sample;
+    double warmup_ns, timer_floor_ns, host_launch_ns;
+    bw_verdict verdict; /* of the check that failed, else of the last one */
+} bw_measurement;
+
+/* A mismatch is no error: verdict.verified is then false and there are no samples. */
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out);
+void bw_measurement_free(bw_measurement *measurement); /* its contents */
+
+#endif

@@ -1,0 +1,26 @@
+/* A session: one open device, with what is measured once per device and the guard against a second thread. */
+#ifndef BW_MEASURE_SESSION_H
+#define BW_MEASURE_SESSION_H
+
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+
+typedef struct bw_session {
+    const bw_backend *backend;
+    bw_device *device;
+    double floor_ns; /* of an empty kernel; NaN until asked for */
+    atomic_bool busy;
+} bw_session;
+
+bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out);
+void bw_session_close(bw_session *session); /* NULL is fine */
+
+/* A session serves one thread at a time: BW_CODE_BUSY when another one is in it. */
+bw_status bw_session_enter(bw_session *session);
+void bw_session_leave(bw_session *session);
+
+/* Time of one empty kernel under the device's own timer: nothing shorter can be told apart from nothing. */
+bw_status bw_session_floor(bw_session *session, double *ns);
+
+#endif

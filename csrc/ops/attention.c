@@ -1,0 +1,310 @@
+/* attention_prefill and attention_decode: see ops/attention.h.
+ * Bytes: q, k, v and out once each, however the heads are grouped and whether causal or not. FLOPs: 4 B H D P, with P
+ * the query-key pairs attended: Sq L, or causal Sq L - Sq (Sq - 1) / 2; decode P = L. */
+#include "ops/attention.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/input.h"
+#include "ops/cost.h"
+#include "ops/op.h"
+
+#define LENGTH_MAX (((int64_t)1 << 31) - 1)
+
+enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+
+#define BATCH_PARAM \
+    { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
+#define HEAD_PARAMS                                                                                                \
+    {.name = "num_heads", .unit = "heads", .text = "query heads", .fallback = 32, .minimum = 1, .maximum = 65536}, \
+        {.name = "num_kv_heads",                                                                                   \
+         .unit = "heads",                                                                                          \
+         .text = "key/value heads; divides num_heads",                                                             \
+         .fallback_from = "num_heads",                                                                             \
+         .minimum = 1,                                                                                             \
+         .maximum = 65536},                                                                                        \
+    {                                                                                                              \
+        .name = "head_dim", .unit = "elements", .text = "elements of one head", .fallback = 128, .minimum = 1,     \
+        .maximum = BW_HEAD_DIM_MAX                                                                                 \
+    }
+
+static const bw_param prefill_params[] = {
+    BATCH_PARAM,
+    {.name = "seq_len",
+     .unit = "tokens",
+     .text = "queries per sequence",
+     .fallback = 512,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    {.name = "kv_len",
+     .unit = "tokens",
+     .text = "keys per sequence",
+     .fallback_from = "seq_len",
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    HEAD_PARAMS,
+    {.name = "causal",
+     .unit = "",
+     .text = "1: a query attends the keys up to its own position",
+     .fallback = 1,
+     .minimum = 0,
+     .maximum = 1},
+};
+
+static const bw_param decode_params[] = {
+    BATCH_PARAM,
+    {.name = "kv_len",
+     .unit = "tokens",
+     .text = "keys per sequence (the longest, with kv_lens)",
+     .fallback = 4096,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    HEAD_PARAMS,
+};
+
+/* One shape for both operations, so that everything below is written once. */
+typedef struct shape {
+    const char *op_name;
+    int64_t batch, seq, len, heads, kv_heads, dim;
+    bool causal;
+    const int64_t *kv_lens;
+} shape;
+
+static shape prefill_shape(const bw_dims *dims) {
+    const int64_t *v = dims->value;
+    return (shape){"attention_prefill",    v[BW_PREFILL_BATCH],       v[BW_PREFILL_SEQ_LEN],
+                   v[BW_PREFILL_KV_LEN],   v[BW_PREFILL_NUM_HEADS],   v[BW_PREFILL_NUM_KV_HEADS],
+                   v[BW_PREFILL_HEAD_DIM], v[BW_PREFILL_CAUSAL] != 0, NULL};
+}
+
+static shape decode_shape(const bw_dims *dims) {
+    const int64_t *v = dims->value;
+    return (shape){"attention_decode",        v[BW_DECODE_BATCH],    1,     v[BW_DECODE_KV_LEN], v[BW_DECODE_NUM_HEADS],
+                   v[BW_DECODE_NUM_KV_HEADS], v[BW_DECODE_HEAD_DIM], false, dims->kv_lens};
+}
+
+static bw_status check_shape(const shape *s) {
+    if (s->heads % s->kv_heads) {
+        return bw_fail(BW_CODE_INVALID,
+                       "%s: num_heads = %" PRId64 " is not a multiple of num_kv_heads = %" PRId64
+                       ": every key/value head serves the same number of query heads",
+                       s->op_name, s->heads, s->kv_heads);
+    }
+    if (s->causal && s->len < s->seq) {
+        return bw_fail(BW_CODE_INVALID,
+                       "%s: kv_len = %" PRId64 " is less than seq_len = %" PRId64
+                       ": causal queries stand at the end of the keys, so allowed is kv_len >= seq_len",
+                       s->op_name, s->len, s->seq);
+    }
+    return BW_OK;
+}
+
+static bw_checked keys_in_all(const shape *s) {
+    if (!s->kv_lens) return bw_mul(bw_num(s->batch), bw_num(s->len));
+    bw_checked sum = bw_num(0);
+    for (int64_t b = 0; b < s->batch; b++) sum = bw_add(sum, bw_num(s->kv_lens[b]));
+    return sum;
+}
+
+static bw_status shape_cost(const shape *s, bw_dtype dtype, bw_cost *out) {
+    bw_checked keys = keys_in_all(s);
+    bw_checked q = bw_bytes_of(dtype, bw_mul4(s->batch, s->seq, s->heads, s->dim));
+    bw_checked kv = bw_bytes_of(dtype, bw_mul(keys, bw_mul3(2, s->kv_heads, s->dim)));
+    bw_checked pairs = bw_mul(keys, bw_num(s->seq));
+    if (s->causal) {
+        bw_checked masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
+        masked.value /= 2;
+        masked = bw_mul(masked, bw_num(s->batch));
+        pairs.value -= masked.value; /* never negative: kv_len >= seq_len */
+        pairs.overflow = pairs.overflow || masked.overflow;
+    }
+    bw_checked flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
+    return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
+}
+
+static bw_operand tensor(const char *name, bw_role role, bw_dtype dtype, int64_t tokens, int64_t heads,
+                         const shape *s) {
+    return (bw_operand){.name = name,
+                        .role = role,
+                        .dtype = dtype,
+                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
+                        .rank = 4,
+                        .shape = {s->batch, tokens, heads, s->dim}};
+}
+
+static int shape_operands(const shape *s, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_ATTENTION_Q] = tensor("q", BW_IN, dtype, s->seq, s->heads, s);
+    out[BW_ATTENTION_K] = tensor("k", BW_IN, dtype, s->len, s->kv_heads, s);
+    out[BW_ATTENTION_V] = tensor("v", BW_IN, dtype, s->len, s->kv_heads, s);
+    out[BW_ATTENTION_OUT] = tensor("out", BW_OUT, bw_dtype_get(dtype)->result, s->seq, s->heads, s);
+    if (!s->kv_lens) return 4;
+    out[BW_ATTENTION_KV_LENS] = (bw_operand){
+        .name = "kv_lens", .role = BW_IN, .dtype = BW_I32, .recipe = BW_RECIPE_HOST, .rank = 1, .shape = {s->batch}};
+    return 5;
+}
+
+static bw_rows shape_rows(const shape *s) {
+    return (bw_rows){.count = s->batch * s->seq * s->heads, .elems = s->dim, .line = s->heads};
+}
+
+/* Scores of one query against its keys, then their softmax, in place; returns the sum of squared weights. */
+static double attend(const shape *s, bw_dtype dtype, bw_input_key k_key, int64_t first_row, int64_t keys,
+                     const double *q, double *row, double *scores) {
+    double largest = -INFINITY, sum = 0.0, squares = 0.0;
+    for (int64_t l = 0; l < keys; l++) {
+        bw_input_doubles(dtype, k_key, (first_row + l * s->kv_heads) * s->dim, s->dim, row);
+        double dot = 0.0;
+        for (int64_t d = 0; d < s->dim; d++) dot += q[d] * row[d];
+        scores[l] = dot / sqrt((double)s->dim);
+        if (scores[l] > largest) largest = scores[l];
+    }
+    for (int64_t l = 0; l < keys; l++) sum += scores[l] = exp(scores[l] - largest);
+    for (int64_t l = 0; l < keys; l++) {
+        scores[l] /= sum;
+        squares += scores[l] * scores[l];
+    }
+    return squares;
+}
+
+static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out) {
+    int64_t head = row % s->heads, query = row / s->heads % s->seq, b = row / s->heads / s->seq;
+    int64_t keys = s->kv_lens ? s->kv_lens[b] : s->len;
+    if (s->causal) keys = s->len - s->seq + query + 1;
+    int64_t first_row = b * s->len * s->kv_heads + head / (s->heads / s->kv_heads);
+    double q[BW_HEAD_DIM_MAX], other[BW_HEAD_DIM_MAX];
+    double *weights = malloc((size_t)keys * sizeof *weights);
+    if (!weights) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference scores", keys);
+
+    bw_input_doubles(dtype, bw_input_key_make(seed, BW_ATTENTION_Q), row * s->dim, s->dim, q);
+    double squares = attend(s, dtype, bw_input_key_make(seed, BW_ATTENTION_K), first_row, keys, q, other, weights);
+    bw_input_key v_key = bw_input_key_make(seed, BW_ATTENTION_V);
+    out->operand = BW_ATTENTION_OUT;
+    out->offset = row * s->dim;
+    out->count = s->dim;
+    out->scale = sqrt(squares / 3.0); /* v is uniform: variance 1/3 */
+    for (int64_t d = 0; d < s->dim; d++) out->values[d] = 0.0;
+    for (int64_t l = 0; l < keys; l++) {
+        bw_input_doubles(dtype, v_key, (first_row + l * s->kv_heads) * s->dim, s->dim, other);
+        for (int64_t d = 0; d < s->dim; d++) out->values[d] += weights[l] * other[d];
+    }
+    free(weights);
+    return BW_OK;
+}
+
+/* The result is rounded once; scores and weights may be rounded to the precision on the way (an unfused kernel stores
+ * both, tensor cores take the weights in it), each an independent error of one roundoff of the result's typical size.
+ * FP32 accumulation over D and L adds a random walk. A key left out changes the result by about its own size over
+ * sqrt(L) of it. */
+static double shape_tolerance(const shape *s, bw_dtype dtype) {
+    double accumulation = 32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len);
+    return 6.0 * bw_dtype_roundoff(bw_dtype_get(dtype)->result) + accumulation * bw_dtype_roundoff(BW_FP32);
+}
+
+/* ---- prefill ---- */
+
+static bw_status prefill_validate(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    shape s = prefill_shape(dims);
+    return check_shape(&s);
+}
+
+static bw_status prefill_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    shape s = prefill_shape(dims);
+    return shape_cost(&s, dtype, out);
+}
+
+static int prefill_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    shape s = prefill_shape(dims);
+    return shape_operands(&s, dtype, out);
+}
+
+static bw_rows prefill_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    shape s = prefill_shape(dims);
+    return shape_rows(&s);
+}
+
+static bw_status prefill_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                   bw_reference_row *out) {
+    shape s = prefill_shape(dims);
+    return shape_reference(&s, dtype, seed, row, out);
+}
+
+static double prefill_tolerance(const bw_dims *dims, bw_dtype dtype) {
+    shape s = prefill_shape(dims);
+    return shape_tolerance(&s, dtype);
+}
+
+const bw_op bw_op_attention_prefill = {
+    .name = "attention_prefill",
+    .family = "attention",
+    .text = "attention of a prompt: seq_len queries per sequence",
+    .params = prefill_params,
+    .param_count = sizeof prefill_params / sizeof prefill_params[0],
+    .precisions = PRECISIONS,
+    .validate = prefill_validate,
+    .cost = prefill_cost,
+    .operands = prefill_operands,
+    .rows = prefill_rows,
+    .reference = prefill_reference,
+    .tolerance = prefill_tolerance,
+};
+
+/* ---- decode ---- */
+
+static bw_status decode_validate(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    shape s = decode_shape(dims);
+    return check_shape(&s);
+}
+
+static bw_status decode_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    shape s = decode_shape(dims);
+    return shape_cost(&s, dtype, out);
+}
+
+static int decode_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    shape s = decode_shape(dims);
+    return shape_operands(&s, dtype, out);
+}
+
+static void decode_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)seed, (void)operand;
+    for (int64_t b = 0; b < dims->value[BW_DECODE_BATCH]; b++) ((int32_t *)out)[b] = (int32_t)dims->kv_lens[b];
+}
+
+static bw_rows decode_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    shape s = decode_shape(dims);
+    return shape_rows(&s);
+}
+
+static bw_status decode_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                  bw_reference_row *out) {
+    shape s = decode_shape(dims);
+    return shape_reference(&s, dtype, seed, row, out);
+}
+
+static double decode_tolerance(const bw_dims *dims, bw_dtype dtype) {
+    shape s = decode_shape(dims);
+    return shape_tolerance(&s, dtype);
+}
+
+const bw_op bw_op_attention_decode = {
+    .name = "attention_decode",
+    .family = "attention",
+    .text = "attention of one new token per sequence over its KV cache",
+    .params = decode_params,
+    .param_count = sizeof decode_params / sizeof decode_params[0],
+    .precisions = PRECISIONS,
+    .takes_kv_lens = true,
+    .validate = decode_validate,
+    .cost = decode_cost,
+    .operands = decode_operands,
+    .host_input = decode_host_input,
+    .rows = decode_rows,
+    .reference = decode_reference,
+    .tolerance = decode_tolerance,
+};

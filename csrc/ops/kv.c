@@ -1,0 +1,369 @@
+/* kv_append, kv_gather, kv_copy: see ops/kv.h. Pure moves of K and V, checked bit by bit.
+ * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
+ * (+ 4 ceil(L / page) page ids for gather) and written. */
+#include "ops/kv.h"
+
+#include "base/input.h"
+#include "ops/cost.h"
+#include "ops/op.h"
+
+#define LENGTH_MAX (((int64_t)1 << 31) - 1)
+
+enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+
+#define BATCH_PARAM \
+    { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
+#define HEAD_PARAMS                                                                                            \
+    {.name = "num_kv_heads",                                                                                   \
+     .unit = "heads",                                                                                          \
+     .text = "key/value heads",                                                                                \
+     .fallback = 8,                                                                                            \
+     .minimum = 1,                                                                                             \
+     .maximum = 65536},                                                                                        \
+    {                                                                                                          \
+        .name = "head_dim", .unit = "elements", .text = "elements of one head", .fallback = 128, .minimum = 1, \
+        .maximum = 65536                                                                                       \
+    }
+
+static double exact(const bw_dims *dims, bw_dtype dtype) {
+    (void)dims, (void)dtype;
+    return 0.0;
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Logical pages are scattered over the physical ones: page p lies at (multiplier p + offset) mod count. The multiplier
+ * is coprime to the count, near its golden section, so that neighbours end up far apart. */
+static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
+    int64_t multiplier = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
+    while (greatest_common_divisor(multiplier, count) != 1) multiplier++;
+    int64_t offset = (int64_t)(seed % (uint64_t)count);
+    return (int64_t)(((unsigned __int128)multiplier * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
+}
+
+/* A generated row of `width` elements. */
+static void row_values(bw_dtype dtype, uint64_t seed, int operand, int64_t row, int64_t width, bw_reference_row *out) {
+    out->count = width;
+    out->scale = 1.0;
+    bw_input_doubles(dtype, bw_input_key_make(seed, operand), row * width, width, out->values);
+}
+
+static bw_operand cache(const char *name, bw_role role, bw_dtype dtype, int64_t outer, int64_t inner, int64_t heads,
+                        int64_t dim) {
+    return (bw_operand){.name = name,
+                        .role = role,
+                        .dtype = dtype,
+                        .recipe = role == BW_OUT ? BW_RECIPE_POISON : BW_RECIPE_HASH,
+                        .rank = 4,
+                        .shape = {outer, inner, heads, dim}};
+}
+
+/* ---- append ---- */
+
+static const bw_param append_params[] = {
+    BATCH_PARAM,
+    {.name = "seq_len",
+     .unit = "tokens",
+     .text = "new tokens per sequence",
+     .fallback = 128,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    {.name = "kv_len",
+     .unit = "tokens",
+     .text = "tokens already in each sequence's cache",
+     .fallback = 512,
+     .minimum = 0,
+     .maximum = LENGTH_MAX},
+    HEAD_PARAMS,
+    {.name = "page_size",
+     .unit = "tokens",
+     .text = "tokens per page; 0 = a contiguous cache",
+     .fallback = 0,
+     .minimum = 0,
+     .maximum = LENGTH_MAX},
+};
+
+typedef struct append_shape {
+    int64_t batch, seq, cached, heads, dim, page;
+    int64_t tokens;             /* batch * seq */
+    int64_t pages_per_sequence; /* of one sequence; 1 when contiguous */
+    int64_t page_rows;          /* tokens of a page; the whole sequence when contiguous */
+} append_shape;
+
+static append_shape append_of(const bw_dims *dims) {
+    const int64_t *v = dims->value;
+    append_shape s = {.batch = v[BW_APPEND_BATCH],
+                      .seq = v[BW_APPEND_SEQ_LEN],
+                      .cached = v[BW_APPEND_KV_LEN],
+                      .heads = v[BW_APPEND_NUM_KV_HEADS],
+                      .dim = v[BW_APPEND_HEAD_DIM],
+                      .page = v[BW_APPEND_PAGE_SIZE]};
+    int64_t length = s.cached + s.seq;
+    s.tokens = s.batch * s.seq; /* below 2^62 */
+    s.page_rows = s.page ? s.page : length;
+    s.pages_per_sequence = bw_ceil_div(length, s.page_rows);
+    return s;
+}
+
+/* The cache row of position `position` of sequence `b`. */
+static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int64_t position) {
+    if (!s->page) return b * s->page_rows + position;
+    int64_t logical = b * s->pages_per_sequence + position / s->page_rows;
+    int64_t physical = physical_page(logical, s->batch * s->pages_per_sequence, seed);
+    return physical * s->page_rows + position % s->page_rows;
+}
+
+static bw_status append_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    append_shape s = append_of(dims);
+    bw_checked moved = bw_bytes_of(dtype, bw_mul4(2, s.tokens, s.heads, s.dim));
+    bw_checked ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
+    return bw_cost_set("kv_append", bw_add(moved, ids), moved, bw_num(0), out);
+}
+
+static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    append_shape s = append_of(dims);
+    bw_operand token = {
+        .role = BW_IN, .dtype = dtype, .recipe = BW_RECIPE_HASH, .rank = 3, .shape = {s.tokens, s.heads, s.dim}};
+    out[BW_APPEND_K] = out[BW_APPEND_V] = token;
+    out[BW_APPEND_K].name = "k";
+    out[BW_APPEND_V].name = "v";
+    /* A product of batch and pages_per_sequence that overflows is caught by the token count: pages <= tokens + batch
+     * * cached, both below 2^62, and bw_op_operands checks the rest. */
+    int64_t outer = s.batch * s.pages_per_sequence;
+    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
+    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
+    if (!s.page) return 4;
+    out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
+                                        .role = BW_IN,
+                                        .dtype = BW_I64,
+                                        .recipe = BW_RECIPE_HOST,
+                                        .rank = 1,
+                                        .shape = {s.tokens},
+                                        .maximum = outer * s.page_rows - 1};
+    return 5;
+}
+
+static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)operand;
+    append_shape s = append_of(dims);
+    for (int64_t t = 0; t < s.tokens; t++) {
+        ((int64_t *)out)[t] = append_slot(&s, seed, t / s.seq, s.cached + t % s.seq);
+    }
+}
+
+/* First the rows that are written (K's, then V's), then those that must stay as they were. */
+static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    append_shape s = append_of(dims);
+    int64_t slots = s.batch * s.pages_per_sequence * s.page_rows;
+    return (bw_rows){.count = 2 * slots, .elems = s.heads * s.dim, .line = s.tokens, .focus = 2 * s.tokens};
+}
+
+static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                  bw_reference_row *out) {
+    append_shape s = append_of(dims);
+    int64_t width = s.heads * s.dim;
+    bool written = row < 2 * s.tokens;
+    int64_t untouched = s.pages_per_sequence * s.page_rows - s.seq; /* per sequence */
+    int64_t per_cache = written ? s.tokens : s.batch * untouched;
+    int64_t index = written ? row : row - 2 * s.tokens;
+    bool is_v = index >= per_cache;
+    index -= is_v ? per_cache : 0;
+    int64_t b = written ? index / s.seq : index / untouched;
+    int64_t position = written ? s.cached + index % s.seq : index % untouched;
+    if (!written && position >= s.cached) position += s.seq;
+    int64_t slot = append_slot(&s, seed, b, position);
+    out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
+    out->offset = slot * width;
+    row_values(dtype, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, width,
+               out);
+    return BW_OK;
+}
+
+const bw_op bw_op_kv_append = {
+    .name = "kv_append",
+    .family = "kv",
+    .text = "write new tokens' K and V into a contiguous or paged cache",
+    .params = append_params,
+    .param_count = sizeof append_params / sizeof append_params[0],
+    .precisions = PRECISIONS,
+    .cost = append_cost,
+    .operands = append_operands,
+    .host_input = append_host_input,
+    .rows = append_rows,
+    .reference = append_reference,
+    .tolerance = exact,
+};
+
+/* ---- gather ---- */
+
+static const bw_param gather_params[] = {
+    BATCH_PARAM,
+    {.name = "kv_len",
+     .unit = "tokens",
+     .text = "cached tokens per sequence",
+     .fallback = 4096,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    HEAD_PARAMS,
+    {.name = "page_size",
+     .unit = "tokens",
+     .text = "tokens per page",
+     .fallback = 16,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+};
+
+static int64_t gather_pages(const bw_dims *dims) {
+    return bw_ceil_div(dims->value[BW_GATHER_KV_LEN], dims->value[BW_GATHER_PAGE_SIZE]);
+}
+
+static bw_status gather_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    const int64_t *v = dims->value;
+    bw_checked moved = bw_bytes_of(
+        dtype, bw_mul5(2, v[BW_GATHER_BATCH], v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS], v[BW_GATHER_HEAD_DIM]));
+    bw_checked ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
+    return bw_cost_set("kv_gather", bw_add(moved, ids), moved, bw_num(0), out);
+}
+
+static int gather_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    const int64_t *v = dims->value;
+    int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE];
+    int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
+    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, dtype, batch * pages, page, heads, dim);
+    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, dtype, batch * pages, page, heads, dim);
+    out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
+                                        .role = BW_IN,
+                                        .dtype = BW_I32,
+                                        .recipe = BW_RECIPE_HOST,
+                                        .rank = 2,
+                                        .shape = {batch, pages},
+                                        .maximum = batch * pages - 1};
+    out[BW_GATHER_K] = cache("k", BW_OUT, dtype, batch, len, heads, dim);
+    out[BW_GATHER_V] = cache("v", BW_OUT, dtype, batch, len, heads, dim);
+    return 5;
+}
+
+static bw_status gather_validate(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    bw_checked pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
+    if (pages.overflow || pages.value > LENGTH_MAX) {
+        return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
+    }
+    return BW_OK;
+}
+
+static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)operand;
+    int64_t count = dims->value[BW_GATHER_BATCH] * gather_pages(dims);
+    for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
+}
+
+static bw_rows gather_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    const int64_t *v = dims->value;
+    int64_t rows = v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN];
+    return (bw_rows){.count = 2 * rows, .elems = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], .line = rows};
+}
+
+static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                  bw_reference_row *out) {
+    const int64_t *v = dims->value;
+    int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
+    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
+    bool is_v = row >= rows;
+    int64_t index = is_v ? row - rows : row;
+    int64_t b = index / len, position = index % len;
+    int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
+    out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
+    out->offset = index * width;
+    row_values(dtype, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page, width,
+               out);
+    return BW_OK;
+}
+
+const bw_op bw_op_kv_gather = {
+    .name = "kv_gather",
+    .family = "kv",
+    .text = "collect scattered cache pages into contiguous K and V",
+    .params = gather_params,
+    .param_count = sizeof gather_params / sizeof gather_params[0],
+    .precisions = PRECISIONS,
+    .validate = gather_validate,
+    .cost = gather_cost,
+    .operands = gather_operands,
+    .host_input = gather_host_input,
+    .rows = gather_rows,
+    .reference = gather_reference,
+    .tolerance = exact,
+};
+
+/* ---- copy ---- */
+
+static const bw_param copy_params[] = {
+    BATCH_PARAM,
+    {.name = "kv_len",
+     .unit = "tokens",
+     .text = "cached tokens per sequence",
+     .fallback = 4096,
+     .minimum = 1,
+     .maximum = LENGTH_MAX},
+    HEAD_PARAMS,
+};
+
+static bw_status copy_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    const int64_t *v = dims->value;
+    bw_checked moved = bw_bytes_of(
+        dtype, bw_mul5(2, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]));
+    return bw_cost_set("kv_copy", moved, moved, bw_num(0), out);
+}
+
+static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    static const char *const names[] = {"k", "v", "k_copy", "v_copy"};
+    const int64_t *v = dims->value;
+    for (int i = 0; i < 4; i++) {
+        out[i] = cache(names[i], i < BW_COPY_K_COPY ? BW_IN : BW_OUT, dtype, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN],
+                       v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
+    }
+    return 4;
+}
+
+static bw_rows copy_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    const int64_t *v = dims->value;
+    int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN];
+    return (bw_rows){.count = 2 * rows, .elems = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM], .line = rows};
+}
+
+static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                bw_reference_row *out) {
+    const int64_t *v = dims->value;
+    int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
+    bool is_v = row >= rows;
+    int64_t index = is_v ? row - rows : row;
+    out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
+    out->offset = index * width;
+    row_values(dtype, seed, is_v ? BW_COPY_V : BW_COPY_K, index, width, out);
+    return BW_OK;
+}
+
+const bw_op bw_op_kv_copy = {
+    .name = "kv_copy",
+    .family = "kv",
+    .text = "copy a whole contiguous cache",
+    .params = copy_params,
+    .param_count = sizeof copy_params / sizeof copy_params[0],
+    .precisions = PRECISIONS,
+    .cost = copy_cost,
+    .operands = copy_operands,
+    .rows = copy_rows,
+    .reference = copy_reference,
+    .tolerance = exact,
+};

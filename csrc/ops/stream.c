@@ -1,0 +1,223 @@
+/* stream_read, stream_write, stream_copy, stream_triad: see ops/stream.h. */
+#include "ops/stream.h"
+
+#include <string.h>
+
+#include "base/input.h"
+#include "ops/cost.h"
+#include "ops/op.h"
+
+enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+enum { ROW_ELEMS = 1024 }; /* elements that one reference row compares */
+
+static const bw_param params[] = {
+    {.name = "elements",
+     .unit = "elements",
+     .text = "elements of each array",
+     .fallback = 1 << 28,
+     .minimum = 1,
+     .maximum = (int64_t)1 << 42},
+};
+
+static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {
+    return (bw_operand){.name = name,
+                        .role = role,
+                        .dtype = dtype,
+                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
+                        .rank = 1,
+                        .shape = {elems}};
+}
+
+static bw_status stream_cost(const char *name, const bw_dims *dims, bw_dtype dtype, int read, int written, int flops,
+                             bw_cost *out) {
+    bw_checked elems = bw_num(dims->value[BW_STREAM_ELEMENTS]);
+    bw_checked bytes = bw_bytes_of(dtype, elems);
+    return bw_cost_set(name, bw_mul(bw_num(read), bytes), bw_mul(bw_num(written), bytes), bw_mul(bw_num(flops), elems),
+                       out);
+}
+
+static bw_rows element_rows(const bw_dims *dims, bw_dtype dtype) {
+    (void)dtype;
+    return (bw_rows){.count = bw_ceil_div(dims->value[BW_STREAM_ELEMENTS], ROW_ELEMS), .elems = ROW_ELEMS, .line = 1};
+}
+
+static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
+    out->offset = row * ROW_ELEMS;
+    out->count = bw_min64(ROW_ELEMS, dims->value[BW_STREAM_ELEMENTS] - out->offset);
+    out->scale = 1.0;
+}
+
+static double exact(const bw_dims *dims, bw_dtype dtype) {
+    (void)dims, (void)dtype;
+    return 0.0;
+}
+
+/* ---- read ---- */
+
+static int64_t segment_count(const bw_dims *dims, bw_dtype dtype) {
+    return bw_ceil_div(bw_dtype_bytes(dtype, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
+}
+
+static bw_status read_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    return stream_cost("stream_read", dims, dtype, 1, 0, 0, out);
+}
+
+static int read_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_READ_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_READ_CHECKSUM] = vector("checksum", BW_OUT, BW_I32, segment_count(dims, dtype));
+    return 2;
+}
+
+static bw_rows read_rows(const bw_dims *dims, bw_dtype dtype) {
+    return (bw_rows){.count = segment_count(dims, dtype), .elems = 1, .line = 1};
+}
+
+static bw_status read_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                bw_reference_row *out) {
+    uint32_t words[BW_STREAM_SEGMENT_BYTES / 4] = {0};
+    int64_t per_segment = BW_STREAM_SEGMENT_BYTES / bw_dtype_bytes(dtype, 1);
+    int64_t first = row * per_segment;
+    int64_t count = bw_min64(per_segment, dims->value[BW_STREAM_ELEMENTS] - first);
+    bw_input_fill(dtype, bw_input_key_make(seed, BW_STREAM_READ_A), first, count, words);
+    uint32_t sum = 0;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) sum += words[i];
+    out->operand = BW_STREAM_READ_CHECKSUM;
+    out->offset = row;
+    out->count = 1;
+    out->scale = 1.0;
+    int32_t as_stored;
+    memcpy(&as_stored, &sum, sizeof as_stored);
+    out->values[0] = as_stored;
+    return BW_OK;
+}
+
+const bw_op bw_op_stream_read = {
+    .name = "stream_read",
+    .family = "stream",
+    .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
+    .params = params,
+    .param_count = 1,
+    .precisions = PRECISIONS,
+    .is_stream = true,
+    .cost = read_cost,
+    .operands = read_operands,
+    .rows = read_rows,
+    .reference = read_reference,
+    .tolerance = exact,
+};
+
+/* ---- write ---- */
+
+static bw_status write_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    return stream_cost("stream_write", dims, dtype, 0, 1, 0, out);
+}
+
+static int write_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_WRITE_B] = vector("b", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    return 1;
+}
+
+static bw_status write_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
+    (void)dtype, (void)seed;
+    row_range(dims, row, out);
+    out->operand = BW_STREAM_WRITE_B;
+    for (int64_t i = 0; i < out->count; i++) out->values[i] = (double)((out->offset + i) % 64 - 32) / 32.0;
+    return BW_OK;
+}
+
+const bw_op bw_op_stream_write = {
+    .name = "stream_write",
+    .family = "stream",
+    .text = "write one array",
+    .params = params,
+    .param_count = 1,
+    .precisions = PRECISIONS,
+    .is_stream = true,
+    .cost = write_cost,
+    .operands = write_operands,
+    .rows = element_rows,
+    .reference = write_reference,
+    .tolerance = exact,
+};
+
+/* ---- copy ---- */
+
+static bw_status copy_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    return stream_cost("stream_copy", dims, dtype, 1, 1, 0, out);
+}
+
+static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_COPY_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_COPY_B] = vector("b", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    return 2;
+}
+
+static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                bw_reference_row *out) {
+    row_range(dims, row, out);
+    out->operand = BW_STREAM_COPY_B;
+    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_COPY_A), out->offset, out->count, out->values);
+    return BW_OK;
+}
+
+const bw_op bw_op_stream_copy = {
+    .name = "stream_copy",
+    .family = "stream",
+    .text = "copy one array to another",
+    .params = params,
+    .param_count = 1,
+    .precisions = PRECISIONS,
+    .is_stream = true,
+    .cost = copy_cost,
+    .operands = copy_operands,
+    .rows = element_rows,
+    .reference = copy_reference,
+    .tolerance = exact,
+};
+
+/* ---- triad ---- */
+
+static bw_status triad_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+    return stream_cost("stream_triad", dims, dtype, 2, 1, 2, out);
+}
+
+static int triad_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_TRIAD_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_TRIAD_B] = vector("b", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_TRIAD_C] = vector("c", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+    return 3;
+}
+
+static bw_status triad_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
+    double b[ROW_ELEMS];
+    row_range(dims, row, out);
+    out->operand = BW_STREAM_TRIAD_C;
+    out->scale = 0.5; /* root mean square of a + 0.5 b is sqrt(1.25 / 3) = 0.65 */
+    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_TRIAD_A), out->offset, out->count, out->values);
+    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_TRIAD_B), out->offset, out->count, b);
+    for (int64_t i = 0; i < out->count; i++) out->values[i] += (double)BW_STREAM_TRIAD_FACTOR * b[i];
+    return BW_OK;
+}
+
+/* One rounding to the precision, after one to float. */
+static double triad_tolerance(const bw_dims *dims, bw_dtype dtype) {
+    (void)dims;
+    return bw_dtype_roundoff(dtype) + 2.0 * bw_dtype_roundoff(BW_FP32);
+}
+
+const bw_op bw_op_stream_triad = {
+    .name = "stream_triad",
+    .family = "stream",
+    .text = "c = a + 0.5 b",
+    .params = params,
+    .param_count = 1,
+    .precisions = PRECISIONS,
+    .is_stream = true,
+    .cost = triad_cost,
+    .operands = triad_operands,
+    .rows = element_rows,
+    .reference = triad_reference,
+    .tolerance = triad_tolerance,
+};

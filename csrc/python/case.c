@@ -1,0 +1,530 @@
+/* _core.Case: one operation with its parameters on one device. */
+#include "python/core.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <structmember.h>
+#include <time.h>
+
+static core_state *state_of(case_object *self) {
+    return core_state_of(Py_TYPE((PyObject *)self));
+}
+
+static bw_case *content_of(case_object *self) {
+    if (!self->content) PyErr_SetString(PyExc_ValueError, "this Case is closed");
+    return self->content;
+}
+
+static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"device", "operation", "precision", "params", "kv_lens", "variant", "seed", NULL};
+    case_object *self = (case_object *)object;
+    core_state *state = state_of(self);
+    device_object *device;
+    const char *op_name, *precision, *variant = NULL;
+    PyObject *params, *kv_lens = NULL;
+    unsigned long long seed = 0;
+    int index;
+    const bw_op *op;
+    bw_dtype dtype;
+    core_dims dims;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzK", names, state->device_type, &device, &op_name,
+                                     &precision, &params, &kv_lens, &variant, &seed)) {
+        return -1;
+    }
+    if (self->content || !device->session) {
+        PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
+        return -1;
+    }
+    bw_status status = core_find_op(op_name, &index, &op);
+    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (status) {
+        core_raise(state, status);
+        return -1;
+    }
+    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return -1;
+    status = bw_case_create(device->session, index, dtype, &dims.dims, variant, seed, &self->content);
+    core_dims_free(&dims);
+    if (status) {
+        core_raise(state, status);
+        return -1;
+    }
+    self->device = (device_object *)Py_NewRef((PyObject *)device);
+    device->open_cases++;
+    return 0;
+}
+
+/* Frees the case, after another thread that is still measuring on the device has finished. */
+static void release_content(case_object *self) {
+    bw_case *content = self->content;
+    if (!content) return;
+    self->content = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    for (;;) {
+        bw_status busy = bw_session_enter(content->session);
+        if (!busy) break;
+        bw_status_free(busy);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    bw_session *session = content->session;
+    bw_case_free(content);
+    bw_session_leave(session);
+    Py_END_ALLOW_THREADS;
+    self->device->open_cases--;
+    Py_CLEAR(self->device);
+}
+
+static void case_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    release_content((case_object *)object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *case_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    release_content((case_object *)object);
+    Py_RETURN_NONE;
+}
+
+static PyObject *case_enter(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return Py_NewRef(object);
+}
+
+static PyObject *case_exit(PyObject *object, PyObject *args) {
+    (void)args;
+    return case_close(object, NULL);
+}
+
+/* ---- attributes ---- */
+
+static PyObject *get_operation(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyUnicode_FromString(content->op->name) : NULL;
+}
+
+static PyObject *get_precision(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyUnicode_FromString(bw_dtype_get(content->dtype)->name) : NULL;
+}
+
+static PyObject *get_variant(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyUnicode_FromString(content->variant->name) : NULL;
+}
+
+static PyObject *get_variant_note(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyUnicode_FromString(content->variant_note ? content->variant_note : "") : NULL;
+}
+
+static PyObject *get_params(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? core_params_dict(content->op, &content->dims) : NULL;
+}
+
+static PyObject *get_cost(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? core_cost_dict(&content->cost, bw_case_footprint(content)) : NULL;
+}
+
+static PyObject *get_set_bytes(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyLong_FromLongLong(content->set_bytes) : NULL;
+}
+
+static PyObject *get_workspace_bytes(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    return content ? PyLong_FromLongLong(content->workspace_bytes) : NULL;
+}
+
+static PyObject *operand_dict(const bw_operand *operand) {
+    static const char *const roles[] = {[BW_IN] = "in", [BW_OUT] = "out", [BW_INOUT] = "inout"};
+    PyObject *shape = PyTuple_New(operand->rank);
+    for (int axis = 0; shape && axis < operand->rank; axis++) {
+        PyObject *extent = PyLong_FromLongLong(operand->shape[axis]);
+        if (extent) {
+            PyTuple_SET_ITEM(shape, axis, extent);
+        } else {
+            Py_CLEAR(shape);
+        }
+    }
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L}", "name", operand->name, "role", roles[operand->role], "dtype",
+                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes);
+}
+
+static PyObject *get_operands(PyObject *object, void *closure) {
+    (void)closure;
+    bw_case *content = content_of((case_object *)object);
+    if (!content) return NULL;
+    PyObject *list = PyList_New(content->operand_count);
+    for (int i = 0; list && i < content->operand_count; i++) {
+        PyObject *item = operand_dict(&content->operands[i]);
+        if (item) {
+            PyList_SET_ITEM(list, i, item);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* ---- memory ---- */
+
+static int read_cache(const char *name, bw_cache *out) {
+    if (strcmp(name, "cold") == 0) {
+        *out = BW_CACHE_COLD;
+    } else if (strcmp(name, "hot") == 0) {
+        *out = BW_CACHE_HOT;
+    } else {
+        PyErr_Format(PyExc_ValueError, "cache = '%s': allowed are cold, hot", name);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"cache", NULL};
+    case_object *self = (case_object *)object;
+    const char *cache_name = "cold";
+    bw_cache cache;
+    bw_rotation rotation = {.sets = 1};
+    int64_t needed = 0, free_bytes = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
+    if (read_cache(cache_name, &cache) < 0 || !content_of(self)) return NULL;
+    bw_status status = bw_case_rotation(self->content, cache, &rotation, &needed, &free_bytes);
+    /* Not enough is an answer here, not an error. */
+    if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
+    bool fits = !status;
+    bw_status_free(status);
+    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
+                         (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
+}
+
+/* ---- arrays in and out ---- */
+
+static int find_operand(const bw_case *content, const char *name) {
+    for (int i = 0; i < content->operand_count; i++) {
+        if (strcmp(content->operands[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+/* A caller's page and slot ids index memory: they are held to the operand's range. */
+static bw_status check_indices(const bw_operand *operand, const void *data) {
+    for (int64_t i = 0; i < operand->elems; i++) {
+        int64_t value = operand->dtype == BW_I64 ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+        if (value >= operand->minimum && value <= operand->maximum) continue;
+        return bw_fail(BW_CODE_INVALID, "%s element %lld is %lld: allowed is %lld to %lld", operand->name, (long long)i,
+                       (long long)value, (long long)operand->minimum, (long long)operand->maximum);
+    }
+    return BW_OK;
+}
+
+typedef struct run_work {
+    bw_case *content;
+    Py_buffer given[BW_MAX_OPERANDS]; /* .obj NULL: not given */
+    void *out[BW_MAX_OPERANDS];
+    bool launch;
+} run_work;
+
+static bw_status run_arrays(void *context) {
+    run_work *work = context;
+    bw_case *content = work->content;
+    const bw_backend *backend = content->session->backend;
+    bw_device *device = content->session->device;
+    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
+    BW_TRY(bw_case_reset(content, 0));
+    for (int i = 0; i < content->operand_count; i++) {
+        if (!work->given[i].obj) continue;
+        content->own_inputs = true;
+        BW_TRY(backend->upload(device, content->memory + content->offsets[i], work->given[i].buf,
+                               content->operands[i].bytes));
+    }
+    if (work->launch) BW_TRY(bw_case_launch(content, 0));
+    for (int i = 0; i < content->operand_count; i++) {
+        if (!work->out[i]) continue;
+        BW_TRY(
+            backend->download(device, work->out[i], content->memory + content->offsets[i], content->operands[i].bytes));
+    }
+    return BW_OK;
+}
+
+/* Takes one array; 0 or -1 with an exception. */
+static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
+    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    int index = name ? find_operand(work->content, name) : -1;
+    const bw_operand *operand = index < 0 ? NULL : &work->content->operands[index];
+    if (!operand || operand->role == BW_OUT) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
+        }
+        return -1;
+    }
+    if (PyObject_GetBuffer(array, &work->given[index], PyBUF_C_CONTIGUOUS) < 0) return -1;
+    if (work->given[index].len != operand->bytes) {
+        PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", name, work->given[index].len,
+                     (long long)operand->bytes);
+        return -1;
+    }
+    if (operand->recipe == BW_RECIPE_HOST) {
+        bw_status status = check_indices(operand, work->given[index].buf);
+        if (status) {
+            core_raise(state, status);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Runs the work, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
+static PyObject *run_and_collect(case_object *self, run_work *work, bool (*wanted)(const bw_operand *)) {
+    PyObject *result = PyDict_New();
+    for (int i = 0; result && i < work->content->operand_count; i++) {
+        const bw_operand *operand = &work->content->operands[i];
+        if (!wanted(operand)) continue;
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
+        if (bytes) work->out[i] = PyBytes_AS_STRING(bytes);
+        if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
+    }
+    if (!result) return NULL;
+    bw_status status = core_run(self->device->session, run_arrays, work);
+    if (!status) return result;
+    Py_DECREF(result);
+    return core_raise(state_of(self), status);
+}
+
+static bool is_output(const bw_operand *operand) {
+    return operand->role != BW_IN;
+}
+
+static bool is_input(const bw_operand *operand) {
+    return operand->role != BW_OUT;
+}
+
+static PyObject *case_run(PyObject *object, PyObject *arrays) {
+    case_object *self = (case_object *)object;
+    run_work work = {.content = content_of(self), .launch = true};
+    PyObject *result = NULL;
+    if (!work.content) return NULL;
+    PyObject *items = PyMapping_Items(arrays);
+    bool taken = items != NULL;
+    for (Py_ssize_t i = 0; taken && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PyList_GET_ITEM(items, i);
+        taken = take_array(state_of(self), &work, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) == 0;
+    }
+    if (taken) result = run_and_collect(self, &work, is_output);
+    for (int i = 0; i < BW_MAX_OPERANDS; i++) {
+        if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
+    }
+    Py_XDECREF(items);
+    return result;
+}
+
+static PyObject *case_inputs(PyObject *object, PyObject *unused) {
+    (void)unused;
+    case_object *self = (case_object *)object;
+    run_work work = {.content = content_of(self), .launch = false};
+    return work.content ? run_and_collect(self, &work, is_input) : NULL;
+}
+
+static bw_status run_launch(void *context) {
+    bw_case *content = context;
+    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
+    return bw_case_launch(content, 0);
+}
+
+static PyObject *case_launch(PyObject *object, PyObject *unused) {
+    (void)unused;
+    case_object *self = (case_object *)object;
+    if (!content_of(self)) return NULL;
+    bw_status status = core_run(self->device->session, run_launch, self->content);
+    if (status) return core_raise(state_of(self), status);
+    Py_RETURN_NONE;
+}
+
+/* ---- verify and measure ---- */
+
+typedef struct verify_work {
+    bw_case *content;
+    double budget_s;
+    bw_verdict verdict;
+} verify_work;
+
+static bw_status run_verify(void *context) {
+    verify_work *work = context;
+    return bw_verify_case(work->content, work->budget_s, &work->verdict);
+}
+
+static PyObject *case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"budget_s", NULL};
+    case_object *self = (case_object *)object;
+    verify_work work = {.content = content_of(self), .budget_s = 0.1};
+    if (!work.content || !PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
+    bw_status status = core_run(self->device->session, run_verify, &work);
+    if (status) return core_raise(state_of(self), status);
+    const bw_verdict *v = &work.verdict;
+    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:s}", "verified", v->verified ? Py_True : Py_False, "max_error",
+                         v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
+                         "rows_total", (long long)v->rows_total, "reason", v->reason);
+}
+
+/* Called between replays, without the GIL: signals first, then the caller's own function. */
+static bool poll_python(void *context) {
+    PyObject *function = context;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    bool stop = PyErr_CheckSignals() < 0;
+    if (!stop && function) {
+        PyObject *answer = PyObject_CallNoArgs(function);
+        stop = answer == NULL;
+        Py_XDECREF(answer);
+    }
+    PyGILState_Release(gil);
+    return stop;
+}
+
+typedef struct measure_work {
+    bw_case *content;
+    bw_measure_options options;
+    bw_measurement result;
+} measure_work;
+
+static bw_status run_measure(void *context) {
+    measure_work *work = context;
+    return bw_measure(work->content, &work->options, &work->result);
+}
+
+static PyObject *samples_list(const bw_measurement *m) {
+    Py_ssize_t count = m->samples_ns ? (Py_ssize_t)m->statistics.count : 0;
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject *value = PyFloat_FromDouble(m->samples_ns[i]);
+        if (value) {
+            PyList_SET_ITEM(list, i, value);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *measurement_dict(const bw_case *content, const bw_measure_options *options, const bw_measurement *m) {
+    const bw_device_facts *facts = content->session->backend->device_facts(content->session->device);
+    const bw_statistics *s = &m->statistics;
+    bool sampled = m->samples_ns != NULL;
+    return Py_BuildValue(
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s}",
+        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
+        sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
+        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", facts->timer,
+        "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False,
+        "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets,
+        "launches_per_sample", (long long)m->launches_per_sample, "flush_bytes", (long long)m->rotation.flush_bytes,
+        "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns, "host_launch_ns", m->host_launch_ns,
+        "footprint_bytes", (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False,
+        "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked",
+        (long long)m->verdict.rows_checked, "reason", m->verdict.reason, "variant_note",
+        content->variant_note ? content->variant_note : "");
+}
+
+static int check_options(const bw_measure_options *o) {
+    if (!(o->precision_target > 0.0) || !(o->max_seconds >= 0.0) || !(o->verify_budget_s >= 0.0)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "allowed are precision_target > 0, max_seconds >= 0 and verify_budget_s >= 0");
+        return -1;
+    }
+    if (o->min_samples < 1 || o->min_samples > 4096) {
+        PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to 4096", (long long)o->min_samples);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", NULL};
+    case_object *self = (case_object *)object;
+    measure_work work = {.content = content_of(self)};
+    const char *cache_name = "cold";
+    double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
+    long long min_samples = 10;
+    PyObject *poll = NULL;
+    bw_cache cache;
+    if (!work.content || !PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdLddO", names, &cache_name, &precision_target,
+                                                      &min_samples, &max_seconds, &verify_budget_s, &poll)) {
+        return NULL;
+    }
+    if (read_cache(cache_name, &cache) < 0) return NULL;
+    work.options = (bw_measure_options){.cache = cache,
+                                        .precision_target = precision_target,
+                                        .min_samples = min_samples,
+                                        .max_seconds = max_seconds,
+                                        .verify_budget_s = verify_budget_s,
+                                        .poll = poll_python,
+                                        .poll_context = poll && poll != Py_None ? poll : NULL};
+    if (check_options(&work.options) < 0) return NULL;
+    bw_status status = core_run(self->device->session, run_measure, &work);
+    if (status) return core_raise(state_of(self), status);
+    PyObject *result = measurement_dict(self->content, &work.options, &work.result);
+    bw_measurement_free(&work.result);
+    return result;
+}
+
+/* ---- type ---- */
+
+#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef case_methods[] = {
+    {"memory_needed", WITH_KEYWORDS(case_memory_needed), METH_VARARGS | METH_KEYWORDS,
+     "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
+    {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
+    {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
+    {"verify", WITH_KEYWORDS(case_verify), METH_VARARGS | METH_KEYWORDS,
+     "verify($self, /, budget_s=0.1)\n--\n\nOne launch held against the float64 reference."},
+    {"measure", WITH_KEYWORDS(case_measure), METH_VARARGS | METH_KEYWORDS,
+     "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
+     "poll=None)\n--\n\nVerify, warm up, sample, verify."},
+    {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
+    {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
+    {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", case_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef case_getset[] = {
+    {"operation", get_operation, NULL, "the operation's name", NULL},
+    {"precision", get_precision, NULL, "the precision's name", NULL},
+    {"variant", get_variant, NULL, "the variant's name", NULL},
+    {"variant_note", get_variant_note, NULL, "why the default variant was passed over; empty when it was not", NULL},
+    {"params", get_params, NULL, "all parameters", NULL},
+    {"cost", get_cost, NULL, "bytes and FLOPs", NULL},
+    {"operands", get_operands, NULL, "name, role, dtype, shape and bytes of each array", NULL},
+    {"set_bytes", get_set_bytes, NULL, "bytes of one buffer set with its scratch", NULL},
+    {"workspace_bytes", get_workspace_bytes, NULL, "bytes of workspace shared by all sets", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot case_slots[] = {
+    {Py_tp_doc,
+     (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0)\n--\n\nOne case."},
+    {Py_tp_new, (void *)PyType_GenericNew},
+    {Py_tp_init, (void *)case_init},
+    {Py_tp_dealloc, (void *)case_dealloc},
+    {Py_tp_methods, case_methods},
+    {Py_tp_getset, case_getset},
+    {0, NULL},
+};
+
+PyType_Spec core_case_spec = {
+    .name = "bwprof._core.Case",
+    .basicsize = sizeof(case_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = case_slots,
+};

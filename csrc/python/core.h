@@ -1,0 +1,64 @@
+/* The extension module's own declarations: state, conversions, types. The only folder that knows Python. */
+#ifndef BW_PYTHON_CORE_H
+#define BW_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "measure/measure.h"
+
+typedef struct core_state {
+    PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
+    PyTypeObject *device_type, *case_type;
+} core_state;
+
+typedef struct device_object {
+    PyObject_HEAD
+    bw_session *session; /* NULL once closed */
+    int index;
+    Py_ssize_t open_cases;
+} device_object;
+
+typedef struct case_object {
+    PyObject_HEAD
+    device_object *device;
+    bw_case *content; /* NULL once closed */
+} case_object;
+
+/* ---- errors.c ---- */
+core_state *core_state_of(PyTypeObject *type);
+/* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
+PyObject *core_raise(core_state *state, bw_status status);
+int core_add_exceptions(PyObject *module, core_state *state);
+
+/* ---- arguments.c ---- */
+typedef struct core_dims {
+    bw_dims dims;
+    int64_t *kv_lens; /* owned */
+} core_dims;
+
+bw_status core_find_op(const char *name, int *index, const bw_op **op);
+/* Reads a mapping of parameters and an optional sequence of lengths, completes and checks them. 0 or -1 with an
+ * exception set. */
+int core_dims_read(core_state *state, const bw_op *op, bw_dtype dtype, PyObject *params, PyObject *kv_lens,
+                   core_dims *out);
+void core_dims_free(core_dims *dims);
+PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
+PyObject *core_cost_dict(const bw_cost *cost, int64_t footprint_bytes);
+/* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
+int core_set(PyObject *dict, const char *key, PyObject *value);
+
+/* ---- registry.c ---- */
+extern PyMethodDef core_registry_methods[];
+PyObject *core_variant_dict(const bw_variant *variant);
+
+/* ---- device.c, case.c ---- */
+extern PyType_Spec core_device_spec, core_case_spec;
+
+/* Runs `work` without the GIL and as the session's only user. */
+bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context);
+
+/* ---- numbers.c ---- */
+extern PyMethodDef core_number_methods[];
+
+#endif

@@ -1,0 +1,249 @@
+/* _core.Device: an open device. */
+#include "python/core.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <structmember.h>
+
+bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context) {
+    bw_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = bw_session_enter(session);
+    if (!status) {
+        status = work(context);
+        bw_session_leave(session);
+    }
+    Py_END_ALLOW_THREADS;
+    return status;
+}
+
+static bw_session *session_of(device_object *self) {
+    if (!self->session) PyErr_SetString(PyExc_ValueError, "this Device is closed");
+    return self->session;
+}
+
+static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"backend", "index", NULL};
+    device_object *self = (device_object *)object;
+    const char *backend_name;
+    const bw_backend *backend;
+    int index = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|i", names, &backend_name, &index)) return -1;
+    if (self->session) {
+        PyErr_SetString(PyExc_ValueError, "this Device is open already");
+        return -1;
+    }
+    bw_status status = bw_backend_find(backend_name, &backend);
+    if (!status) {
+        bw_session *session = NULL;
+        Py_BEGIN_ALLOW_THREADS;
+        status = bw_session_open(backend, index, &session);
+        Py_END_ALLOW_THREADS;
+        self->session = session;
+        self->index = index;
+    }
+    if (!status) return 0;
+    core_raise(core_state_of(Py_TYPE(object)), status);
+    return -1;
+}
+
+static void device_dealloc(PyObject *object) {
+    device_object *self = (device_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    bw_session_close(self->session); /* no Case is left: each holds a reference */
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *device_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    device_object *self = (device_object *)object;
+    if (!self->session) Py_RETURN_NONE;
+    if (self->open_cases) {
+        return PyErr_Format(PyExc_ValueError, "%zd Case objects of this Device are open: close them first",
+                            self->open_cases);
+    }
+    bw_status status = bw_session_enter(self->session);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    bw_session_close(self->session);
+    self->session = NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *device_enter(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return Py_NewRef(object);
+}
+
+static PyObject *device_exit(PyObject *object, PyObject *args) {
+    (void)args;
+    return device_close(object, NULL);
+}
+
+static PyObject *peak_tflops(const bw_device_facts *facts) {
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < BW_DTYPE_COUNT; i++) {
+        const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
+        if (info->kind != BW_KIND_FLOAT) continue;
+        if (core_set(dict, info->name, PyFloat_FromDouble(facts->peak_tflops[i])) < 0) Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *device_facts(PyObject *object, PyObject *unused) {
+    (void)unused;
+    bw_session *session = session_of((device_object *)object);
+    if (!session) return NULL;
+    const bw_device_facts *f = session->backend->device_facts(session->device);
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:s,s:N,s:s,s:s,s:O,s:s}", "name",
+                         f->name, "uuid", f->uuid, "driver", f->driver, "runtime", f->runtime, "major", f->major,
+                         "minor", f->minor, "units", f->units, "memory_bytes", (long long)f->memory_bytes,
+                         "cache_bytes", (long long)f->cache_bytes, "shared_bytes", (long long)f->shared_bytes,
+                         "memory_clock_khz", (long long)f->memory_clock_khz, "bus_bits", (long long)f->bus_bits,
+                         "peak_gb_s", f->peak_gb_s, "peak_source", f->peak_source, "peak_tflops", peak_tflops(f),
+                         "tflops_source", f->tflops_source, "timer", f->timer, "fixed_replay",
+                         f->fixed_replay ? Py_True : Py_False, "note", f->note);
+}
+
+static PyObject *device_memory(PyObject *object, PyObject *unused) {
+    (void)unused;
+    bw_session *session = session_of((device_object *)object);
+    int64_t free_bytes, total_bytes;
+    if (!session) return NULL;
+    bw_status status = session->backend->device_memory(session->device, &free_bytes, &total_bytes);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
+}
+
+typedef struct floor_work {
+    bw_session *session;
+    double ns;
+} floor_work;
+
+static bw_status run_floor(void *context) {
+    floor_work *work = context;
+    return bw_session_floor(work->session, &work->ns);
+}
+
+static PyObject *device_floor_ns(PyObject *object, PyObject *unused) {
+    (void)unused;
+    floor_work work = {.session = session_of((device_object *)object)};
+    if (!work.session) return NULL;
+    bw_status status = core_run(work.session, run_floor, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    return PyFloat_FromDouble(work.ns);
+}
+
+/* One variant with whether it runs the shape and whether it is the default. */
+static PyObject *variant_row(const bw_variant *row, const char *refusal, bool is_default) {
+    PyObject *dict = core_variant_dict(row);
+    if (!dict) return NULL;
+    if (core_set(dict, "refuses", PyUnicode_FromString(refusal ? refusal : "")) < 0 ||
+        core_set(dict, "default", PyBool_FromLong(is_default)) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
+    core_state *state = core_state_of(Py_TYPE(object));
+    bw_session *session = session_of((device_object *)object);
+    const char *op_name, *precision;
+    PyObject *params, *kv_lens = NULL;
+    int index;
+    const bw_op *op;
+    bw_dtype dtype;
+    core_dims dims;
+    if (!session) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision, &params, &kv_lens))
+        return NULL;
+    bw_status status = core_find_op(op_name, &index, &op);
+    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (status) return core_raise(state, status);
+    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
+
+    const bw_variant_table *table = session->backend->variants(session->device, index);
+    const bw_device_facts *facts = session->backend->device_facts(session->device);
+    const bw_variant *chosen = NULL;
+    status = bw_variant_default(table, op, &dims.dims, dtype, facts, NULL, &chosen);
+    bw_status_free(status); /* none runs: every row's `refuses` says why */
+    PyObject *list = PyList_New(table->count);
+    for (int i = 0; list && i < table->count; i++) {
+        const bw_variant *row = &table->rows[i];
+        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, dtype, facts), row == chosen);
+        if (item) {
+            PyList_SET_ITEM(list, i, item);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    core_dims_free(&dims);
+    return list;
+}
+
+static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
+    bw_session *session = session_of((device_object *)object);
+    long long countdown;
+    if (!session || !PyArg_ParseTuple(args, "L", &countdown)) return NULL;
+    if (!session->backend->fault_set) {
+        return core_raise(
+            core_state_of(Py_TYPE(object)),
+            bw_fail(BW_CODE_UNSUPPORTED, "the %s backend has no calls to make fail", session->backend->name));
+    }
+    int64_t made = session->backend->calls_made(session->device);
+    bw_status status = session->backend->fault_set(session->device, countdown);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    return PyLong_FromLongLong(made);
+}
+
+static PyObject *get_backend(PyObject *object, void *closure) {
+    (void)closure;
+    bw_session *session = session_of((device_object *)object);
+    return session ? PyUnicode_FromString(session->backend->name) : NULL;
+}
+
+static PyMethodDef device_methods[] = {
+    {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
+    {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
+    {"floor_ns", device_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty kernel."},
+    {"variants", (PyCFunction)(void (*)(void))device_variants, METH_VARARGS | METH_KEYWORDS,
+     "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
+     "shape."},
+    {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
+    {"_inject_fault", device_inject_fault, METH_VARARGS,
+     "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
+     "Returns the "
+     "number of calls made so far."},
+    {"__enter__", device_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", device_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef device_members[] = {
+    {"index", T_INT, offsetof(device_object, index), READONLY, "the device's number within its backend"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef device_getset[] = {
+    {"backend", get_backend, NULL, "the backend's name", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot device_slots[] = {
+    {Py_tp_doc, (void *)"Device(backend, index=0)\n--\n\nAn open device."},
+    {Py_tp_new, (void *)PyType_GenericNew},
+    {Py_tp_init, (void *)device_init},
+    {Py_tp_dealloc, (void *)device_dealloc},
+    {Py_tp_methods, device_methods},
+    {Py_tp_members, device_members},
+    {Py_tp_getset, device_getset},
+    {0, NULL},
+};
+
+PyType_Spec core_device_spec = {
+    .name = "bwprof._core.Device",
+    .basicsize = sizeof(device_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = device_slots,
+};

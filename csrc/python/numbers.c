@@ -1,0 +1,126 @@
+/* Plain numbers: bandwidth, statistics, bits of a precision. */
+#include "python/core.h"
+
+/* ---- bandwidth ---- */
+
+static double gb_s(double bytes, double seconds) {
+    return bytes / seconds * 1e-9;
+}
+
+/* A new float64 array of NumPy's from anything numpy.asarray takes, broadcast with another one. */
+static PyObject *broadcast_pair(PyObject *a, PyObject *b) {
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    if (!numpy) return NULL;
+    PyObject *arrays = PyObject_CallMethod(numpy, "broadcast_arrays", "OO", a, b);
+    PyObject *result = arrays ? PyObject_CallMethod(numpy, "array", "Os", arrays, "float64") : NULL;
+    Py_XDECREF(arrays);
+    Py_DECREF(numpy);
+    return result;
+}
+
+static PyObject *bandwidth_arrays(PyObject *bytes, PyObject *seconds) {
+    /* pair is C-ordered with shape (2, ...): its second half is overwritten with the result and returned as pair[1]. */
+    PyObject *pair = broadcast_pair(bytes, seconds);
+    Py_buffer view;
+    if (!pair) return NULL;
+    if (PyObject_GetBuffer(pair, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        Py_DECREF(pair);
+        return NULL;
+    }
+    double *values = view.buf;
+    Py_ssize_t count = view.len / (Py_ssize_t)sizeof *values / 2;
+    for (Py_ssize_t i = 0; i < count; i++) values[count + i] = gb_s(values[i], values[count + i]);
+    PyBuffer_Release(&view);
+    PyObject *half = PySequence_GetItem(pair, 1);
+    Py_DECREF(pair);
+    PyObject *result = half ? PyObject_CallMethod(half, "copy", NULL) : NULL;
+    Py_XDECREF(half);
+    return result;
+}
+
+static bool is_number(PyObject *value) {
+    return PyFloat_Check(value) || PyLong_Check(value);
+}
+
+static PyObject *bandwidth_gb_s(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"bytes", "seconds", NULL};
+    PyObject *bytes, *seconds;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO", names, &bytes, &seconds)) return NULL;
+    if (!is_number(bytes) || !is_number(seconds)) return bandwidth_arrays(bytes, seconds);
+    double numerator = PyFloat_AsDouble(bytes), denominator = PyFloat_AsDouble(seconds);
+    if (PyErr_Occurred()) return NULL;
+    return PyFloat_FromDouble(gb_s(numerator, denominator));
+}
+
+/* ---- statistics ---- */
+
+static PyObject *statistics(PyObject *module, PyObject *samples) {
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(samples, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return NULL;
+    if (view.itemsize != sizeof(double) || !view.format || strcmp(view.format, "d") != 0 || view.len == 0) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "samples must be a buffer of at least one float64");
+        return NULL;
+    }
+    double *copy = PyMem_Malloc((size_t)view.len);
+    if (!copy) {
+        PyBuffer_Release(&view);
+        return PyErr_NoMemory();
+    }
+    memcpy(copy, view.buf, (size_t)view.len);
+    bw_statistics s = bw_statistics_of(copy, view.len / view.itemsize);
+    PyMem_Free(copy);
+    PyBuffer_Release(&view);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high, "min_ns",
+                         s.minimum, "noise", s.noise, "count", (long long)s.count);
+}
+
+/* ---- bits ---- */
+
+static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
+    core_state *state = PyModule_GetState(module);
+    const char *precision;
+    Py_buffer view;
+    bw_dtype dtype;
+    if (!PyArg_ParseTuple(args, "sy*", &precision, &view)) return NULL;
+    bw_status status = bw_dtype_find(precision, &dtype);
+    Py_ssize_t item = status ? 1 : (Py_ssize_t)(encode ? sizeof(float) : (size_t)bw_dtype_bytes(dtype, 1));
+    PyObject *result = NULL;
+    if (!status && view.len % item) {
+        status = bw_fail(BW_CODE_INVALID, "%zd bytes are no whole number of %s values of %zd bytes", view.len,
+                         encode ? "float32" : precision, item);
+    }
+    if (!status) {
+        int64_t count = view.len / item;
+        int64_t bytes = encode ? bw_dtype_bytes(dtype, count) : count * (int64_t)sizeof(float);
+        result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+        if (result) {
+            void *out = PyBytes_AS_STRING(result);
+            status =
+                encode ? bw_dtype_encode(dtype, view.buf, count, out) : bw_dtype_decode(dtype, view.buf, count, out);
+        }
+    }
+    PyBuffer_Release(&view);
+    if (!status) return result;
+    Py_XDECREF(result);
+    return core_raise(state, status);
+}
+
+static PyObject *encode(PyObject *module, PyObject *args) {
+    return convert(module, args, true);
+}
+
+static PyObject *decode(PyObject *module, PyObject *args) {
+    return convert(module, args, false);
+}
+
+PyMethodDef core_number_methods[] = {
+    {"bandwidth_gb_s", (PyCFunction)(void (*)(void))bandwidth_gb_s, METH_VARARGS | METH_KEYWORDS,
+     "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9, elementwise for arrays."},
+    {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise."},
+    {"encode", encode, METH_VARARGS, "encode(precision, values, /)\n--\n\nfloat32 values to stored bits."},
+    {"decode", decode, METH_VARARGS, "decode(precision, data, /)\n--\n\nStored bits to float32 values."},
+    {NULL, NULL, 0, NULL},
+};

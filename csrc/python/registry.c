@@ -1,0 +1,281 @@
+/* What there is: operations, precisions, backends, and what operations cost. */
+#include "python/core.h"
+
+static PyObject *text_or_none(const char *text) {
+    return text ? PyUnicode_FromString(text) : Py_NewRef(Py_None);
+}
+
+static PyObject *precision_names(unsigned mask) {
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
+        if (!(mask & (1u << i))) continue;
+        PyObject *name = PyUnicode_FromString(bw_dtype_get((bw_dtype)i)->name);
+        if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+/* Appends and drops the reference; 0 or -1 (also when item is NULL). */
+static int append(PyObject *list, PyObject *item) {
+    if (!item) return -1;
+    int result = PyList_Append(list, item);
+    Py_DECREF(item);
+    return result;
+}
+
+static PyObject *param_dict(const bw_param *param) {
+    PyObject *fallback = param->fallback_from ? Py_NewRef(Py_None) : PyLong_FromLongLong(param->fallback);
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
+                         "default", fallback, "default_from", text_or_none(param->fallback_from), "minimum",
+                         (long long)param->minimum, "maximum", (long long)param->maximum);
+}
+
+static PyObject *params_list(const bw_op *op) {
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < op->param_count; i++) {
+        if (append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *core_variant_dict(const bw_variant *variant) {
+    return Py_BuildValue("{s:s,s:s,s:N}", "name", variant->name, "text", variant->text, "precisions",
+                         precision_names(variant->precisions));
+}
+
+static PyObject *variants_dict(int op_index) {
+    PyObject *dict = PyDict_New();
+    for (int b = 0; dict && b < bw_backend_count(); b++) {
+        const bw_backend *backend = bw_backend_at(b);
+        if (!backend->built) continue;
+        const bw_variant_table *table = backend->variants(NULL, op_index);
+        PyObject *list = PyList_New(0);
+        for (int i = 0; list && i < table->count; i++) {
+            if (append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
+        }
+        if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *operations(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < bw_op_count(); i++) {
+        const bw_op *op = bw_op_at(i);
+        PyObject *item = Py_BuildValue(
+            "{s:s,s:s,s:s,s:O,s:O,s:N,s:N,s:N}", "name", op->name, "family", op->family, "text", op->text,
+            "takes_kv_lens", op->takes_kv_lens ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
+            "precisions", precision_names(op->precisions), "params", params_list(op), "variants", variants_dict(i));
+        if (append(list, item) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *precisions(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
+        const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
+        if (info->kind != BW_KIND_FLOAT) continue;
+        PyObject *item = Py_BuildValue("{s:s,s:i,s:i,s:i,s:d,s:s,s:s}", "name", info->name, "bits", info->bits,
+                                       "block_elems", info->block_elems, "block_bytes", info->block_bytes, "roundoff",
+                                       bw_dtype_roundoff((bw_dtype)i), "result", bw_dtype_get(info->result)->name,
+                                       "text", info->text);
+        if (append(list, item) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* The devices of one backend: opening one is the only way to learn its name, and costs a context. */
+static PyObject *backend_devices(core_state *state, const bw_backend *backend, char *reason, size_t reason_size) {
+    int count = 0;
+    PyObject *list = PyList_New(0);
+    if (!list) return NULL;
+    if (!backend->built) {
+        PyOS_snprintf(reason, reason_size, "not in this build: it was made without nvcc");
+        return list;
+    }
+    bw_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = backend->device_count(&count, reason, reason_size);
+    Py_END_ALLOW_THREADS;
+    if (status) {
+        Py_DECREF(list);
+        return core_raise(state, status);
+    }
+    for (int i = 0; i < count; i++) {
+        char name[128];
+        Py_BEGIN_ALLOW_THREADS;
+        status = backend->device_name(i, name, sizeof name);
+        Py_END_ALLOW_THREADS;
+        if (status) {
+            Py_DECREF(list);
+            return core_raise(state, status);
+        }
+        if (append(list, Py_BuildValue("{s:i,s:s}", "index", i, "name", name)) < 0) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static PyObject *backends(PyObject *module, PyObject *unused) {
+    (void)unused;
+    core_state *state = PyModule_GetState(module);
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < bw_backend_count(); i++) {
+        const bw_backend *backend = bw_backend_at(i);
+        char reason[256] = "";
+        PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
+        PyObject *item =
+            devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N}", "name", backend->name, "text", backend->text, "built",
+                                    backend->built ? Py_True : Py_False, "reason", reason, "devices", devices)
+                    : NULL;
+        if (append(list, item) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* ---- costs ---- */
+
+/* A variant of a backend that need not have a device; both NULL: the compulsory cost alone. */
+static bw_status find_variant(const char *backend_name, const char *variant_name, int op_index,
+                              const bw_variant **out) {
+    const bw_backend *backend;
+    *out = NULL;
+    if (!variant_name) return BW_OK;
+    if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%s' needs a backend: cuda or cpu", variant_name);
+    BW_TRY(bw_backend_find(backend_name, &backend));
+    const bw_variant_table *table = backend->variants(NULL, op_index);
+    for (int i = 0; i < table->count; i++) {
+        if (strcmp(table->rows[i].name, variant_name) == 0) {
+            *out = &table->rows[i];
+            return BW_OK;
+        }
+    }
+    return bw_fail(BW_CODE_INVALID, "%s has no variant '%s' on %s", bw_op_at(op_index)->name, variant_name,
+                   backend_name);
+}
+
+static int64_t footprint(const bw_cost *cost) {
+    int64_t intermediate = bw_max64(cost->algorithmic_bytes_read - cost->bytes_read,
+                                    cost->algorithmic_bytes_written - cost->bytes_written);
+    return cost->bytes_read + cost->bytes_written + intermediate;
+}
+
+static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
+    core_state *state = PyModule_GetState(module);
+    const char *op_name, *precision;
+    PyObject *params, *kv_lens = NULL;
+    int index;
+    const bw_op *op;
+    bw_dtype dtype;
+    core_dims dims;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision, &params, &kv_lens))
+        return NULL;
+    bw_status status = core_find_op(op_name, &index, &op);
+    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (status) return core_raise(state, status);
+    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
+    PyObject *result = core_params_dict(op, &dims.dims);
+    core_dims_free(&dims);
+    return result;
+}
+
+static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
+    core_state *state = PyModule_GetState(module);
+    const char *op_name, *precision, *backend = NULL, *variant_name = NULL;
+    PyObject *params, *kv_lens = NULL;
+    int index;
+    const bw_op *op;
+    bw_dtype dtype;
+    core_dims dims;
+    const bw_variant *variant = NULL;
+    bw_cost result;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &op_name, &precision, &params, &kv_lens, &backend,
+                                     &variant_name)) {
+        return NULL;
+    }
+    bw_status status = core_find_op(op_name, &index, &op);
+    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = find_variant(backend, variant_name, index, &variant);
+    if (status) return core_raise(state, status);
+    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
+    status = bw_cost_of(op, variant, &dims.dims, dtype, NULL, &result);
+    core_dims_free(&dims);
+    return status ? core_raise(state, status) : core_cost_dict(&result, footprint(&result));
+}
+
+enum { COST_COLUMNS = 6 };
+
+static bw_status cost_rows(const bw_op *op, bw_dtype dtype, const bw_variant *variant, const int64_t *values,
+                           int64_t rows, int64_t *out) {
+    for (int64_t row = 0; row < rows; row++) {
+        bw_dims dims = {.kv_lens = NULL};
+        bw_cost cost;
+        memcpy(dims.value, values + row * op->param_count, (size_t)op->param_count * sizeof *values);
+        BW_TRY(bw_op_complete(op, dtype, ~0u, &dims));
+        BW_TRY(bw_cost_of(op, variant, &dims, dtype, NULL, &cost));
+        int64_t *to = out + row * COST_COLUMNS;
+        to[0] = cost.bytes_read;
+        to[1] = cost.bytes_written;
+        to[2] = cost.flops;
+        to[3] = cost.algorithmic_bytes_read;
+        to[4] = cost.algorithmic_bytes_written;
+        to[5] = footprint(&cost);
+    }
+    return BW_OK;
+}
+
+static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "values", "out", "backend", "variant", NULL};
+    core_state *state = PyModule_GetState(module);
+    const char *op_name, *precision, *backend = NULL, *variant_name = NULL;
+    Py_buffer values, out;
+    int index;
+    const bw_op *op;
+    bw_dtype dtype;
+    const bw_variant *variant = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssy*w*|zz", names, &op_name, &precision, &values, &out, &backend,
+                                     &variant_name)) {
+        return NULL;
+    }
+    bw_status status = core_find_op(op_name, &index, &op);
+    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = find_variant(backend, variant_name, index, &variant);
+    if (!status) {
+        Py_ssize_t row_bytes = (Py_ssize_t)(op->param_count * sizeof(int64_t));
+        Py_ssize_t rows = values.len / row_bytes;
+        if (values.len % row_bytes || out.len != rows * (Py_ssize_t)(COST_COLUMNS * sizeof(int64_t))) {
+            status = bw_fail(BW_CODE_INVALID, "cost_many of %s: values must be int64 (n, %d), out int64 (n, %d)",
+                             op_name, op->param_count, COST_COLUMNS);
+        } else {
+            status = cost_rows(op, dtype, variant, values.buf, rows, out.buf);
+        }
+    }
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&out);
+    if (status) return core_raise(state, status);
+    Py_RETURN_NONE;
+}
+
+#define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
+
+PyMethodDef core_registry_methods[] = {
+    {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
+    {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
+    {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
+    {"complete", WITH_KEYWORDS(complete), METH_VARARGS | METH_KEYWORDS,
+     "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},
+    {"cost", WITH_KEYWORDS(cost), METH_VARARGS | METH_KEYWORDS,
+     "cost(operation, precision, params, kv_lens=None, backend=None, variant=None)\n--\n\nBytes and FLOPs of one "
+     "case."},
+    {"cost_many", WITH_KEYWORDS(cost_many), METH_VARARGS | METH_KEYWORDS,
+     "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\nBytes and FLOPs of n cases."},
+    {NULL, NULL, 0, NULL},
+};

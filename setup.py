@@ -1,0 +1,442 @@
+"""Builds bwprof._core from csrc/: C with the C compiler, CUDA with nvcc where there is one.
+
+Environment:
+  BWPROF_CUDA=auto|1|0       auto (default): CUDA is compiled in when nvcc is found; 1: it must be; 0: CPU only
+  BWPROF_CUDA_ARCHS=90a,100  GPU architectures instead of the default list
+  BWPROF_WERROR=1            warnings are errors
+  BWPROF_SANITIZE=address,undefined
+  CUDA_HOME, CUDA_PATH       where to look for nvcc first;  CC, CFLAGS, LDFLAGS  as usual
+
+Objects live under build/, one folder per configuration. An object is fresh when it was made by the same command with
+the same compiler and nothing that it includes is newer, so that touching one file rebuilds little.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, OptionError, PlatformError
+
+ROOT = Path(__file__).resolve().parent
+C_FOLDERS = ("base", "ops", "backend", "measure", "cpu", "python")
+SIMD_FOLDER = Path("csrc/cpu/simd")
+CUDA_FOLDER = Path("csrc/cuda")
+ISA_HEADER = Path("csrc/cpu/isa.h")
+CUDA_SUFFIXES = (".cu", ".cpp", ".cc")
+DEFAULT_ARCHS = ("80", "86", "89", "90a", "100", "120")
+PTX_ARCH = "80"
+OLDEST_CUDA = (12, 0)
+SANITIZERS = ("address", "undefined", "thread", "leak")
+
+
+def say(text: str) -> None:
+    print(f"bwprof: {text}", flush=True)
+
+
+def first_line(command: list[str]) -> str:
+    """The first line that a `--version` prints; what identifies a compiler."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlatformError(f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout.strip().splitlines()[0]
+
+
+def sources_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.suffix in suffixes)
+
+
+@dataclass(frozen=True)
+class Isa:
+    """A line of csrc/cpu/isa.h: the files under csrc/cpu/simd are compiled once for each."""
+
+    name: str
+    machine: str
+    flags: tuple[str, ...]
+
+
+def read_isas() -> list[Isa]:
+    """The lines X(<isa>, <machine or any>, "<flags>") of csrc/cpu/isa.h that this machine's architecture takes."""
+    header = ROOT / ISA_HEADER
+    if not header.exists():
+        return []
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL)
+    rows = re.findall(r'\bX\(\s*(\w+)\s*,\s*(\w+)\s*,\s*"([^"]*)"', text)
+    isas = [Isa(name, machine, tuple(flags.split())) for name, machine, flags in rows]
+    return [isa for isa in isas if isa.machine in ("any", platform.machine())]
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """The CUDA toolkit in use, or why there is none (nvcc is None)."""
+
+    reason: str
+    nvcc: Path | None = None
+    version: str = ""
+    identity: str = ""
+    archs: tuple[str, ...] = ()
+    ptx: str = ""
+    includes: tuple[str, ...] = ()
+    cudart: str = ""
+
+
+def find_nvcc() -> Path | None:
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    candidates = [Path(home, "bin", "nvcc") for home in homes if home]
+    on_path = shutil.which("nvcc")
+    if on_path:
+        candidates.append(Path(on_path))
+    candidates.append(Path("/usr/local/cuda/bin/nvcc"))
+    return next((path for path in candidates if os.access(path, os.X_OK)), None)
+
+
+def ask_nvcc(nvcc: Path, *arguments: str) -> str:
+    """What nvcc answers; its failure is an error, because a silent CPU-only build would be a surprise."""
+    done = subprocess.run([str(nvcc), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlatformError(
+            f"{nvcc} {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}\n"
+            "Repair the CUDA toolkit, or build without CUDA: BWPROF_CUDA=0"
+        )
+    return done.stdout + done.stderr
+
+
+def choose_archs(nvcc: Path) -> tuple[tuple[str, ...], str]:
+    """The architectures to compile for, and the one whose PTX is kept for newer GPUs ("" = none)."""
+    offered = re.findall(r"sm_(\w+)", ask_nvcc(nvcc, "--list-gpu-code"))
+
+    def available(arch: str) -> bool:
+        # nvcc lists sm_90 and means sm_90a (and, from 12.9, sm_100f) too.
+        return arch in offered or arch.rstrip("af") in offered
+
+    asked = os.environ.get("BWPROF_CUDA_ARCHS", "").strip()
+    if not asked:
+        archs = tuple(arch for arch in DEFAULT_ARCHS if available(arch))
+        if not archs:
+            raise PlatformError(f"{nvcc} offers none of {', '.join(DEFAULT_ARCHS)}; build without CUDA: BWPROF_CUDA=0")
+        ptx = PTX_ARCH if available(PTX_ARCH) else min((arch.rstrip("af") for arch in archs), key=int)
+        return archs, ptx
+    archs = tuple(dict.fromkeys(word for word in re.split(r"[,;\s]+", asked) if word))
+    for arch in archs:
+        if not re.fullmatch(r"[1-9]\d{1,2}[af]?", arch):
+            raise OptionError(f"BWPROF_CUDA_ARCHS: '{arch}' is no architecture; write a list such as 80,90a,120")
+        if not available(arch):
+            raise OptionError(f"BWPROF_CUDA_ARCHS: {nvcc} does not offer '{arch}'; it offers {', '.join(offered)}")
+    return archs, ""
+
+
+def find_toolkit_files(nvcc: Path) -> tuple[tuple[str, ...], str]:
+    """Include folders and libcudart_static.a, as nvcc itself would use them."""
+    plan = ask_nvcc(nvcc, "--dryrun", "--cudart", "static", "-shared", "-o", "none", "none.cu")
+    variables = dict(re.findall(r"^#\$ (INCLUDES|LIBRARIES|SYSTEM_INCLUDES)=(.*)$", plan, flags=re.MULTILINE))
+    words = [word for value in variables.values() for word in shlex.split(value)]
+    words = [part for word in words for part in shlex.split(word)]
+    top = nvcc.resolve().parent.parent
+    target = f"targets/{'sbsa' if platform.machine() == 'aarch64' else platform.machine()}-linux"
+    includes = [word[2:] for word in words if word.startswith("-I")]
+    includes += [str(top / "include"), str(top / target / "include"), "/usr/include"]
+    folders = [word[2:] for word in words if word.startswith("-L")]
+    folders += [str(top / name) for name in ("lib64", "lib", f"{target}/lib")]
+    folders.append(f"/usr/lib/{platform.machine()}-linux-gnu")
+    include = next((path for path in includes if Path(path, "cuda_runtime.h").exists()), None)
+    cudart = next((path for path in folders if Path(path, "libcudart_static.a").exists()), None)
+    missing = "cuda_runtime.h" if include is None else "libcudart_static.a"
+    if include is None or cudart is None:
+        raise PlatformError(
+            f"the CUDA toolkit of {nvcc} has no {missing}\nInstall its development files, or build without CUDA: "
+            "BWPROF_CUDA=0"
+        )
+    # /usr/include is searched anyway, and must not move to the front.
+    folders = [] if include == "/usr/include" else [str(Path(include).resolve())]
+    return tuple(folders), str(Path(cudart, "libcudart_static.a").resolve())
+
+
+def decide_cuda() -> Cuda:
+    mode = os.environ.get("BWPROF_CUDA", "").strip() or "auto"
+    if mode not in ("auto", "1", "0"):
+        raise OptionError(f"BWPROF_CUDA is '{mode}': allowed are auto, 1, 0")
+    if mode == "0":
+        return Cuda("BWPROF_CUDA=0 was set when bwprof was built")
+    if not sources_under(CUDA_FOLDER, CUDA_SUFFIXES):
+        return Cuda("the source tree has no csrc/cuda")
+    nvcc = find_nvcc()
+    if nvcc is None:
+        looked = "nvcc was not found in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"
+        if mode == "1":
+            raise PlatformError(f"BWPROF_CUDA=1, but {looked}")
+        return Cuda(f"{looked} when bwprof was built")
+    text = ask_nvcc(nvcc, "--version")
+    match = re.search(r"release (\d+)\.(\d+)(?:, V([\d.]+))?", text)
+    if match is None:
+        raise PlatformError(f"{nvcc} --version is not understood: {text!r}; build without CUDA: BWPROF_CUDA=0")
+    if (int(match[1]), int(match[2])) < OLDEST_CUDA:
+        raise PlatformError(
+            f"{nvcc} is CUDA {match[1]}.{match[2]}; bwprof needs {OLDEST_CUDA[0]}.{OLDEST_CUDA[1]} or newer. "
+            "Set CUDA_HOME to a newer toolkit, or build without CUDA: BWPROF_CUDA=0"
+        )
+    archs, ptx = choose_archs(nvcc)
+    includes, cudart = find_toolkit_files(nvcc)
+    version = match[3] or f"{match[1]}.{match[2]}"
+    return Cuda(f"nvcc {version} at {nvcc}", nvcc, version, " ".join(text.split()), archs, ptx, includes, cudart)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One object: `command` decides its freshness together with `identity`; `tuning` does not change the result."""
+
+    source: Path
+    folder: Path
+    output: Path
+    command: tuple[str, ...]
+    identity: str
+    tuning: tuple[str, ...] = ()
+    weight: int = 0
+
+    @property
+    def record(self) -> Path:
+        return self.output.with_suffix(".command")
+
+    @property
+    def dependencies(self) -> Path:
+        return self.output.with_suffix(".d")
+
+    def signature(self) -> str:
+        return self.identity + "\n" + shlex.join(self.command) + "\n"
+
+    def fresh(self) -> bool:
+        try:
+            if self.record.read_text() != self.signature():
+                return False
+            made = self.output.stat().st_mtime_ns
+            listed = self.dependencies.read_text().replace("\\\n", " ").partition(": ")[2]
+            return all(os.stat(ROOT / name).st_mtime_ns <= made for name in shlex.split(listed))
+        except OSError:
+            return False
+
+    def compile(self) -> tuple[float, str]:
+        """Makes the object; returns the seconds it took and what the compiler had to say."""
+        started = time.monotonic()
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.record.unlink(missing_ok=True)
+        done = subprocess.run(
+            [*self.command, *self.tuning],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CompileError(f"{shlex.join(self.command)}\n{done.stdout}")
+        self.record.write_text(self.signature())
+        return time.monotonic() - started, done.stdout.strip()
+
+
+@dataclass
+class Plan:
+    """Every command of one configuration."""
+
+    version: str
+    cuda: Cuda
+    isas: list[Isa] = field(default_factory=read_isas)
+    werror: bool = field(default_factory=lambda: os.environ.get("BWPROF_WERROR", "0") not in ("", "0"))
+    sanitize: str = field(default_factory=lambda: os.environ.get("BWPROF_SANITIZE", "").strip())
+    compiler: list[str] = field(default_factory=list)
+    identity: str = ""
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.sanitize.split(",") if name and name not in SANITIZERS]
+        if unknown:
+            raise OptionError(f"BWPROF_SANITIZE: unknown '{unknown[0]}': allowed are {', '.join(SANITIZERS)}")
+        self.compiler = shlex.split(os.environ.get("CC", "")) or self.find_compiler()
+        self.identity = first_line([*self.compiler, "--version"])
+
+    @staticmethod
+    def find_compiler() -> list[str]:
+        configured = shlex.split(sysconfig.get_config_var("CC") or "")[:1]
+        for name in [*configured, "cc", "gcc", "clang"]:
+            if shutil.which(name):
+                return [name]
+        raise PlatformError("no C compiler: install gcc or clang (Debian: apt-get install gcc libc6-dev), or set CC")
+
+    @property
+    def folder(self) -> Path:
+        parts = ["cuda" if self.cuda.nvcc else "cpu", platform.machine(), sys.implementation.cache_tag]
+        if self.sanitize:
+            parts.append(self.sanitize.replace(",", "-"))
+        return Path("build", "-".join(parts))
+
+    def c_flags(self) -> list[str]:
+        flags = ["-std=c11", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-pthread", "-D_GNU_SOURCE"]
+        flags += [f"-DBW_WITH_CUDA={int(self.cuda.nvcc is not None)}", "-Icsrc"]
+        if self.sanitize:
+            flags += ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={self.sanitize}"]
+            flags += ["-fno-sanitize-recover=undefined"] if "undefined" in self.sanitize else []
+        else:
+            flags += ["-O3", "-DNDEBUG"]
+        return flags + (["-Werror"] if self.werror else [])
+
+    def c_job(self, source: Path, extra: list[str], tag: str = "") -> Job:
+        output = self.folder / source.relative_to("csrc").with_suffix(f"{tag}.o")
+        command = [*self.compiler, *self.c_flags(), *extra, *shlex.split(os.environ.get("CFLAGS", ""))]
+        command += ["-MMD", "-MF", str(output.with_suffix(".d")), "-c", str(source), "-o", str(output)]
+        return Job(source, self.folder, output, tuple(command), self.identity)
+
+    def cuda_job(self, source: Path, threads: int) -> Job:
+        output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
+        host_flags = ["-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+        command = [str(self.cuda.nvcc), "-std=c++17", "-O3", "-Icsrc", "-DBW_WITH_CUDA=1", "-DNDEBUG"]
+        if os.environ.get("CXX"):
+            command += ["-ccbin", os.environ["CXX"]]
+        if self.werror:
+            command += ["-Werror", "all-warnings"]
+        for arch in self.cuda.archs:
+            command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+        if self.cuda.ptx:
+            command += ["-gencode", f"arch=compute_{self.cuda.ptx},code=compute_{self.cuda.ptx}"]
+        command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
+        command += ["-c", str(source), "-o", str(output)]
+        weight = (ROOT / source).stat().st_size
+        return Job(source, self.folder, output, tuple(command), self.cuda.identity, ("--threads", str(threads)), weight)
+
+    def jobs(self) -> list[Job]:
+        """All objects, the slowest first: CUDA before C, big files before small ones."""
+        python_folders = dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])
+        python = [f"-I{self.folder}", *(f"-I{path}" for path in python_folders)]
+        jobs = []
+        for name in C_FOLDERS:
+            for source in sources_under(Path("csrc", name), (".c",)):
+                if source.is_relative_to(SIMD_FOLDER):
+                    for isa in self.isas:
+                        jobs.append(self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}"))
+                else:
+                    jobs.append(self.c_job(source, python if name == "python" else []))
+        if self.cuda.nvcc:
+            includes = [f"-isystem{path}" for path in self.cuda.includes]
+            jobs += [self.c_job(source, includes) for source in sources_under(CUDA_FOLDER, (".c",))]
+            sources = sources_under(CUDA_FOLDER, CUDA_SUFFIXES)
+            threads = max(1, (os.cpu_count() or 1) // max(1, len(sources)))
+            jobs += [self.cuda_job(source, threads) for source in sources]
+        return sorted(jobs, key=lambda job: -job.weight)
+
+    def link_command(self, jobs: list[Job], target: Path) -> list[str]:
+        command = [*self.compiler, "-shared", "-pthread", *sorted(str(job.output) for job in jobs), "-o", str(target)]
+        command += ["-Wl,--exclude-libs,ALL", "-Wl,--as-needed", "-Wl,-z,relro,-z,now"]
+        # Python's own symbols are found when the module is loaded; ours must be here: see missing_definitions.
+        command += ["-Wl,-z,defs", "-Wl,--warn-unresolved-symbols"]
+        if self.sanitize:
+            command += [f"-fsanitize={self.sanitize}"]
+        if self.cuda.nvcc:
+            command += [self.cuda.cudart, *self.static_cxx(), "-static-libgcc", "-ldl", "-lrt", "-lpthread"]
+        return [*command, "-lm", *shlex.split(os.environ.get("LDFLAGS", ""))]
+
+    def static_cxx(self) -> list[str]:
+        """libstdc++ as an archive, so that the module needs no copy of the user's; shared where there is no archive."""
+        done = subprocess.run(
+            [*self.compiler, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False
+        )
+        archive = Path(done.stdout.strip())
+        return [str(archive)] if archive.is_absolute() else ["-lstdc++"]
+
+    def write_info(self) -> None:
+        """build_info.h: what was decided, for the module to tell; rewritten only when it changes."""
+        values = {
+            "VERSION": self.version,
+            "CUDA": int(self.cuda.nvcc is not None),
+            "CUDA_REASON": self.cuda.reason,
+            "CUDA_VERSION": self.cuda.version,
+            "CUDA_ARCHS": " ".join([*self.cuda.archs, *([f"ptx{self.cuda.ptx}"] if self.cuda.ptx else [])]),
+            "COMPILER": self.identity,
+            "ISAS": " ".join(isa.name for isa in self.isas),
+        }
+        text = "/* Written by setup.py. */\n"
+        text += "".join(f"#define BW_BUILD_{name} {json.dumps(value)}\n" for name, value in values.items())
+        header = ROOT / self.folder / "build_info.h"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        if not header.exists() or header.read_text() != text:
+            header.write_text(text)
+
+
+def missing_definitions(linker_said: str) -> list[str]:
+    """Names of ours that nothing defines, such as the kernel table of a new operation."""
+    return sorted(set(re.findall(r"undefined (?:reference to|symbol:) \W*(bw_\w+)", linker_said)))
+
+
+def compile_all(jobs: list[Job], force: bool) -> None:
+    stale = [job for job in jobs if force or not job.fresh()]
+    say(f"{len(stale)} of {len(jobs)} objects to compile")
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = {pool.submit(job.compile): job for job in stale}
+        try:
+            for future in as_completed(futures):
+                seconds, said = future.result()
+                source = futures[future].output.relative_to(futures[future].folder)
+                say(f"  {source} {seconds:.1f} s" + (f"\n{said}" if said else ""))
+        except CompileError as error:
+            pool.shutdown(cancel_futures=True)
+            source = futures[future].source
+            hint = "" if source.suffix == ".c" else "\nTo build without CUDA: BWPROF_CUDA=0"
+            raise CompileError(f"{source} does not compile:\n{error}{hint}") from None
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+class BuildCore(build_ext):
+    """Compiles and links bwprof._core; setuptools then puts it where the kind of install wants it."""
+
+    description: ClassVar[str] = "compile bwprof._core with cc and, where there is one, nvcc"
+
+    def build_extension(self, ext: Extension) -> None:
+        plan = Plan(self.distribution.get_version(), decide_cuda())
+        say(f"CUDA {'on' if plan.cuda.nvcc else 'off'}: {plan.cuda.reason}")
+        if plan.cuda.nvcc:
+            say(f"architectures: {' '.join(plan.cuda.archs)}" + (f", PTX for {plan.cuda.ptx}" if plan.cuda.ptx else ""))
+        plan.write_info()
+        jobs = plan.jobs()
+        compile_all(jobs, bool(self.force))
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A new file, not the old one rewritten: a running process may have that mapped.
+        target.unlink(missing_ok=True)
+        command = plan.link_command(jobs, target)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            raise CompileError(f"linking failed: {shlex.join(command)}\n{done.stdout}")
+        missing = missing_definitions(done.stdout)
+        if missing:
+            target.unlink()
+            raise CompileError(f"nothing under csrc/ defines {', '.join(missing)}")
+        say(f"linked {target.name}")
+
+
+def all_sources() -> list[str]:
+    """For the sdist's file list; what is compiled is decided by Plan."""
+    found = [path for name in C_FOLDERS for path in sources_under(Path("csrc", name), (".c",))]
+    found += sources_under(CUDA_FOLDER, (".c", *CUDA_SUFFIXES))
+    return [path.as_posix() for path in found]
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    setup(
+        license="Apache-2.0",
+        ext_modules=[Extension("bwprof._core", all_sources())],
+        cmdclass={"build_ext": BuildCore},
+    )

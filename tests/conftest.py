@@ -1,0 +1,64 @@
+"""Fixtures that every test may use: devices, taken from the registry, and the source tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+try:
+    from bwprof import _core
+except ImportError as error:
+    pytest.exit(f"bwprof._core cannot be imported ({error}); build it first: pip install -e '.[test]'", 2)
+
+ROOT = Path(__file__).resolve().parent.parent
+BACKENDS: dict[str, dict[str, Any]] = {backend["name"]: backend for backend in _core.backends()}
+NO_CUDA = "" if BACKENDS["cuda"]["devices"] else f"no CUDA device: {BACKENDS['cuda']['reason']}"
+
+
+def device_params() -> list[Any]:
+    """One pytest parameter per device there is; a backend without one gives a parameter that is skipped, with why."""
+    params = []
+    for name, backend in BACKENDS.items():
+        marks = [pytest.mark.cuda] if name == "cuda" else []
+        if not backend["devices"]:
+            reason = f"no {name} device: {backend['reason']}"
+            params.append(pytest.param((name, 0), id=name, marks=[*marks, pytest.mark.skip(reason=reason)]))
+        params += [pytest.param((name, d["index"]), id=f"{name}{d['index']}", marks=marks) for d in backend["devices"]]
+    return params
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not NO_CUDA:
+        return
+    for item in items:
+        if item.get_closest_marker("cuda") and not item.get_closest_marker("skip"):
+            item.add_marker(pytest.mark.skip(reason=NO_CUDA))
+
+
+@pytest.fixture(scope="session", params=device_params())
+def device(request: pytest.FixtureRequest) -> Iterator[_core.Device]:
+    """Each device in turn, open for the whole session; a test that closes a device opens its own."""
+    backend, index = request.param
+    with _core.Device(backend, index) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def cpu() -> Iterator[_core.Device]:
+    """The CPU, which is always there."""
+    with _core.Device("cpu", 0) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def source_tree() -> Path:
+    """The checkout; tests of sources and of packaging are skipped where only the tests were copied."""
+    if not (ROOT / "csrc").is_dir() or not (ROOT / "setup.py").is_file():
+        pytest.skip("not a source checkout: csrc and setup.py are missing")
+    return ROOT

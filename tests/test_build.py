@@ -1,0 +1,255 @@
+"""setup.py itself: what it compiles again and what not, how it chooses CUDA, and what it says when it cannot.
+
+A tiny source tree stands in for csrc, and a shell script for nvcc, so that none of this needs a GPU or a toolkit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools", minversion="65")
+
+MODULE = """
+#include <Python.h>
+#include "base/value.h"
+#include "build_info.h"
+static struct PyModuleDef tiny_module = {
+    .m_base = PyModuleDef_HEAD_INIT, .m_name = "_core",
+    .m_doc = BW_BUILD_VERSION "|" BW_BUILD_CUDA_REASON "|" BW_BUILD_CUDA_VERSION "|" BW_BUILD_CUDA_ARCHS
+             "|" BW_BUILD_ISAS};
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&tiny_module); }
+"""
+ISA_HEADER = """
+/* X(<isa>, <machine>, "<flags>") */
+#define ISAS(X) \\
+    X(plain, any, "") \\
+    X(wide, any, "-DWIDE=1") \\
+    X(other, no_such_machine, "-mno-such-flag")
+"""
+NVCC = """#!/bin/sh
+case "$*" in
+  *--version*) echo "Cuda compilation tools, release $FAKE_CUDA, V$FAKE_CUDA.88";;
+  *--list-gpu-code*) printf 'sm_80\\nsm_90\\nsm_120\\n';;
+  *--dryrun*) echo '#$ INCLUDES="-I{home}/include"' >&2; echo '#$ LIBRARIES=  "-L{home}/lib"' >&2;;
+  *) echo "kernels.cu(7): error: no such thing" >&2; exit 2;;
+esac
+"""
+
+
+@pytest.fixture
+def tree(source_tree: Path, tmp_path: Path) -> Path:
+    files = {
+        "csrc/base/value.h": "int bw_value(void);\n",
+        "csrc/base/value.c": '#include "base/value.h"\nint bw_value(void) { return 1; }\n',
+        "csrc/base/alone.c": "int bw_alone(void);\nint bw_alone(void) { return 2; }\n",
+        "csrc/python/module.c": MODULE,
+        "csrc/cpu/isa.h": ISA_HEADER,
+        "csrc/cpu/simd/kernel.c": "#define JOIN(a, b) a##b\n#define NAME(isa) JOIN(bw_kernel_, isa)\n"
+        "int NAME(BW_ISA)(void);\nint NAME(BW_ISA)(void) { return 0; }\n",
+        "bwprof/__init__.py": "",
+        "README.md": "A tree to build.\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text)
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(source_tree / name, tmp_path / "tree" / name)
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Path:
+    """A CUDA toolkit whose nvcc answers questions and compiles nothing."""
+    home = tmp_path / "toolkit"
+    for name, text in {
+        "include/cuda_runtime.h": "",
+        "lib/libcudart_static.a": "!<arch>\n",
+        "bin/nvcc": NVCC.replace("{home}", str(home)),
+    }.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    (home / "bin/nvcc").chmod(0o755)
+    return home
+
+
+def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "BWPROF_CUDA": "0",
+        "BWPROF_CUDA_ARCHS": "",
+        "BWPROF_SANITIZE": "",
+        "BWPROF_WERROR": "",
+        "FAKE_CUDA": "13.0",
+    }
+    return subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--inplace"],
+        cwd=tree,
+        env=os.environ | settings | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def compiled(done: subprocess.CompletedProcess[str]) -> set[str]:
+    assert done.returncode == 0, done.stdout
+    return set(re.findall(r"^bwprof:   (\S+) [\d.]+ s$", done.stdout, flags=re.MULTILINE))
+
+
+def module_doc(tree: Path) -> list[str]:
+    script = "import bwprof._core as c; print(c.__file__); print(c.__doc__)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, check=True)
+    where, doc = done.stdout.splitlines()
+    assert Path(where).is_relative_to(tree)
+    return doc.split("|")
+
+
+def touch(path: Path) -> None:
+    """As an editor would: newer than every object made so far."""
+    later = time.time() + 2
+    os.utime(path, (later, later))
+
+
+def test_rebuilds_what_changed_and_nothing_else(tree: Path) -> None:
+    everything = {
+        "base/value.o",
+        "base/alone.o",
+        "python/module.o",
+        "cpu/simd/kernel.plain.o",
+        "cpu/simd/kernel.wide.o",
+    }
+    assert compiled(build(tree)) == everything
+    assert compiled(build(tree)) == set()
+    touch(tree / "csrc/base/alone.c")
+    assert compiled(build(tree)) == {"base/alone.o"}
+
+
+def test_a_header_rebuilds_those_who_include_it(tree: Path) -> None:
+    compiled(build(tree))
+    touch(tree / "csrc/base/value.h")
+    assert compiled(build(tree)) == {"base/value.o", "python/module.o"}
+
+
+def test_another_command_rebuilds(tree: Path) -> None:
+    everything = compiled(build(tree))
+    assert compiled(build(tree, BWPROF_WERROR="1")) == everything
+    assert compiled(build(tree, BWPROF_WERROR="1", CFLAGS="-DMORE=1")) == everything
+
+
+def test_one_object_per_instruction_set_of_this_machine(tree: Path) -> None:
+    compiled(build(tree))
+    assert module_doc(tree)[4] == "plain wide"
+
+
+def test_version_comes_from_pyproject(tree: Path) -> None:
+    compiled(build(tree))
+    declared = re.search(r'^version = "(.*)"$', (tree / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    assert declared is not None
+    assert module_doc(tree)[0] == declared[1]
+
+
+def test_compile_error_shows_the_compilers_words(tree: Path) -> None:
+    (tree / "csrc/base/alone.c").write_text("int bw_alone(void) { return nothing; }\n")
+    done = build(tree)
+    assert done.returncode != 0
+    assert "csrc/base/alone.c does not compile" in done.stdout
+    assert "nothing" in done.stdout
+
+
+def test_a_missing_definition_is_named(tree: Path) -> None:
+    """What a new operation's line in the list asks for, and nobody wrote."""
+    (tree / "csrc/base/alone.c").write_text("extern int bw_op_new;\nint *bw_alone(void) { return &bw_op_new; }\n")
+    (tree / "csrc/base/value.c").unlink()
+    (tree / "csrc/base/user.c").write_text('#include "base/value.h"\nint bw_user(void) { return bw_value(); }\n')
+    done = build(tree)
+    assert done.returncode != 0
+    assert "nothing under csrc/ defines bw_op_new, bw_value" in done.stdout
+
+
+def test_werror(tree: Path) -> None:
+    (tree / "csrc/base/alone.c").write_text("static int unused(void) { return 1; }\n")
+    assert build(tree).returncode == 0
+    assert build(tree, BWPROF_WERROR="1").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"BWPROF_CUDA": "yes"}, "BWPROF_CUDA is 'yes': allowed are auto, 1, 0"),
+        ({"BWPROF_SANITIZE": "adress"}, "BWPROF_SANITIZE: unknown 'adress': allowed are address, undefined"),
+    ],
+)
+def test_wrong_settings_are_refused(tree: Path, environment: dict[str, str], message: str) -> None:
+    done = build(tree, **environment)
+    assert done.returncode != 0
+    assert message in done.stdout
+
+
+def with_kernels(tree: Path) -> Path:
+    (tree / "csrc/cuda").mkdir()
+    (tree / "csrc/cuda/kernels.cu").write_text("__global__ void kernel() {}\n")
+    return tree
+
+
+def test_cuda_off_says_why(tree: Path) -> None:
+    compiled(build(with_kernels(tree)))
+    assert module_doc(tree)[1:4] == ["BWPROF_CUDA=0 was set when bwprof was built", "", ""]
+
+
+def test_cuda_demanded_but_absent(tree: Path, tmp_path: Path) -> None:
+    if Path("/usr/local/cuda/bin/nvcc").exists():
+        pytest.skip("this machine has nvcc in its usual place")
+    tools = {name: shutil.which(name) for name in ("cc", "gcc", "ld", "as")}
+    (tmp_path / "bin").mkdir()
+    for name, path in tools.items():
+        if path:
+            (tmp_path / "bin" / name).symlink_to(path)
+    absent = {"PATH": str(tmp_path / "bin"), "CUDA_HOME": "", "CUDA_PATH": ""}
+    done = build(with_kernels(tree), BWPROF_CUDA="1", **absent)
+    assert done.returncode != 0
+    assert "BWPROF_CUDA=1, but nvcc was not found" in done.stdout
+    compiled(build(tree, BWPROF_CUDA="auto", **absent))
+    assert "nvcc was not found in CUDA_HOME" in module_doc(tree)[1]
+
+
+def test_nvcc_that_fails_is_an_error_that_names_the_way_out(tree: Path, toolkit: Path) -> None:
+    done = build(with_kernels(tree), BWPROF_CUDA="auto", CUDA_HOME=str(toolkit))
+    assert done.returncode != 0
+    assert f"CUDA on: nvcc 13.0.88 at {toolkit}/bin/nvcc" in done.stdout
+    assert "architectures: 80 90a 120, PTX for 80" in done.stdout
+    assert "kernels.cu(7): error: no such thing" in done.stdout
+    assert "BWPROF_CUDA=0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"FAKE_CUDA": "11.8"}, "is CUDA 11.8; bwprof needs 12.0 or newer"),
+        ({"BWPROF_CUDA_ARCHS": "90a,sm80"}, "'sm80' is no architecture"),
+        ({"BWPROF_CUDA_ARCHS": "native"}, "'native' is no architecture"),
+        ({"BWPROF_CUDA_ARCHS": "70"}, "does not offer '70'; it offers 80, 90, 120"),
+    ],
+)
+def test_toolkit_and_architectures_are_checked(
+    tree: Path, toolkit: Path, environment: dict[str, str], message: str
+) -> None:
+    done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit), **environment)
+    assert done.returncode != 0
+    assert message in done.stdout
+
+
+def test_incomplete_toolkit(tree: Path, toolkit: Path) -> None:
+    (toolkit / "include/cuda_runtime.h").unlink()
+    done = build(with_kernels(tree), BWPROF_CUDA="1", CUDA_HOME=str(toolkit))
+    if Path("/usr/include/cuda_runtime.h").exists():
+        pytest.skip("the system has a toolkit of its own in /usr/include")
+    assert done.returncode != 0
+    assert "has no cuda_runtime.h" in done.stdout
+    assert "BWPROF_CUDA=0" in done.stdout

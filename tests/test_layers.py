@@ -1,0 +1,201 @@
+"""Who may include whom, who may know what: DESIGN's layer rules, checked on the sources and on the compiled objects."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bwprof import _core
+
+CSRC = Path(__file__).resolve().parent.parent / "csrc"
+PACKAGE = Path(_core.__file__).resolve().parent
+
+# Which folders of csrc a folder may include.
+MAY_INCLUDE = {
+    "base": {"base"},
+    "ops": {"base", "ops"},
+    "backend": {"base", "ops", "backend"},
+    "measure": {"base", "ops", "backend", "measure"},
+    "cpu": {"base", "ops", "backend", "cpu"},
+    "cuda": {"base", "ops", "backend", "cuda"},
+    "python": {"base", "ops", "backend", "measure", "python"},
+}
+# Folders that know operations only through their descriptors.
+KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
+DESCRIPTOR_HEADERS = {"ops/op.h"}
+# System headers that belong to one folder.
+ONLY_IN = {
+    "python": re.compile(r"Python\.h|structmember\.h|cpython/"),
+    "cuda": re.compile(r"cuda|cublas|cupti|nvml|nvtx|cooperative_groups|mma\.h|cute?/|cutlass/"),
+    "cpu": re.compile(r"immintrin\.h|x86intrin\.h|arm_neon\.h|arm_sve\.h|cpuid\.h|pthread\.h|sched\.h"),
+}
+SUFFIXES = {".c", ".h", ".cu", ".cuh", ".cpp", ".cc"}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.MULTILINE)
+COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
+
+pytestmark = pytest.mark.usefixtures("source_tree")
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in CSRC.rglob("*") if path.suffix in SUFFIXES)
+
+
+def code(path: Path) -> str:
+    """The file without its comments; line numbers stay."""
+
+    def keep_lines(match: re.Match[str]) -> str:
+        text = match[0]
+        return text if text.startswith('"') else "\n" * text.count("\n") or " "
+
+    return COMMENT.sub(keep_lines, path.read_text())
+
+
+def folder_of(path: Path) -> str:
+    return path.relative_to(CSRC).parts[0]
+
+
+def includes(path: Path) -> list[tuple[bool, str]]:
+    """(is a quoted include, what)."""
+    return [(match[1] == '"', match[2]) for match in INCLUDE.finditer(code(path))]
+
+
+def test_every_folder_is_a_known_layer() -> None:
+    assert {path.name for path in CSRC.iterdir() if path.is_dir()} <= set(MAY_INCLUDE)
+    assert not [path.name for path in CSRC.iterdir() if path.is_file()]
+
+
+def test_no_file_includes_a_layer_above_it() -> None:
+    wrong = []
+    for path in sources():
+        for quoted, what in includes(path):
+            if not quoted or what == "build_info.h":
+                continue
+            layer = what.split("/")[0]
+            if not (CSRC / what).is_file():
+                wrong.append(f"{path.relative_to(CSRC)}: '{what}' is no path from csrc/")
+            elif layer not in MAY_INCLUDE[folder_of(path)]:
+                wrong.append(f"{path.relative_to(CSRC)}: may not include {what}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_system_headers_stay_in_their_folder() -> None:
+    wrong = [
+        f"{path.relative_to(CSRC)}: <{what}> belongs to csrc/{owner}"
+        for path in sources()
+        for _, what in includes(path)
+        for owner, pattern in ONLY_IN.items()
+        if pattern.match(what) and not (CSRC / what).is_file() and folder_of(path) != owner
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_build_info_is_told_by_the_module_only() -> None:
+    users = {folder_of(path) for path in sources() if any(what == "build_info.h" for _, what in includes(path))}
+    assert users <= {"python"}
+
+
+def test_one_place_decides_whether_cuda_is_in() -> None:
+    """One #if on BW_WITH_CUDA, in the registry of backends; nothing else may depend on it."""
+    found = [
+        f"{path.relative_to(CSRC)}: {line.strip()}"
+        for path in sources()
+        for line in code(path).splitlines()
+        if "BW_WITH_CUDA" in line
+    ]
+    assert found == ["backend/registry.c: #if !BW_WITH_CUDA"]
+
+
+def test_cxx_only_under_cuda() -> None:
+    cxx = [path for path in sources() if path.suffix in {".cu", ".cuh", ".cpp", ".cc"} and folder_of(path) != "cuda"]
+    assert not cxx
+
+
+@pytest.mark.parametrize("folder", sorted(KNOW_NO_OPERATION))
+def test_measuring_and_binding_know_no_operation(folder: str) -> None:
+    names = re.compile(r"\b\w*(" + "|".join(operation["name"] for operation in _core.operations()) + r")\w*\b")
+    wrong = []
+    for path in (path for path in sources() if folder_of(path) == folder):
+        for number, line in enumerate(code(path).splitlines(), 1):
+            if names.search(line):
+                wrong.append(f"{path.relative_to(CSRC)}:{number}: names an operation: {line.strip()}")
+        for quoted, what in includes(path):
+            if quoted and what.startswith("ops/") and what not in DESCRIPTOR_HEADERS:
+                wrong.append(f"{path.relative_to(CSRC)}: {what} is an operation's own header")
+    assert not wrong, "\n".join(wrong)
+
+
+def docstrings(tree: ast.AST) -> set[ast.AST]:
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            found |= {
+                line.value for line in body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+            }
+    return found
+
+
+def words_of(node: ast.AST) -> list[str]:
+    """The names that a piece of Python code spells out, strings included."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.findall(r"\w+", node.value)
+    values = [getattr(node, attribute, None) for attribute in ("id", "attr", "name", "arg")]
+    return [value for value in values if isinstance(value, str)]
+
+
+def test_python_names_no_operation() -> None:
+    """What Python knows of operations comes from the registry; suites, which are data, may name them."""
+    names = {operation["name"] for operation in _core.operations()}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        texts = docstrings(tree)
+        for node in ast.walk(tree):
+            spelled = [] if node in texts else [word for word in words_of(node) if word in names]
+            wrong += [f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}: names {word}" for word in spelled]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_is_light() -> None:
+    """`import bwprof` loads neither pandas nor matplotlib, and no library of NVIDIA's."""
+    script = (
+        "import sys, bwprof\n"
+        "heavy = [n for n in ('pandas', 'matplotlib', 'rich') if n in sys.modules]\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "print(heavy, [n for n in ('libcuda.', 'libcublas', 'libcupti', 'libnvidia') if n in maps])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"
+
+
+def object_files(root: Path) -> list[Path]:
+    """The newest configuration's objects; there are none where a wheel was installed."""
+    folders = [path for path in (root / "build").glob("c*-*") if any(path.rglob("*.o"))]
+    if not folders or shutil.which("objdump") is None:
+        pytest.skip("needs the objects of a build in this checkout, and objdump")
+    return sorted(max(folders, key=lambda path: (path / "build_info.h").stat().st_mtime).rglob("*.o"))
+
+
+def test_no_mutable_globals(source_tree: Path) -> None:
+    """Nothing in .data, .bss or thread-local storage but what CPython and nvcc insist on.
+
+    CPython's definitions of modules and types are not const; nvcc keeps a handle to each file's code."""
+    insisted = re.compile(r"_(methods|slots|spec|members|getset|module)$|__cuda|__nv_|fatbin|__dso_handle|__odr_asan")
+    wrong = []
+    for path in object_files(source_tree):
+        listing = subprocess.run(["objdump", "-t", path], capture_output=True, text=True, check=True).stdout
+        for line in listing.splitlines():
+            row = re.match(r"[0-9a-f]{16} .{5}(.) (\S+)\t([0-9a-f]+)\s+(?:\.hidden )?(\S+)$", line)
+            if row is None or row[1] != "O":
+                continue
+            section, size, name = row[2], int(row[3], 16), row[4]
+            mutable = re.match(r"\.(data|bss|tdata|tbss)|\*COM\*", section) and not section.startswith(".data.rel.ro")
+            if mutable and size and not insisted.search(name):
+                wrong.append(f"{path.name}: {name} in {section}")
+    assert not wrong, "\n".join(wrong)

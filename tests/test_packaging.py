@@ -1,0 +1,168 @@
+"""What is shipped: the sdist's files, a CPU-only build from it, the wheel's content, what the module depends on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from bwprof import _core
+
+SHIPPED_FOLDERS = (".ci", "bwprof", "csrc", "docs", "notebooks", "tests")
+SHIPPED_FILES = (
+    ".clang-format",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+)
+LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.so", ".ipynb_checkpoints")
+# The system's own libraries; everything else is linked in or opened on first use.
+ALLOWED_NEEDED = re.compile(r"(libc|libm|libdl|librt|libpthread|ld-linux.*|libpython.*|lib[a-z]*san)\.so.*")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def backend_call(hook: str, output: Path, tree: Path, **environment: str) -> Path:
+    """A PEP 517 hook of setuptools, called as a build front end does, without its isolation: no network needed."""
+    script = f"from setuptools import build_meta; print('made:' + build_meta.{hook}({str(output)!r}))"
+    said = run(sys.executable, "-c", script, cwd=tree, **environment)
+    return output / said.rpartition("made:")[2].strip()
+
+
+@dataclass(frozen=True)
+class Package:
+    expected: set[str]  # files of the source tree that are worth shipping
+    sdist: Path
+    wheel: Path
+    installed: Path
+
+
+@pytest.fixture(scope="session")
+def package(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """sdist of a clean copy -> CPU-only wheel from the unpacked sdist -> installed into a folder of its own."""
+    folder = tmp_path_factory.mktemp("packaging")
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in SHIPPED_FOLDERS:
+        if (source_tree / name).is_dir():
+            shutil.copytree(source_tree / name, tree / name, ignore=LEFT_BEHIND)
+    for name in SHIPPED_FILES:
+        shutil.copy(source_tree / name, tree / name)
+    expected = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+
+    sdist = backend_call("build_sdist", folder, tree)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    clean = {"BWPROF_CUDA": "0", "BWPROF_SANITIZE": "", "BWPROF_CUDA_ARCHS": ""}
+    wheel = backend_call("build_wheel", folder, unpacked, **clean)
+    installed = folder / "installed"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-index", "--no-deps"]
+    run(*pip, "--target", installed, wheel, cwd=folder)
+    return Package(expected, sdist, wheel, installed)
+
+
+def test_sdist_carries_every_source_file(package: Package) -> None:
+    with tarfile.open(package.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
+    assert sorted(package.expected - names) == []
+    extra = {name for name in names - package.expected if Path(name).suffix and ".egg-info" not in name}
+    assert extra <= {"setup.cfg"}, sorted(extra)
+
+
+def test_wheel_carries_the_package_and_nothing_else(package: Package) -> None:
+    with zipfile.ZipFile(package.wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    info = f"bwprof-{version('bwprof')}.dist-info/"
+    modules = {name for name in package.expected if name.startswith("bwprof/")}
+    extension = {name for name in names if re.fullmatch(r"bwprof/_core\.[^/]*\.so", name)}
+    assert len(extension) == 1
+    assert {name for name in names if not name.startswith(info)} == modules | extension
+    assert "bwprof/py.typed" in names
+    assert any(name.endswith("/LICENSE") for name in names)
+    assert not package.wheel.name.endswith("none-any.whl")
+
+
+def test_cpu_only_build_runs_from_another_folder(package: Package, tmp_path: Path) -> None:
+    script = (
+        "import json, bwprof\n"
+        "from bwprof import _core\n"
+        "with _core.Device('cpu') as device, _core.Case(device, _core.operations()[0]['name'], 'fp32', {}) as case:\n"
+        "    verified = case.verify()['verified']\n"
+        "cuda = [b for b in _core.backends() if b['name'] == 'cuda'][0]\n"
+        "print(json.dumps([bwprof.__file__, _core.__file__, _core.__version__, _core.build, cuda, verified]))\n"
+    )
+    path = str(package.installed)
+    said = run(sys.executable, "-c", script, cwd=tmp_path, PYTHONPATH=path)
+    python_file, core_file, core_version, build, cuda, verified = json.loads(said.splitlines()[-1])
+    assert python_file.startswith(path)
+    assert core_file.startswith(path)
+    assert core_version == version("bwprof")
+    assert build["cuda"] is False
+    assert "BWPROF_CUDA=0" in build["cuda_reason"]
+    assert (cuda["built"], cuda["devices"]) == (False, [])
+    assert cuda["reason"]
+    assert verified is True
+
+
+def test_console_script(package: Package, tmp_path: Path) -> None:
+    script = package.installed / "bin" / "bwprof"
+    said = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(package.installed))
+    assert "usage: bwprof" in said
+
+
+@pytest.fixture(params=["this environment's", "the wheel's"])
+def module(request: pytest.FixtureRequest) -> Path:
+    if shutil.which("readelf") is None or shutil.which("nm") is None:
+        pytest.skip("readelf and nm (binutils) are not installed")
+    if request.param == "this environment's":
+        return Path(_core.__file__)
+    package: Package = request.getfixturevalue("package")
+    (found,) = (package.installed / "bwprof").glob("_core.*.so")
+    return found
+
+
+def test_module_needs_the_system_only(module: Path) -> None:
+    """No libcuda, libcudart, libcublas, libcupti, libnvidia-ml, and no libstdc++."""
+    listing = run("readelf", "-dW", module, cwd=module.parent)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listing)
+    assert "libc.so.6" in needed
+    assert [name for name in needed if not ALLOWED_NEEDED.fullmatch(name)] == []
+    assert not re.search(r"\((RPATH|RUNPATH)\)", listing)
+
+
+def test_module_exports_its_init_function_only(module: Path) -> None:
+    listing = run("nm", "-D", "--defined-only", module, cwd=module.parent)
+    assert [line.split()[-1] for line in listing.splitlines()] == ["PyInit__core"]
+
+
+def test_module_misses_no_definition_of_ours(module: Path) -> None:
+    listing = run("nm", "-D", "--undefined-only", module, cwd=module.parent)
+    assert [line.split()[-1] for line in listing.splitlines() if line.split()[-1].startswith("bw_")] == []
