@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof._core import __version__
 from bwprof.case import Case, Measurement
 from bwprof.costs import Cost, bandwidth_gb_s, cost
-from bwprof.devices import devices
+from bwprof.hardware import devices
 from bwprof.info import info
 from bwprof.registry import operations
 from bwprof.report import summary

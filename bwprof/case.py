@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, devices, registry
+from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
+from bwprof.names import unknown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,11 +97,11 @@ class Case:
     ) -> None:
         precision = registry.check_precision(precision)
         whole = registry.complete(operation, precision, params, kv_lens)
-        choice = devices.choose(backend, device)
+        choice = hardware.choose(backend, device)
         if variant is not None:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
-                raise ValueError(registry.unknown(f"variant of {operation} on {choice.backend}", variant, known))
+                raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
         self._device = _core.Device(choice.backend, choice.index)
         try:
             self._case = _core.Case(
@@ -169,7 +170,7 @@ class Case:
         encoded: dict[str, bytes] = {}
         for name, value in arrays.items():
             if name not in known:
-                raise ValueError(registry.unknown(f"input of {self.operation}", name, known))
+                raise ValueError(unknown(f"input of {self.operation}", name, known))
             encoded[name] = _to_bits(value, known[name])
         return self._decoded(self._case.run(encoded))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
+from bwprof.names import unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _cost_of_arrays(
     known = registry.param_names(operation)
     for name in arrays:
         if name not in known:
-            raise ValueError(registry.unknown(f"parameter of {operation}", name, known))
+            raise ValueError(unknown(f"parameter of {operation}", name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]

@@ -93,9 +93,8 @@ def complete(
     for name, value in params.items():
         if name not in known:
             raise ValueError(unknown(f"parameter of {operation_name}", name, known))
-        if isinstance(value, bool) or not isinstance(value, int):
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise ValueError(f"{operation_name}: {name} is {value!r}, a whole number is needed")
+        if not hasattr(value, "__index__"):
+            raise ValueError(f"{operation_name}: {name} is {value!r}, a whole number is needed")
     whole = {name: int(value) for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:

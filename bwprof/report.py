@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 _PAIR = ("fp32", "fp16")
-_LEFT_EMPTY = ""
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -144,10 +143,9 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     from bwprof.terminal import table
 
     lines, _ = _summary_rows(data)
-    present = [name for name in _measured(lines)]
-    others = [name for name in present if name not in _PAIR]
-    headers = ["case", "variant", *(f"{name.upper()} GB/s" for name in (*_PAIR, *others))]
-    ratios = ["GB/s ratio", "bytes ratio", "time gain", "% attain."]
+    others = [name for name in _measured(lines) if name not in _PAIR]
+    headers = ["case", "variant", *(f"{name.upper()}\nGB/s" for name in (*_PAIR, *others))]
+    ratios = ["GB/s\nratio", "bytes\nratio", "time\ngain", "%\nattain."]
     result: list[RenderableType] = []
     grid = table(screen, "", [*headers, *ratios, "bound"], numbers=[*headers[2:], *ratios])
     for line in lines:

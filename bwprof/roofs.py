@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from bwprof import _core
@@ -94,7 +95,7 @@ class Roofs:
         known = [(fraction, self._on_curve(points, total_bytes)) for fraction, points in self._curves]
         if read_fraction <= known[0][0]:
             return known[0][1]
-        for (low, at_low), (high, at_high) in zip(known, known[1:], strict=False):
+        for (low, at_low), (high, at_high) in pairwise(known):
             if read_fraction <= high:
                 weight = (read_fraction - low) / (high - low) if high > low else 0.0
                 return at_low + weight * (at_high - at_low)
@@ -109,7 +110,7 @@ class Roofs:
             # Below the smallest size the time shrinks towards that of an empty launch, in proportion to the bytes.
             floor = min(self.floor_seconds, first.seconds)
             return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
-        for low, high in zip(points, points[1:], strict=False):
+        for low, high in pairwise(points):
             if total_bytes <= high.total_bytes:
                 weight = math.log(total_bytes / low.total_bytes) / math.log(high.total_bytes / low.total_bytes)
                 per_low, per_high = low.seconds / low.total_bytes, high.seconds / high.total_bytes
@@ -194,7 +195,7 @@ def _measure_point(
     try:
         with _core.Case(device, stream["name"], PRECISION, {param: elements}) as case:
             need = case.memory_needed("cold")
-            if need["needed"] > need["free"]:
+            if not need["fits"]:
                 return None
             result = case.measure(
                 cache="cold", max_seconds=seconds, precision_target=0.01, verify_budget_s=0.0, poll=poll

@@ -27,7 +27,16 @@ def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Seque
     from rich.table import Table
 
     style = box.SIMPLE_HEAD if screen.is_terminal and not screen.legacy_windows else box.ASCII2
-    result = Table(title=title or None, box=style, title_justify="left", show_edge=False, padding=(0, 1), pad_edge=False)
+    result = Table(
+        title=title or None,
+        box=style,
+        title_justify="left",
+        show_edge=False,
+        padding=(0, 1),
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for header in headers:
-        result.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
+        right = header in numbers
+        result.add_column(header, justify="right" if right else "left", overflow="fold", no_wrap=right)
     return result

@@ -122,8 +122,10 @@ def read(path: Path) -> list[Row]:
     if body and (not content.endswith("\n") and len(body[-1]) != len(header)):
         _log.warning("%s: the last line is cut off and left out", path)
         body.pop()
-    return [_parsed(path, number, dict(zip(header, values, strict=False)), header, values)
-            for number, values in enumerate(body, start=2)]
+    return [
+        _parsed(path, number, dict(zip(header, values, strict=False)), header, values)
+        for number, values in enumerate(body, start=2)
+    ]
 
 
 def _parsed(path: Path, number: int, found: dict[str, str], header: list[str], values: list[str]) -> Row:

@@ -26,11 +26,11 @@ _GRACE_SECONDS = 3.0  # for a case to come back after --max-time is over
 _END_SECONDS = 2.0  # for the child to go by itself
 
 
-class ChildDied(Exception):
+class ChildDiedError(Exception):
     """The child process ended instead of answering; the text says how."""
 
 
-class LateAnswer(Exception):
+class LateAnswerError(Exception):
     """The child did not answer in time."""
 
 
@@ -56,7 +56,7 @@ class ChildExecutor:
         """The device's roofs; None, with a warning, when measuring them goes wrong."""
         try:
             answer = self._ask({"do": "roofs"})
-        except ChildDied as error:
+        except ChildDiedError as error:
             _log.warning("the roofs could not be measured: the process %s", error)
             return None
         if "error" in answer:
@@ -80,12 +80,12 @@ class ChildExecutor:
                 self.open()
                 self.set_context(self._context)
             answer = self._ask({"do": "case", "spec": spec.to_dict(), "max_seconds": max_seconds}, until)
-        except ChildDied as error:
+        except ChildDiedError as error:
             return unmeasured(spec, self._context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
             self.close()
             return unmeasured(spec, self._context, "failed", f"the device could not be opened again: {error}")
-        except LateAnswer:
+        except LateAnswerError:
             return unmeasured(spec, self._context, "skipped", "not finished when --max-time was over")
         if "error" in answer:
             return unmeasured(spec, self._context, "failed", answer["error"])
@@ -132,7 +132,7 @@ class _Child:
         try:
             os.write(self._request, (json.dumps(request) + "\n").encode())
         except BrokenPipeError:
-            raise ChildDied(self._how_it_ended()) from None
+            raise ChildDiedError(self._how_it_ended()) from None
         with selectors.DefaultSelector() as selector:
             selector.register(self._answer, selectors.EVENT_READ)
             selector.register(interrupts.wakeup_fd, selectors.EVENT_READ)
@@ -140,7 +140,7 @@ class _Child:
                 interrupts.check()
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
-                    raise LateAnswer
+                    raise LateAnswerError
                 for key, _ in selector.select(left):
                     if key.fd == self._answer:
                         self._receive()
@@ -151,7 +151,7 @@ class _Child:
     def _receive(self) -> None:
         data = os.read(self._answer, 1 << 16)
         if not data:
-            raise ChildDied(self._how_it_ended())
+            raise ChildDiedError(self._how_it_ended())
         self._buffer += data
 
     def _how_it_ended(self) -> str:

@@ -7,9 +7,9 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from bwprof import _core, devices
+from bwprof import _core, hardware
 from bwprof.sweep import listing, options, plan
-from bwprof.sweep.interrupts import Interrupted, Interrupts
+from bwprof.sweep.interrupts import StoppedError, Interrupts
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with Interrupts() as interrupts:
             return _command(parsed, given, interrupts)
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, StoppedError):
         sys.stderr.write("bwprof: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; keep the interpreter from complaining when it flushes.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return INCOMPLETE
     except (ValueError, FileNotFoundError, _core.UnavailableError) as error:
         sys.stderr.write(f"bwprof: error: {error}\n")
@@ -53,7 +53,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.resume is not None:
         return command.resume(parsed, given, interrupts, max_time=limit)
     request = options.request(parsed)
-    choice = devices.choose(request.backend, request.device)
+    choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     if parsed.dry_run:
         listing.print_plan(sys.stdout, made, choice)

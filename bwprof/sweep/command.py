@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, devices, results
-from bwprof.devices import Choice
+from bwprof import _core, hardware, results
+from bwprof.hardware import Choice
 from bwprof.names import seconds_text, unknown
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import loop, metadata
 from bwprof.sweep.child import ChildExecutor
-from bwprof.sweep.interrupts import Interrupted, Interrupts
+from bwprof.sweep.interrupts import StoppedError, Interrupts
 from bwprof.sweep.loop import Limits
 from bwprof.sweep.measure import Context
 from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
@@ -48,7 +48,7 @@ class Targets:
         return sys.stdout in (*self.csv, *self.json)
 
 
-class Unwritable(ValueError):
+class UnwritableError(ValueError):
     """An output cannot be written; said before anything is measured."""
 
 
@@ -81,7 +81,7 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
     plan = Plan(tuple(map(Spec.from_dict, data["plan"])), data.get("suite"), data.get("target_seconds"))
-    choice = devices.choose(data["backend"], data["device_index"])
+    choice = hardware.choose(data["backend"], data["device_index"])
     if choice.name != data["device"]:
         _log.warning("the run began on %s and goes on on %s", data["device"], choice.name)
     kept, missing = _still_to_do(plan.specs, rows)
@@ -170,7 +170,7 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
         try:
             targets.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Unwritable(f"--output {output} cannot be written: {error.strerror or error}") from None
+            raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
@@ -192,7 +192,7 @@ def _open_store(
         return Store(data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples)
     except OSError as error:
         where = error.filename or ", ".join(str(target) for target in (*targets.csv, *targets.json))
-        raise Unwritable(f"results cannot be written to {where}: {error.strerror or error}") from None
+        raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None
 
 
 def _measure(
@@ -212,9 +212,9 @@ def _measure(
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, interrupts, plan, choice, store, specs, Limits(plan.target_seconds, max_time), started)
+        _run_specs(parsed, interrupts, choice, store, specs, Limits(plan.target_seconds, max_time), started)
         status = "complete"
-    except (Interrupted, KeyboardInterrupt):
+    except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
     except OSError as error:
         trouble = error
@@ -234,7 +234,6 @@ def _measure(
 def _run_specs(
     parsed: argparse.Namespace,
     interrupts: Interrupts,
-    plan: Plan,
     choice: Choice,
     store: Store,
     specs: Sequence[Spec],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from bwprof import devices
+from bwprof import hardware
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, loop, metadata, plan
 from bwprof.sweep.local import LocalExecutor
@@ -20,7 +20,7 @@ from bwprof.sweep.progress import Callback, Progress, on_stderr
 from bwprof.sweep.store import Store
 
 
-class _DeviceLost(Exception):
+class _DeviceLostError(Exception):
     pass
 
 
@@ -36,7 +36,7 @@ def run(
     started = time.monotonic()
     if max_time is not None and not max_time > 0:
         raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
-    choice = devices.choose(request.backend, request.device)
+    choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
     shown = _progress(progress)
@@ -55,7 +55,7 @@ def run(
             made.specs, executor, context, store, limits=limits, started=started, progress=shown, after=_stop_when_lost
         )
         status = "complete"
-    except _DeviceLost as error:
+    except _DeviceLostError as error:
         raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
     except (KeyboardInterrupt, OSError) as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
@@ -70,7 +70,7 @@ def run(
 
 def _stop_when_lost(outcome: Outcome) -> None:
     if outcome.fatal:
-        raise _DeviceLost(f"the device is lost, only a new process can use it again: {outcome.row['reason']}")
+        raise _DeviceLostError(f"the device is lost, only a new process can use it again: {outcome.row['reason']}")
 
 
 def _progress(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:

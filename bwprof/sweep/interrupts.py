@@ -11,7 +11,7 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):
+class StoppedError(Exception):
     """The user asked to stop."""
 
 
@@ -42,12 +42,12 @@ class Interrupts:
             with suppress(OSError):
                 os.close(fd)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
 
     def check(self) -> None:
-        """Raise Interrupted when a signal has come."""
+        """Raise StoppedError when a signal has come."""
         if self.signal is not None:
-            raise Interrupted(signal.Signals(self.signal).name)
+            raise StoppedError(signal.Signals(self.signal).name)

@@ -6,7 +6,7 @@ import math
 from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
-from bwprof.devices import Choice
+from bwprof.hardware import Choice
 from bwprof.names import bytes_text, seconds_text
 from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Plan, Spec
 
@@ -78,7 +78,7 @@ def _estimated(
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
     work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
     times = [seconds_text(launch), seconds_text(seconds)]
-    if need["needed"] > need["free"]:
+    if not need["fits"]:
         note = f"skipped: only {bytes_text(need['free'])} free"
         return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
     return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds

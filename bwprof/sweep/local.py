@@ -43,7 +43,7 @@ class LocalExecutor:
         """What the rows of this run share."""
         self._context = context
 
-    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:  # noqa: ARG002 - the protocol's
         """One case, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -61,9 +62,11 @@ def measure(
             row["variant"] = case.variant
             _add_work(row, case.cost)
             need = case.memory_needed(spec.cache)
-            if need["needed"] > need["free"]:
+            if not need["fits"]:
                 return Outcome(_ended(row, "skipped", _too_big(need)))
             result = case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll)
+            row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
+            _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
         return Outcome(_ended(row, "skipped", str(error)))
     except MemoryError as error:
@@ -100,10 +103,8 @@ def blank_row(spec: Spec, context: Context) -> Row:
         bwprof_version=_core.__version__,
         schema_version=schema.SCHEMA_VERSION,
     )
-    try:
+    with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
         _add_work(row, _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None))
-    except ValueError:
-        pass  # a precision that the operation does not have: the row says so when it has run
     return row
 
 
@@ -224,10 +225,9 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context) -> None:
     if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
         flags.append("near_timer_floor")
     note = result.get("cache_note") or ""
-    if cold and note:
+    if cold and not result["cold"]:
         flags.append("not_cold")
-    if note:
-        reasons.append(note)
+    reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
     row["flags"] = ";".join(flags)
@@ -237,7 +237,7 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context) -> None:
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:
     """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
     rotated = result["footprint_bytes"] * result["buffer_sets"]
-    if result.get("cache_note") or rotated < 4 * (context.facts.get("cache_bytes") or 0):
+    if not result["cold"] or rotated < 4 * (context.facts.get("cache_bytes") or 0):
         cause = "part of it probably stayed in the cache"
     elif row["bytes_written"] > row["bytes_read"]:
         cause = "part of its writes was probably still on the way to memory"

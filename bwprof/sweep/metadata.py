@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core
-from bwprof.devices import Choice
+from bwprof.hardware import Choice
 from bwprof.sweep.plan import Plan
 
 # Settings that change what is measured.

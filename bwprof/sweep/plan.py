@@ -178,9 +178,7 @@ def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) ->
         raise ValueError(f"kv_lens: {', '.join(operations)} takes none")
 
 
-def _expanded(
-    entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked: bool, backend: str
-) -> list[Spec]:
+def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked: bool, backend: str) -> list[Spec]:
     allowed = registry.operation(entry.operation)["precisions"]
     wanted = chosen if asked else (entry.precisions or chosen)
     # A suite's precisions are what its operations may choose from; one that the user names is answered for
@@ -194,14 +192,18 @@ def _expanded(
     for params in _products(entry.params):
         name = _case_name(entry, params)
         for cache in dict.fromkeys(caches):
+            found = []
             for precision in precisions:
                 complete = registry.complete(
                     entry.operation, precision if precision in allowed else allowed[0], params, entry.kv_lens
                 )
-                specs += [
+                found += [
                     Spec(name, entry.operation, precision, complete, entry.kv_lens, variant, cache, request.seed)
                     for variant in _variants(entry, request, precision, backend)
                 ]
+            # A variant's precisions follow each other, so that they are compared under the same conditions.
+            variants = list(dict.fromkeys(spec.variant for spec in found))
+            specs += sorted(found, key=lambda spec: variants.index(spec.variant))
     return specs
 
 

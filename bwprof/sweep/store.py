@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from bwprof.results import compare, csvfile, jsonfile
 from bwprof.results.csvfile import CsvWriter
+from bwprof.results.files import atomic_write
 from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.sweep")
@@ -91,7 +92,7 @@ class Store:
         document = jsonfile.text(self.rows, self._samples, self.run)
         for target in self._json_targets:
             if isinstance(target, Path):
-                jsonfile.atomic_write(target, document)
+                atomic_write(target, document)
             elif streams:
                 target.write(document)
                 target.flush()

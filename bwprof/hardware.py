@@ -59,7 +59,9 @@ def choose(backend: str | None = None, index: int | None = None) -> Choice:
     missing: list[str] = []
     for row in rows.values():
         if row["devices"]:
-            reason = f"the preferred backend with a device; {'; '.join(missing)}" if missing else "the preferred backend"
+            reason = (
+                f"the preferred backend with a device; {'; '.join(missing)}" if missing else "the preferred backend"
+            )
             return _device_of(row, index, reason, _unused_gpu(rows))
         missing.append(f"no {row['name']} device: {_why_none(row)}")
     raise _core.UnavailableError("no device at all: " + "; ".join(missing))
