@@ -161,7 +161,7 @@ BW_INLINE float bw_vf_largest(bw_vf x) {
  * term, and keeps subnormal numbers, slow ones, out of the products that follow.
  * x = n ln 2 + r with |r| <= ln 2 / 2: a Taylor polynomial for e^r, and n added to the exponent. */
 BW_INLINE bw_vf bw_vf_exp(bw_vf x) {
-    const bw_vf round_at = bw_vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    const bw_vf round_at = bw_vf_set(12582912.0f);         /* 1.5 * 2^23: adding it rounds to an integer */
     const bw_vu vanishes = (bw_vu)(x < bw_vf_set(-75.0f)); /* not so for NaN */
     bw_vf shifted = bw_vf_fma(x, bw_vf_set(1.44269504f), round_at);
     bw_vf n = shifted - round_at;
