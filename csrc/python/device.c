@@ -166,7 +166,7 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     const bw_variant_table *table = session->backend->variants(session->device, index);
     const bw_device_facts *facts = session->backend->device_facts(session->device);
     const bw_variant *chosen = NULL;
-    status = bw_variant_default(table, op, &dims.dims, dtype, facts, NULL, &chosen);
+    status = bw_variant_default(table, op, &dims.dims, dtype, facts, 0, &chosen);
     bw_status_free(status); /* none runs: every row's `refuses` says why */
     PyObject *list = PyList_New(table->count);
     for (int i = 0; list && i < table->count; i++) {
