@@ -1,0 +1,218 @@
+"""Bytes and FLOPs against numbers worked out by hand (the arithmetic stands beside each one)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from bwprof import _core
+
+# operation, precision, parameters, bytes_read, bytes_written, flops
+WORKED = [
+    # (1*896 + 896*896) * 4 read, 896 * 4 written, 2*896*896
+    ("gemm", "fp32", {"M": 1, "N": 896, "K": 896}, 3_214_848, 3_584, 1_605_632),
+    ("gemm", "tf32", {"M": 1, "N": 896, "K": 896}, 3_214_848, 3_584, 1_605_632),
+    ("gemm", "fp16", {"M": 1, "N": 896, "K": 896}, 1_607_424, 1_792, 1_605_632),
+    ("gemm", "bf16", {"M": 1, "N": 896, "K": 896}, 1_607_424, 1_792, 1_605_632),
+    # (128*896 + 4864*896) * 2, 128*4864*2, 2*128*4864*896
+    ("gemm", "fp16", {"M": 128, "N": 4864, "K": 896}, 8_945_664, 1_245_184, 1_115_684_864),
+    # C is read too: (6 + 12 + 8) * 4, 8 * 4, 2*2*4*3
+    ("gemm", "fp32", {"M": 2, "N": 4, "K": 3, "beta": 1}, 104, 32, 48),
+    # (14*64 + 2*4096*2*64) * 2, 14*64*2, 4*14*64*4096
+    (
+        "attention_decode",
+        "fp16",
+        {"kv_len": 4096, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64},
+        2_098_944,
+        1_792,
+        14_680_064,
+    ),
+    # batch 8: eight times as much
+    (
+        "attention_decode",
+        "fp16",
+        {"batch": 8, "kv_len": 4096, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64},
+        16_791_552,
+        14_336,
+        117_440_512,
+    ),
+    # q 512*14*64*2 = 917504, k and v 2*512*2*64*2 = 262144; pairs 512*513/2 = 131328, times 4*14*64 = 3584
+    (
+        "attention_prefill",
+        "fp16",
+        {"seq_len": 512, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "causal": 1},
+        1_179_648,
+        917_504,
+        470_679_552,
+    ),
+    # not causal: the same bytes, 512*512 pairs
+    (
+        "attention_prefill",
+        "fp16",
+        {"seq_len": 512, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "causal": 0},
+        1_179_648,
+        917_504,
+        939_524_096,
+    ),
+    # 3 queries at the end of 5 keys: they attend 3, 4 and 5 keys = 12 pairs; q has 3*2*4 = 24 elements, k and v 40
+    (
+        "attention_prefill",
+        "fp32",
+        {"seq_len": 3, "kv_len": 5, "num_heads": 2, "num_kv_heads": 1, "head_dim": 4, "causal": 1},
+        256,
+        96,
+        384,
+    ),
+    # 8*128 = 1024 tokens, 2*1024*2*64*2
+    (
+        "kv_append",
+        "fp16",
+        {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64},
+        524_288,
+        524_288,
+        0,
+    ),
+    # paged: 8 bytes of slot id per token more
+    (
+        "kv_append",
+        "fp16",
+        {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64, "page_size": 16},
+        532_480,
+        524_288,
+        0,
+    ),
+    # 2*4096*2*64*2 = 2097152, 4096/16 page ids of 4 bytes
+    (
+        "kv_gather",
+        "fp16",
+        {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16},
+        2_098_176,
+        2_097_152,
+        0,
+    ),
+    # a page begun counts whole: ceil(17/16) = 2 ids
+    ("kv_gather", "fp32", {"kv_len": 17, "num_kv_heads": 1, "head_dim": 4, "page_size": 16}, 552, 544, 0),
+    # 2*32768*8*128*4
+    ("kv_copy", "fp32", {"kv_len": 32768, "num_kv_heads": 8, "head_dim": 128}, 268_435_456, 268_435_456, 0),
+    ("stream_read", "bf16", {"elements": 1000}, 2_000, 0, 0),
+    ("stream_write", "fp32", {"elements": 1000}, 0, 4_000, 0),
+    ("stream_copy", "fp16", {"elements": 1000}, 2_000, 2_000, 0),
+    ("stream_triad", "fp32", {"elements": 1000}, 8_000, 4_000, 2_000),
+]
+
+
+@pytest.mark.parametrize(("operation", "precision", "params", "read", "written", "flops"), WORKED)
+def test_worked_values(operation, precision, params, read, written, flops):
+    cost = _core.cost(operation, precision, params)
+    assert (cost["bytes_read"], cost["bytes_written"], cost["flops"]) == (read, written, flops)
+    assert cost["algorithmic_bytes_read"] == read
+    assert cost["algorithmic_bytes_written"] == written
+
+
+def test_every_operation_has_a_worked_value():
+    assert {row[0] for row in WORKED} == {op["name"] for op in _core.operations()}
+
+
+def test_lengths_are_summed():
+    heads = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8}
+    cost = _core.cost("attention_decode", "fp32", heads, kv_lens=[100, 50])
+    # q 2*6*8 = 96, k and v 2*(100+50)*2*8 = 4800 elements of 4 bytes; out 96; 4*6*8*150
+    assert cost["bytes_read"] == (96 + 4_800) * 4
+    assert cost["bytes_written"] == 96 * 4
+    assert cost["flops"] == 28_800
+
+
+def test_unfused_attention_stores_its_scores():
+    params = {"seq_len": 512, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "causal": 1}
+    cost = _core.cost("attention_prefill", "fp16", params, backend="cpu", variant="unfused")
+    # scores and weights, written and read once each: 2*14*512*512*2 = 14680064 each way on top
+    assert cost["algorithmic_bytes_read"] == 1_179_648 + 14_680_064
+    assert cost["algorithmic_bytes_written"] == 917_504 + 14_680_064
+    assert cost["bytes_read"] == 1_179_648
+
+
+def test_arithmetic_intensity_of_a_published_case():
+    """8192 x 8192 x 128 in FP16: 2*M*N*K / bytes = 124.1 FLOP per byte."""
+    cost = _core.cost("gemm", "fp16", {"M": 8192, "N": 8192, "K": 128})
+    intensity = cost["flops"] / (cost["bytes_read"] + cost["bytes_written"])
+    assert intensity == pytest.approx(124.12, abs=0.01)
+
+
+def test_square_gemm_intensity_is_a_third_of_its_size():
+    for precision, divisor in (("fp16", 3), ("fp32", 6)):
+        cost = _core.cost("gemm", precision, {"M": 4096, "N": 4096, "K": 4096})
+        assert cost["flops"] / (cost["bytes_read"] + cost["bytes_written"]) == pytest.approx(4096 / divisor)
+
+
+def test_many_shapes_at_once_equal_one_by_one():
+    shapes = np.array([[1, 896, 896, 0], [128, 4864, 896, 0], [7, 11, 13, 1]], dtype=np.int64)
+    out = np.empty((3, 6), dtype=np.int64)
+    _core.cost_many("gemm", "fp16", shapes, out)
+    for row, (m, n, k, beta) in zip(out, shapes.tolist(), strict=True):
+        single = _core.cost("gemm", "fp16", {"M": m, "N": n, "K": k, "beta": beta})
+        assert row.tolist() == list(single.values())
+    assert out[1, 0] == 8_945_664
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31, 2**63, -(2**70)])
+@pytest.mark.parametrize("name", ["M", "N", "K"])
+def test_sizes_out_of_range_are_named(name, value):
+    with pytest.raises(ValueError, match=rf"{name} = {value}"):
+        _core.cost("gemm", "fp32", {name: value})
+
+
+def test_overflow_is_an_error_not_a_number():
+    big = 2**31 - 1
+    with pytest.raises(ValueError, match="overflow"):
+        _core.cost("gemm", "fp32", {"M": big, "N": big, "K": big})
+    with pytest.raises(ValueError, match="overflow"):
+        _core.cost("attention_decode", "fp32", {"batch": big, "kv_len": big, "num_heads": 4096})
+
+
+@pytest.mark.parametrize(
+    ("operation", "params", "message"),
+    [
+        (
+            "attention_decode",
+            {"num_heads": 14, "num_kv_heads": 4},
+            "num_heads = 14 is not a multiple of",
+        ),
+        ("attention_prefill", {"seq_len": 8, "kv_len": 4}, "kv_len = 4 is less than seq_len = 8"),
+        ("attention_prefill", {"head_dim": 257}, "head_dim = 257: allowed is 1 to 256"),
+        ("gemm", {"m": 1}, "gemm has no parameter 'm': allowed are M, N, K, beta"),
+        ("gemm", {"M": 1.5}, "M = 1.5: allowed is a whole number"),
+        ("gemm", {"beta": 2}, "beta = 2: allowed is 0 to 1"),
+    ],
+)
+def test_bad_parameters_are_explained(operation, params, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _core.cost(operation, "fp32", params)
+
+
+def test_bad_lengths_are_explained():
+    with pytest.raises(ValueError, match=r"kv_lens\[1\] = 0"):
+        _core.cost("attention_decode", "fp32", {}, kv_lens=[4, 0])
+    with pytest.raises(ValueError, match="kv_lens has 2 lengths: allowed is one per batch entry, 3"):
+        _core.cost("attention_decode", "fp32", {"batch": 3}, kv_lens=[4, 5])
+    with pytest.raises(ValueError, match="gemm takes no kv_lens"):
+        _core.cost("gemm", "fp32", {}, kv_lens=[4])
+
+
+def test_unknown_names_list_what_is_allowed():
+    with pytest.raises(ValueError, match=r"unknown operation 'gem': allowed are stream_read, .*gemm"):
+        _core.cost("gem", "fp32", {})
+    with pytest.raises(ValueError, match="unknown precision 'fp8': allowed are fp32, tf32, fp16, bf16"):
+        _core.cost("gemm", "fp8", {})
+    with pytest.raises(ValueError, match="kv_copy has no precision tf32"):
+        _core.cost("kv_copy", "tf32", {})
+
+
+def test_defaults_come_from_earlier_parameters():
+    params = _core.complete("attention_prefill", "fp16", {"seq_len": 77, "num_heads": 6})
+    assert params["kv_len"] == 77
+    assert params["num_kv_heads"] == 6
+    lengths = _core.complete("attention_decode", "fp16", {}, kv_lens=[3, 9, 5])
+    assert lengths["batch"] == 3
+    assert lengths["kv_len"] == 9

@@ -1,0 +1,374 @@
+"""Every operation x precision x variant x instruction set against NumPy float64, on shapes that fit no tile.
+
+What is tested comes from the registry: a new operation without a reference here, or a new variant that is wrong, fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bwprof import _core
+
+Arrays = dict[str, np.ndarray]
+
+REGISTRY = {op["name"]: op for op in _core.operations()}
+ROUNDOFF = {p["name"]: p["roundoff"] for p in _core.precisions()}
+RESULT = {p["name"]: p["result"] for p in _core.precisions()}
+F32 = ROUNDOFF["fp32"]
+
+HEADS = [(1, 1, 1), (7, 1, 80), (14, 2, 64), (6, 3, 256), (4, 4, 33), (32, 8, 128), (20, 1, 40)]
+PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)]
+DECODES = [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)]
+APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "stream": [{"elements": n} for n in (1, 3, 1023, 1024, 2048, 4099, 70_001, 1 << 20)],
+    "gemm": [
+        {"M": m, "N": n, "K": k, "beta": beta}
+        for m, n, k, beta in [
+            (1, 1, 1, 0),
+            (1, 1, 1, 1),
+            (1, 13, 7, 0),
+            (1, 896, 896, 0),
+            (1, 129, 4096, 1),
+            (2, 67, 130, 0),
+            (5, 31, 257, 1),
+            (8, 200, 512, 0),
+            (17, 5, 3, 1),
+            (32, 96, 80, 0),
+            (61, 59, 127, 0),
+            (128, 130, 64, 1),
+            (131, 257, 263, 0),
+            (3, 2, 2000, 0),
+        ]
+    ],
+    "attention_prefill": [
+        {"batch": b, "seq_len": s, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d, "causal": c}
+        for (h, g, d), (b, s, kv) in zip(
+            HEADS,
+            [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)],
+            strict=True,
+        )
+        for c in (0, 1)
+    ],
+    "attention_decode": [
+        {"batch": b, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d}
+        for (h, g, d), (b, kv) in zip(
+            HEADS, [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)], strict=True
+        )
+    ]
+    + [
+        {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_lens": [1, 300, 257, 16]},
+        {"num_heads": 7, "num_kv_heads": 1, "head_dim": 80, "kv_lens": [2049, 3], "kv_len": 2100},
+    ],
+    "kv_append": [
+        {"batch": b, "seq_len": s, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
+        for b, s, kv, g, d in [
+            (1, 1, 0, 1, 1),
+            (3, 5, 11, 2, 64),
+            (2, 17, 3, 1, 80),
+            (1, 9, 30, 3, 33),
+            (4, 128, 60, 8, 128),
+        ]
+        for page in (0, 1, 7, 16)
+    ],
+    "kv_gather": [
+        {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
+        for b, kv, g, d in [(1, 1, 1, 1), (3, 61, 2, 64), (2, 100, 1, 80), (1, 37, 3, 33), (2, 300, 8, 128)]
+        for page in (1, 16, 13)
+    ],
+    "kv_copy": [
+        {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d}
+        for b, kv, g, d in [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128)]
+    ],
+}
+
+
+def shapes_of(operation: str) -> list[dict[str, Any]]:
+    return SHAPES.get(operation) or SHAPES[REGISTRY[operation]["family"]]
+
+
+# ---- references: float64 inputs and the shape in, expected outputs and the largest error allowed out ----
+
+
+def checksums(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    raw = bits["a"] + bytes(-len(bits["a"]) % 4096)
+    words = np.frombuffer(raw, dtype=np.uint32).reshape(-1, 1024)
+    return {"checksum": words.sum(axis=1, dtype=np.uint64).astype(np.uint32).view(np.int32)}
+
+
+def pattern(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    return {"b": (np.arange(p["elements"]) % 64 - 32) / 32}
+
+
+def copied(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    return {"b": x["a"]}
+
+
+def triad(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    return {"c": x["a"] + 0.5 * x["b"]}
+
+
+def gemm(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    return {"D": x["A"] @ x["B"].T + (x["C"] if p["beta"] else 0)}
+
+
+def attention(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    q, k, v = x["q"], x["k"], x["v"]
+    batch, queries, heads, dim = q.shape
+    keys = k.shape[1]
+    group = heads // k.shape[2]
+    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
+    scores = np.einsum("bshd,blhd->bhsl", q, k) / np.sqrt(dim)
+    allowed = np.ones((batch, 1, queries, keys), dtype=bool)
+    if p.get("causal"):
+        allowed &= np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
+    if "kv_lens" in x:
+        allowed &= (np.arange(keys) < x["kv_lens"][:, None])[:, None, None, :]
+    scores = np.where(allowed, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return {"out": np.einsum("bhsl,blhd->bshd", weights, v)}
+
+
+def append(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    result = {}
+    for name in ("k", "v"):
+        cache = x[f"{name}_cache"].copy()
+        if p["page_size"]:
+            rows = cache.reshape(-1, *cache.shape[2:])
+            assert len(set(x["slots"].tolist())) == x["slots"].size  # a slot written twice would be ambiguous
+            rows[x["slots"]] = x[name]
+        else:
+            cache[:, p["kv_len"] :] = x[name].reshape(p["batch"], p["seq_len"], *cache.shape[2:])
+        result[f"{name}_cache"] = cache
+    return result
+
+
+def gather(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    assert sorted(x["table"].ravel().tolist()) == list(range(x["table"].size))
+    return {
+        name: x[f"{name}_cache"][x["table"]].reshape(p["batch"], -1, *x[f"{name}_cache"].shape[2:])[:, : p["kv_len"]]
+        for name in ("k", "v")
+    }
+
+
+def copied_cache(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    return {"k_copy": x["k"], "v_copy": x["v"]}
+
+
+REFERENCES = {
+    "stream_read": checksums,
+    "stream_write": pattern,
+    "stream_copy": copied,
+    "stream_triad": triad,
+    "gemm": gemm,
+    "attention_prefill": attention,
+    "attention_decode": attention,
+    "kv_append": append,
+    "kv_gather": gather,
+    "kv_copy": copied_cache,
+}
+
+
+def allowed_error(operation: str, precision: str, p: dict[str, int]) -> float:
+    """Relative to the larger of the value and the outputs' root mean square; 0 = equal."""
+    unit = ROUNDOFF[RESULT[precision]]
+    if operation == "gemm":  # one rounding; FP32 sums of K products, in any order, some units truncating
+        return unit + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
+    if operation.startswith("attention"):  # the result, the weights and the scores may each be rounded
+        return 6 * unit + F32 * (32 + 8 * np.sqrt(p["head_dim"]) + 8 * np.sqrt(p["kv_len"]))
+    return unit + 2 * F32 if operation == "stream_triad" else 0.0
+
+
+def test_every_operation_has_a_reference_and_shapes():
+    assert set(REFERENCES) == set(REGISTRY)
+    assert all(shapes_of(operation) for operation in REGISTRY)
+
+
+# ---- devices: every instruction set of this machine, every GPU ----
+
+
+def instruction_sets() -> list[str]:
+    runnable = []
+    for name in _core.build["isas"].replace(",", " ").split():
+        os.environ["BWPROF_CPU_ISA"] = name
+        try:
+            _core.Device("cpu").close()
+            runnable.append(name)
+        except ValueError:  # compiled in, but this processor lacks it
+            pass
+        finally:
+            del os.environ["BWPROF_CPU_ISA"]
+    return runnable
+
+
+CUDA = next(backend for backend in _core.backends() if backend["name"] == "cuda")
+CUDA_MARKS = [pytest.mark.cuda] + (
+    [] if CUDA["devices"] else [pytest.mark.skip(reason=f"no CUDA device: {CUDA['reason']}")]
+)
+DEVICES = [("cpu", isa) for isa in instruction_sets()] + [pytest.param(("cuda", ""), id="cuda", marks=CUDA_MARKS)]
+
+
+@pytest.fixture(scope="module", params=DEVICES, ids=lambda param: "-".join(part for part in param if part))
+def kernel_device(request: pytest.FixtureRequest) -> Iterator[Any]:
+    backend, isa = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        if isa:
+            patch.setenv("BWPROF_CPU_ISA", isa)
+        with _core.Device(backend) as device:
+            assert not isa or isa in device.facts()["runtime"]
+            yield device
+
+
+def decode(operand: dict[str, Any], data: bytes) -> np.ndarray:
+    """Stored bits to an array of the operand's shape: float64 values, or the integers themselves."""
+    integers = {"int32": np.int32, "int64": np.int64}.get(operand["dtype"])
+    if integers:
+        return np.frombuffer(data, dtype=integers).reshape(operand["shape"])
+    values = np.frombuffer(_core.decode(operand["dtype"], data), dtype=np.float32)
+    return values.reshape(operand["shape"]).astype(np.float64)
+
+
+def check(device: Any, operation: str, variant: str, precision: str, shape: dict[str, Any], given: Any = None) -> None:
+    params = {name: value for name, value in shape.items() if name != "kv_lens"}
+    with _core.Case(
+        device, operation, precision, params, kv_lens=shape.get("kv_lens"), variant=variant, seed=7
+    ) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        bits = case.inputs()
+        for name, data in (given(operands) if given else {}).items():
+            bits[name] = data
+        out = case.run({name: bits[name] for name in bits} if given else {})
+        inputs = {name: decode(operands[name], data) for name, data in bits.items()}
+        expected = REFERENCES[operation](case, bits, inputs, case.params)
+        assert set(out) == set(expected)
+        limit = allowed_error(operation, precision, case.params)
+        for name, data in out.items():
+            found = decode(operands[name], data)
+            if limit == 0.0:
+                np.testing.assert_array_equal(found, expected[name], err_msg=f"{name} of {shape}")
+                continue
+            scale = np.maximum(np.abs(expected[name]), np.sqrt(np.mean(expected[name] ** 2)))
+            error = np.abs(found - expected[name]) / scale
+            assert not np.isnan(error).any(), f"{name} of {shape} has NaN"
+            worst = np.unravel_index(error.argmax(), error.shape)
+            assert error[worst] <= limit, (
+                f"{name}{[int(i) for i in worst]} of {shape}: error {error[worst]:.3g} > {limit:.3g}"
+            )
+
+
+VARIANTS = [
+    pytest.param(
+        operation, variant["name"], precision, backend, id=f"{operation}-{backend}-{variant['name']}-{precision}"
+    )
+    for operation, entry in REGISTRY.items()
+    for backend, variants in entry["variants"].items()
+    for variant in variants
+    for precision in variant["precisions"]
+]
+
+
+@pytest.mark.parametrize(("backend", "operation", "variant", "precision"), VARIANTS)
+def test_kernel_against_float64(kernel_device, backend, operation, variant, precision):
+    if backend != kernel_device.backend:
+        pytest.skip(f"a kernel of {backend}")
+    refusals = []
+    for shape in shapes_of(operation):
+        params = {name: value for name, value in shape.items() if name != "kv_lens"}
+        rows = kernel_device.variants(operation, precision, params, shape.get("kv_lens"))
+        assert any(not row["refuses"] for row in rows), f"no variant runs {shape}"
+        assert sum(row["default"] for row in rows) == 1
+        refusal = next(row["refuses"] for row in rows if row["name"] == variant)
+        if refusal:
+            refusals.append(refusal)
+            continue
+        try:
+            check(kernel_device, operation, variant, precision, shape)
+        except _core.UnavailableError as error:
+            pytest.skip(str(error))
+    if len(refusals) == len(shapes_of(operation)):
+        pytest.skip(f"refused every shape: {sorted(set(refusals))}")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_gemm_on_a_callers_arrays(kernel_device, precision):
+    """Normal values of very different sizes, not the generated ones."""
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        rng = np.random.default_rng(11)
+        return {
+            name: _core.encode(precision, rng.standard_normal(operands[name]["shape"]).astype(np.float32))
+            for name in ("A", "B")
+        }
+
+    missing = ""
+    for variant in kernel_device.variants("gemm", precision, {"M": 33, "N": 65, "K": 129}):
+        if not variant["refuses"]:
+            try:
+                check(kernel_device, "gemm", variant["name"], precision, {"M": 33, "N": 65, "K": 129}, given)
+            except _core.UnavailableError as error:
+                missing = str(error)
+    if missing:
+        pytest.skip(f"all variants are right but one that could not run: {missing}")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_softmax_survives_large_scores(kernel_device, precision):
+    """Scores of +-100 and more: exponentials must be taken relative to the largest one."""
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        rng = np.random.default_rng(13)
+        scale = {"q": 8.0, "k": 4.0, "v": 1.0}
+        return {
+            name: _core.encode(
+                precision, np.sign(rng.standard_normal(operands[name]["shape"])).astype(np.float32) * size
+            )
+            for name, size in scale.items()
+        }
+
+    shape = {"batch": 1, "seq_len": 29, "kv_len": 67, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "causal": 1}
+    for variant in kernel_device.variants("attention_prefill", precision, shape):
+        if not variant["refuses"]:
+            check(kernel_device, "attention_prefill", variant["name"], precision, shape, given)
+    shape = {"batch": 2, "kv_len": 333, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+    for variant in kernel_device.variants("attention_decode", precision, shape):
+        if not variant["refuses"]:
+            check(kernel_device, "attention_decode", variant["name"], precision, shape, given)
+
+
+def test_a_callers_indices_are_held_to_their_range(kernel_device):
+    with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
+        with pytest.raises(ValueError, match="table element 1 is 2: allowed is 0 to 1"):
+            case.run({"table": np.array([0, 2], dtype=np.int32)})
+        with pytest.raises(ValueError, match="table element 0 is -1"):
+            case.run({"table": np.array([-1, 0], dtype=np.int32)})
+
+
+def test_bad_arrays_are_explained(kernel_device):
+    with _core.Case(kernel_device, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
+        with pytest.raises(ValueError, match="A: array has 4 bytes: allowed is 32"):
+            case.run({"A": np.zeros(1, dtype=np.float32)})
+        with pytest.raises(ValueError, match="gemm has no input array 'D'"):
+            case.run({"D": np.zeros((2, 3), dtype=np.float32)})
+    with pytest.raises(ValueError, match="this Case is closed"):
+        case.run({})
+
+
+@pytest.mark.parametrize("operation", list(REGISTRY))
+def test_verify_passes_and_says_how_much_it_saw(kernel_device, operation):
+    for precision in REGISTRY[operation]["precisions"]:
+        shape = shapes_of(operation)[-1]
+        params = {name: value for name, value in shape.items() if name != "kv_lens"}
+        if all(v["refuses"] for v in kernel_device.variants(operation, precision, params, shape.get("kv_lens"))):
+            continue
+        with _core.Case(kernel_device, operation, precision, params, kv_lens=shape.get("kv_lens")) as case:
+            verdict = case.verify(budget_s=0.02)
+        assert verdict["verified"], verdict["reason"]
+        assert verdict["max_error"] <= verdict["tolerance"]
+        assert verdict["rows_checked"] >= min(4, verdict["rows_total"])
