@@ -1,7 +1,9 @@
 """The C extension. Its functions take and return plain Python objects; `bwprof` wraps them for people."""
 
-from collections.abc import Buffer, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
+
+from typing_extensions import Buffer
 
 __version__: str
 build: dict[str, Any]  # cuda (bool), cuda_reason, cuda_version, cuda_archs, compiler, isas
@@ -32,7 +34,9 @@ def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
     devices (list of dicts: index, name)."""
 
-def complete(operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None) -> dict[str, int]:
+def complete(
+    operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
+) -> dict[str, int]:
     """All parameters with defaults filled in; ValueError for anything not allowed."""
 
 def cost(
@@ -55,7 +59,7 @@ def cost_many(
 ) -> None:
     """values: int64 (n, params), C order, complete; out: int64 (n, 6), in the order of cost()'s keys."""
 
-def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
+def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:  # noqa: A002
     """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
 
 def statistics(samples_ns: Buffer) -> dict[str, Any]:
@@ -79,7 +83,9 @@ class Device:
         """(free, total) bytes."""
     def floor_ns(self) -> float:
         """Time of an empty kernel under this device's timer, measured at the first call."""
-    def variants(self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    def variants(
+        self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
+    ) -> list[dict[str, Any]]:
         """Every variant for that shape: name, text, refuses ("" = it runs), default (bool)."""
     def _inject_fault(self, countdown: int, /) -> int:
         """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
@@ -133,7 +139,8 @@ class Case:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, footprint_bytes,
-        verified, max_error, tolerance, rows_checked, reason, variant_note. A mismatch gives verified = False and no samples."""
+        verified, max_error, tolerance, rows_checked, reason, variant_note. A mismatch gives verified = False and no
+        samples."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler)."""
     def close(self) -> None: ...

@@ -12,12 +12,17 @@
 extern "C" {
 #endif
 
+#if CUDART_VERSION < 12000
+#error "bwprof's CUDA backend needs CUDA 12.0 or newer"
+#endif
+
 /* X(member, cudart's function, argument types) */
 #define BW_CUDA_CALLS(X)                                                                               \
     X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
     X(set_device, cudaSetDevice, (int))                                                                \
     X(driver_version, cudaDriverGetVersion, (int *))                                                   \
     X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
+    X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                         \
     X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                        \
     X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                               \
     X(memory_allocate, cudaMalloc, (void **, size_t))                                                  \
@@ -49,21 +54,28 @@ typedef struct bw_cuda_api {
 #define BW_CUDA_MEMBER(member, function, arguments) cudaError_t(*member) arguments;
     BW_CUDA_CALLS(BW_CUDA_MEMBER)
 #undef BW_CUDA_MEMBER
+    int64_t calls_made; /* through this table so far: tells a test how many calls an operation takes */
     /* Fault injection: the call that finds the countdown at 1 is not made and reports `fault`. 0 = off. */
     int64_t fault_countdown;
-    cudaError_t fault;
+    cudaError_t fault; /* never cudaSuccess */
 } bw_cuda_api;
 
-void bw_cuda_api_init(bw_cuda_api *api);
+/* `stage` is "count" or "open": calls made before a test holds a handle can be made to fail too, by the environment
+ * variable BWPROF_TEST_CUDA_FAULT=<stage>:<countdown>[:<error number>], read here and nowhere else. */
+void bw_cuda_api_init(bw_cuda_api *api, const char *stage);
 
 /* cudaSuccess: make the call. Anything else: report this instead. */
 cudaError_t bw_cuda_injected(bw_cuda_api *api);
 
-/* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. */
+/* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. Takes back
+ * the error that the runtime remembers, so that no later launch is blamed for it. */
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
 
 #define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
 #define BW_CUDA_ERROR(api, call) (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
+
+/* For clean-up: a resource that cannot be given back must not stop the others from being given back. */
+#define BW_CUDA_IGNORE(api, call) bw_status_free(BW_CUDA(api, call))
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,9 @@
 #define BW_CUDA_DEVICE_H
 
 #include "backend/backend.h"
+#include "base/input.h"
 #include "cuda/api.h"
+#include "ops/list.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,8 +19,27 @@ struct bw_device {
     void *cublaslt;      /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
 };
 
+/* The operations' kernel tables, one definition each in the family's file. */
+#define BW_CUDA_TABLE(name) extern const bw_variant_table bw_cuda_##name;
+BW_OPERATIONS(BW_CUDA_TABLE)
+#undef BW_CUDA_TABLE
+
+/* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */
+bw_status bw_cuda_enter(bw_device *device);
+
 /* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
+
+/* fill.cu: enqueued, not waited for. */
+bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);
+bw_status bw_cuda_launch_empty(bw_device *device);
+bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes); /* memory must be initialised */
+
+/* plan.c: the vtable's plan functions. */
+bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
+bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
+double bw_cuda_plan_host_ns(const bw_plan *plan);
+void bw_cuda_plan_free(bw_plan *plan);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,51 @@
+"""bwprof: how fast does your memory really go, operation by operation, and what does a narrower precision buy?
+
+Importing this package is quick: no CUDA context, no NumPy, pandas or matplotlib, no library opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bwprof._core import __version__
+from bwprof.case import Case, Measurement
+from bwprof.costs import Cost, bandwidth_gb_s, cost
+from bwprof.hardware import devices
+from bwprof.info import info
+from bwprof.registry import operations
+from bwprof.report import summary
+from bwprof.results import load, save
+from bwprof.sweep import SweepError, sweep
+
+if TYPE_CHECKING:
+    from bwprof import plot
+
+__all__ = [
+    "Case",
+    "Cost",
+    "Measurement",
+    "SweepError",
+    "__version__",
+    "bandwidth_gb_s",
+    "cost",
+    "devices",
+    "info",
+    "load",
+    "operations",
+    "plot",
+    "save",
+    "summary",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plot":
+        import importlib
+
+        return importlib.import_module("bwprof.plot")
+    raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,44 @@
+"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof info ...`.
+
+Without a command it is `bwprof sweep`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+_USAGE = """\
+usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof info [--json]       devices, build and libraries
+       bwprof --version
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["-h"], ["--help"], ["help"]):
+        sys.stdout.write(_USAGE)
+        return 0
+    if given == ["--version"]:
+        from bwprof import _core
+
+        sys.stdout.write(f"bwprof {_core.__version__}\n")
+        return 0
+    command, rest = (given[0], given[1:]) if given and given[0] in ("sweep", "info") else ("sweep", given)
+    return _command(command)(rest)
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    if name == "info":
+        from bwprof.info.cli import main as info_main
+
+        return info_main
+    from bwprof.sweep.cli import main as sweep_main
+
+    return sweep_main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""One case: an operation with all parameters, a precision, a device and a variant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, hardware, registry
+from bwprof.costs import Cost
+from bwprof.names import unknown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A case's time, the samples behind it, and how it was taken. Times are of one launch.
+
+    Attributes
+    ----------
+    time_ms, time_ms_lo, time_ms_hi, time_ms_min : float
+        Median, its 95 % confidence interval, minimum; milliseconds.
+    bandwidth_gb_s : float
+        Compulsory bytes over the median time, GB/s.
+    noise : float
+        Interquartile range over the median.
+    samples_ns : list of float
+        Every sample, nanoseconds per launch.
+    verified : bool
+        The result agreed with the float64 reference before and after the timing.
+    details : dict
+        Everything else: cache, timer, buffer_sets, launches_per_sample, converged, max_error, tolerance, reason, ...
+    """
+
+    time_ms: float
+    time_ms_lo: float
+    time_ms_hi: float
+    time_ms_min: float
+    bandwidth_gb_s: float
+    noise: float
+    verified: bool
+    samples_ns: list[float] = field(repr=False)
+    details: dict[str, Any] = field(repr=False)
+
+
+class Case:
+    """An operation that can be run on your arrays, verified, and measured.
+
+    Parameters
+    ----------
+    operation : str
+        A name from `bwprof.operations()`.
+    precision : str
+        Storage type of the operands.
+    backend : str, optional
+        The preferred backend that has a device when left out.
+    device : int, optional
+        The device's number on that backend; its first when left out.
+    variant : str, optional
+        The backend's own choice when left out.
+    seed : int
+        Of the generated inputs.
+    kv_lens : sequence of int, optional
+        One length per batch entry, for operations that take it.
+    **params : int
+        The operation's parameters; those left out take their defaults.
+
+    Raises
+    ------
+    ValueError
+        For anything unknown or out of range, with the nearest right name.
+    bwprof._core.UnavailableError
+        When the backend has no device.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> with bwprof.Case("gemm", M=2, N=3, K=4, backend="cpu") as case:
+    ...     case.verify()["verified"]
+    True
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        *,
+        precision: str = "fp32",
+        backend: str | None = None,
+        device: int | None = None,
+        variant: str | None = None,
+        seed: int = 0,
+        kv_lens: Sequence[int] | None = None,
+        **params: int,
+    ) -> None:
+        precision = registry.check_precision(precision)
+        whole = registry.complete(operation, precision, params, kv_lens)
+        choice = hardware.choose(backend, device)
+        if variant is not None:
+            known = registry.variant_names(operation, choice.backend)
+            if variant not in known:
+                raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
+        self._device = _core.Device(choice.backend, choice.index)
+        try:
+            self._case = _core.Case(
+                self._device, operation, precision, whole, kv_lens=kv_lens, variant=variant, seed=seed
+            )
+        except BaseException:
+            self._device.close()
+            raise
+        self.backend = choice.backend
+        self.device = choice.name
+
+    @property
+    def operation(self) -> str:
+        """The operation's name."""
+        return self._case.operation
+
+    @property
+    def precision(self) -> str:
+        """The precision's name."""
+        return self._case.precision
+
+    @property
+    def variant(self) -> str:
+        """The variant that runs, chosen or asked for."""
+        return self._case.variant
+
+    @property
+    def params(self) -> dict[str, int]:
+        """All parameters, defaults included."""
+        return self._case.params
+
+    @property
+    def cost(self) -> Cost:
+        """Bytes and FLOPs of one launch, in this variant."""
+        return Cost(**self._case.cost)
+
+    @property
+    def operands(self) -> list[dict[str, Any]]:
+        """name, role ("in", "out", "inout"), dtype, shape and bytes of every array, row-major."""
+        return self._case.operands
+
+    def memory_needed(self, cache: str = "cold") -> dict[str, int]:
+        """Bytes that `measure` would allocate and that are free: needed, free, buffer_sets."""
+        return self._case.memory_needed(cache)
+
+    def run(self, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """One launch on your arrays.
+
+        Parameters
+        ----------
+        **arrays : array-like
+            By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type is
+            taken as its stored bits. Operands left out get the generated inputs.
+
+        Returns
+        -------
+        dict of numpy.ndarray
+            Every output. Types that NumPy lacks come as float32.
+
+        Raises
+        ------
+        ValueError
+            For an unknown operand, a wrong shape, or values of the wrong kind.
+        """
+        known = {operand["name"]: operand for operand in self.operands if operand["role"] != "out"}
+        encoded: dict[str, bytes] = {}
+        for name, value in arrays.items():
+            if name not in known:
+                raise ValueError(unknown(f"input of {self.operation}", name, known))
+            encoded[name] = _to_bits(value, known[name])
+        return self._decoded(self._case.run(encoded))
+
+    def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The generated inputs, as `run` returns outputs."""
+        return self._decoded(self._case.inputs())
+
+    def _decoded(self, bits: dict[str, bytes]) -> dict[str, np.ndarray[Any, Any]]:
+        shapes = {operand["name"]: operand for operand in self.operands}
+        return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
+
+    def verify(self, *, budget_s: float = 0.1) -> dict[str, Any]:
+        """Launch once and compare a sample of the output with the float64 reference.
+
+        Returns
+        -------
+        dict
+            verified, max_error, tolerance, rows_checked, rows_total, reason ("" or the worst element in words).
+        """
+        return self._case.verify(budget_s)
+
+    def measure(
+        self,
+        *,
+        cache: str = "cold",
+        precision_target: float = 0.005,
+        min_samples: int = 10,
+        max_seconds: float = 2.0,
+        verify_budget_s: float = 0.1,
+        poll: Callable[[], object] | None = None,
+    ) -> Measurement:
+        """Verify, warm up, and time until the confidence interval is narrow enough.
+
+        Parameters
+        ----------
+        cache : {"cold", "hot"}
+            Cold rotates over buffer sets so that every launch finds its inputs outside the cache.
+        precision_target : float
+            Half width of the median's 95 % confidence interval to stop at, relative.
+        min_samples : int
+            Never fewer than this.
+        max_seconds : float
+            Time limit of the sampling.
+        verify_budget_s : float
+            Time for the float64 reference, before and after.
+        poll : callable, optional
+            Called between batches; what it raises ends the measurement.
+
+        Raises
+        ------
+        RuntimeError
+            When the result is wrong; the message names the worst element.
+        MemoryError
+            When the device has too little free memory; nothing was allocated then.
+        """
+        result = self._case.measure(
+            cache=cache,
+            precision_target=precision_target,
+            min_samples=min_samples,
+            max_seconds=max_seconds,
+            verify_budget_s=verify_budget_s,
+            poll=poll,
+        )
+        if not result["verified"]:
+            raise RuntimeError(f"{self.operation} ({self.variant}, {self.precision}) is wrong: {result['reason']}")
+        shown = ("median_ns", "lo_ns", "hi_ns", "min_ns", "noise", "verified", "samples_ns")
+        return Measurement(
+            time_ms=result["median_ns"] / 1e6,
+            time_ms_lo=result["lo_ns"] / 1e6,
+            time_ms_hi=result["hi_ns"] / 1e6,
+            time_ms_min=result["min_ns"] / 1e6,
+            bandwidth_gb_s=_core.bandwidth_gb_s(self.cost.bytes, result["median_ns"] / 1e9),
+            noise=result["noise"],
+            verified=result["verified"],
+            samples_ns=list(result["samples_ns"]),
+            details={key: value for key, value in result.items() if key not in shown},
+        )
+
+    def close(self) -> None:
+        """Free the case's buffers and its hold on the device; calling it again is fine."""
+        self._case.close()
+        self._device.close()
+
+    def __enter__(self) -> Case:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
+
+
+_NUMPY_TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "int32": "int32", "int64": "int64"}
+
+
+def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
+    import numpy as np
+
+    array = np.asarray(value)
+    name, dtype, shape = operand["name"], operand["dtype"], tuple(operand["shape"])
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, {shape} is needed")
+    if dtype.startswith("int"):
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"{name} holds {array.dtype}, whole numbers are needed")
+        return array.astype(dtype).tobytes()
+    if array.dtype == np.uint16 and dtype not in ("fp32", "tf32"):
+        return array.tobytes()
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} holds {array.dtype}, numbers are needed")
+    return _core.encode(dtype, np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    dtype = operand["dtype"]
+    if dtype in _NUMPY_TYPES:
+        flat = np.frombuffer(data, dtype=_NUMPY_TYPES[dtype])
+    else:
+        flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
+    return flat.reshape(operand["shape"]).copy()

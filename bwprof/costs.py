@@ -1,0 +1,142 @@
+"""Bytes and FLOPs of operations, worked out without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from bwprof import _core, registry
+from bwprof.names import unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an operation must move and compute; integers, or int64 arrays of one shape.
+
+    `bytes_read` and `bytes_written` are compulsory traffic (each operand moved once); the algorithmic bytes add
+    what a variant's intermediates move. `flops` counts multiply and add separately. Fields can also be read as
+    ``cost["bytes_read"]``, and ``dict(cost)`` works.
+    """
+
+    bytes_read: Any
+    bytes_written: Any
+    flops: Any
+    algorithmic_bytes_read: Any
+    algorithmic_bytes_written: Any
+    footprint_bytes: Any
+
+    @property
+    def bytes(self) -> Any:
+        """bytes_read + bytes_written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def arithmetic_intensity(self) -> Any:
+        """FLOPs per compulsory byte."""
+        return self.flops / self.bytes
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """The names of the fields."""
+        return [field.name for field in fields(self)]
+
+
+def cost(
+    operation: str,
+    *,
+    precision: str = "fp32",
+    kv_lens: Sequence[int] | None = None,
+    backend: str | None = None,
+    variant: str | None = None,
+    **params: Any,
+) -> Cost:
+    """Compulsory and algorithmic traffic, FLOPs and footprint of an operation.
+
+    Parameters
+    ----------
+    operation : str
+        A name from `bwprof.operations()`.
+    precision : str
+        Storage type of the operands.
+    kv_lens : sequence of int, optional
+        One length per batch entry, for operations that take it (scalar parameters only).
+    backend, variant : str, optional
+        Add what this variant's intermediates move to the algorithmic bytes.
+    **params : int or array-like of int
+        The operation's parameters; arrays are broadcast against each other. Those left out take their defaults.
+
+    Returns
+    -------
+    Cost
+        Of integers, or of int64 arrays when a parameter is an array.
+
+    Raises
+    ------
+    ValueError
+        For unknown names, values out of range, sizes that overflow 64 bits.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896).bytes_read
+    1607424
+    """
+    precision = registry.check_precision(precision)
+    if backend is not None:
+        backend = registry.check_backend(backend)
+    if all(hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0 for value in params.values()):
+        whole = registry.complete(operation, precision, params, kv_lens)
+        return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
+    if kv_lens is not None:
+        raise ValueError("kv_lens goes with scalar parameters only")
+    return _cost_of_arrays(operation, precision, params, backend, variant)
+
+
+def _cost_of_arrays(
+    operation: str, precision: str, params: dict[str, Any], backend: str | None, variant: str | None
+) -> Cost:
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for name, value in params.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"{operation}: {name} must hold whole numbers, not {array.dtype}")
+        arrays[name] = array.astype(np.int64)
+    known = registry.param_names(operation)
+    for name in arrays:
+        if name not in known:
+            raise ValueError(unknown(f"parameter of {operation}", name, known))
+    columns: dict[str, Any] = {}
+    for param in registry.operation(operation)["params"]:
+        source = param["default_from"]
+        fallback = columns[source] if source else np.int64(param["default"])
+        columns[param["name"]] = arrays.get(param["name"], fallback)
+    broadcast = np.broadcast_arrays(*columns.values())
+    values = np.ascontiguousarray(np.stack([array.ravel() for array in broadcast], axis=1))
+    out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
+    _core.cost_many(operation, precision, values, out, backend, variant)
+    shape = broadcast[0].shape
+    return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
+
+
+def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:  # noqa: A002 - the public keyword
+    """bytes / seconds / 1e9, in GB/s (10^9 bytes), for numbers or anything `numpy.asarray` takes.
+
+    Zero seconds give inf (or nan for zero bytes), never an exception.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.bandwidth_gb_s(4_000_000_000, 2.0)
+    2.0
+    """
+    return _core.bandwidth_gb_s(bytes, seconds)

@@ -1,0 +1,98 @@
+"""Which devices there are, and which one a run takes when nobody says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bwprof import _core, registry
+
+_GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
+
+
+def devices() -> list[dict[str, Any]]:
+    """Every device that this build can use, the preferred one first.
+
+    Returns
+    -------
+    list of dict
+        Keys: backend, index, name.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.devices()[-1]["backend"]
+    'cpu'
+    """
+    return [
+        {"backend": backend["name"], "index": device["index"], "name": device["name"]}
+        for backend in _core.backends()
+        for device in backend["devices"]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The device of a run and, in words, why it is this one."""
+
+    backend: str
+    index: int
+    name: str
+    reason: str
+    warning: str
+
+
+def choose(backend: str | None = None, index: int | None = None) -> Choice:
+    """The device to measure: the named one, else the preferred backend's first.
+
+    Raises
+    ------
+    ValueError
+        For an unknown backend, or a device number that it does not have.
+    bwprof._core.UnavailableError
+        For a backend without a device; the message says why.
+    """
+    rows = {row["name"]: row for row in _core.backends()}
+    if backend is not None:
+        row = rows[registry.check_backend(backend)]
+        return _device_of(row, index, f"asked for with backend {row['name']}", "")
+    missing: list[str] = []
+    for row in rows.values():
+        if row["devices"]:
+            reason = (
+                f"the preferred backend with a device; {'; '.join(missing)}" if missing else "the preferred backend"
+            )
+            return _device_of(row, index, reason, _unused_gpu(rows))
+        missing.append(f"no {row['name']} device: {_why_none(row)}")
+    raise _core.UnavailableError("no device at all: " + "; ".join(missing))
+
+
+def _why_none(row: dict[str, Any]) -> str:
+    if not row["built"]:
+        why = _core.build.get("cuda_reason")
+        return f"this build is without it ({why})" if why else "this build is without it"
+    return row["reason"] or "none found"
+
+
+def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str) -> Choice:
+    if not row["devices"]:
+        raise _core.UnavailableError(f"backend '{row['name']}' has no device: {_why_none(row)}")
+    wanted = row["devices"][0]["index"] if index is None else index
+    for device in row["devices"]:
+        if device["index"] == wanted:
+            return Choice(row["name"], wanted, device["name"], reason, warning)
+    allowed = ", ".join(str(device["index"]) for device in row["devices"])
+    raise ValueError(f"backend '{row['name']}' has no device {wanted}: allowed are {allowed}")
+
+
+def _unused_gpu(rows: dict[str, Any]) -> str:
+    """What to say when the build has no GPU code but the machine has a GPU; "" otherwise."""
+    import os
+
+    idle = [row for row in rows.values() if not row["built"]]
+    if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
+        return ""
+    return (
+        f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({_core.build.get('cuda_reason', '')}): "
+        "install nvcc (CUDA_HOME or PATH) and install bwprof again to measure it"
+    )

@@ -1,0 +1,86 @@
+"""The command ``bwprof info``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bwprof.info import info
+from bwprof.names import bytes_text
+from bwprof.results.jsonfile import plain
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what this machine and build offer; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="bwprof info", description="Devices, build and libraries, as bwprof sees them."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args(arguments)
+    found = info()
+    if options.json:
+        sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")
+        return 0
+    _print_tables(found)
+    return 0
+
+
+def _print_tables(found: dict[str, Any]) -> None:
+    from bwprof.terminal import console, table
+
+    screen = console(sys.stdout)
+    about = table(screen, "bwprof " + found["version"], ["what", "value"])
+    for name, value in _about(found):
+        about.add_row(name, value)
+    screen.print(about)
+    for device in found["devices"]:
+        rows = table(screen, f"{device['backend']}:{device['index']}", ["what", "value"])
+        for name, value in _device_lines(device):
+            rows.add_row(name, value)
+        screen.print(rows)
+
+
+def _about(found: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [(f"build: {name}", _said(value)) for name, value in found["build"].items()]
+    for backend in found["backends"]:
+        state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
+        lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
+    lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
+    lines += [(name, value) for name, value in found["libraries"].items()]
+    lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
+    lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
+    return lines
+
+
+def _device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
+    if "error" in device:
+        return [("not usable", device["error"])]
+    lines = [
+        ("memory", f"{bytes_text(device['memory_free_bytes'])} free of {bytes_text(device['memory_total_bytes'])}")
+    ]
+    for name, value in device["facts"].items():
+        if value in ("", 0) or name == "memory_bytes":
+            continue
+        lines.append((name, bytes_text(value) if name.endswith("_bytes") else _said(value)))
+    return lines
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        known = [f"{name} {_said(item)}" for name, item in value.items() if not _unknown(item)]
+        return ", ".join(known) or "unknown"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_said, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if _unknown(value):
+        return "unknown"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

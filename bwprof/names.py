@@ -1,0 +1,81 @@
+"""Messages about names and numbers that people type: what was given, what is allowed, the nearest right one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_SUFFIXES = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+}
+_COUNT = re.compile(r"([+-]?[0-9][0-9_]*)\s*([A-Za-z]*)")
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str], *, where: str = "") -> str:
+    """One sentence for a name that is not known.
+
+    Examples
+    --------
+    >>> unknown("precision", "fp61", ["fp32", "fp16"])
+    "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
+    """
+    import difflib
+
+    choices = list(allowed)
+    lowered = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(given.lower(), list(lowered), n=1, cutoff=0.5)
+    hint = f"did you mean '{lowered[near[0]]}'? " if near else ""
+    prefix = f"{where}: " if where else ""
+    return f"{prefix}unknown {kind} '{given}': {hint}Allowed: {', '.join(choices) or '(none)'}"
+
+
+def parse_count(text: str, name: str) -> int:
+    """A whole number with an optional suffix: k, M, G are powers of 1000, Ki, Mi, Gi powers of 1024.
+
+    Raises
+    ------
+    ValueError
+        For anything else; the message carries `name`.
+
+    Examples
+    --------
+    >>> parse_count("4Ki", "kv_len")
+    4096
+    """
+    match = _COUNT.fullmatch(text.strip())
+    factor = _SUFFIXES.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{name}: '{text}' is not a whole number (suffixes k, M, G, Ki, Mi, Gi are allowed)")
+    return int(match.group(1)) * factor
+
+
+def bytes_text(count: float) -> str:
+    """Bytes for people: '256 MiB'.
+
+    Examples
+    --------
+    >>> bytes_text(268435456), bytes_text(1500)
+    ('256 MiB', '1.46 KiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB" if value < 1000 else f"{value:,.0f} TiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration for people: '1m20s', '35.2 s', '12.4 us'."""
+    if seconds >= 60:
+        return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -1,0 +1,249 @@
+"""Pictures of results. Functions take `data=` and `ax=`, return the Axes, and never show or change global settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.report import ordered_precisions
+from bwprof.results.schema import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from bwprof.results.compare import Group
+
+__all__ = ["comparison", "save"]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A precision's look, the same in every picture: readable without colour too."""
+
+    color: str
+    hatch: str
+
+
+# Okabe and Ito's colours, which people with colour-blindness tell apart.
+_STYLES = {
+    "fp32": Style("#0072B2", ""),
+    "fp16": Style("#E69F00", "////"),
+    "bf16": Style("#009E73", "...."),
+    "tf32": Style("#CC79A7", "xxxx"),
+}
+_SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
+
+
+def style(precision: str) -> Style:
+    """The look of a precision."""
+    return _STYLES.get(precision) or _SPARE[sum(precision.encode()) % len(_SPARE)]
+
+
+def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Effective bandwidth per case, one bar per precision, with what was attainable.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of a fitting size when left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When a classic column is missing, or there is nothing to draw.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", roofs=False)
+    >>> bwprof.plot.comparison(frame).get_xlabel()
+    'effective bandwidth (GB/s)'
+    """
+    from bwprof.results import compare, frame
+
+    rows = frame.compared_rows(data)
+    groups = compare.groups(rows)
+    if not groups:
+        raise ValueError("there are no rows to draw")
+    present = {row["precision"] for row in rows}
+    precisions = [name for name in ordered_precisions(rows) if name in present]
+    if ax is None:
+        ax = _new_axes(len(groups), len(precisions))
+    _draw(ax, groups, precisions)
+    return ax
+
+
+def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
+    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = comparison(data).figure
+    FigureCanvasAgg(figure)  # type: ignore[arg-type]
+    written = []
+    for ending in (".png", ".svg"):
+        target = Path(f"{path}{ending}")
+        figure.savefig(target, dpi=150)  # type: ignore[union-attr]
+        written.append(target)
+    return written
+
+
+def _new_axes(group_count: int, precision_count: int) -> Axes:
+    from matplotlib.figure import Figure
+
+    height = 1.9 + group_count * max(0.34, 0.17 * precision_count + 0.10)
+    figure = Figure(figsize=(10.5, min(height, 60.0)), layout="constrained")
+    return figure.add_subplot()
+
+
+def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
+    thickness = 0.8 / len(precisions)
+    longest = _longest(groups)
+    for place, group in enumerate(groups):
+        for slot, precision in enumerate(precisions):
+            row = group.rows.get(precision)
+            if row is not None:
+                center = place + (slot - (len(precisions) - 1) / 2) * thickness
+                _bar(ax, row, center, thickness, longest)
+        _gain(ax, group, place)
+    if any(group.rows.get("fp16", {}).get("speedup_vs_fp32") for group in groups):
+        heading = "FP16 is faster\nin time by"
+        ax.annotate(
+            heading, (1.07, 1.0), xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#222222"
+        )
+    _ceiling(ax, groups)
+    _legend(ax, groups, precisions)
+    ax.set_yticks(range(len(groups)), [_label(group, groups) for group in groups], fontsize=8.5)
+    ax.set_ylim(len(groups) - 0.45, -0.55)
+    ax.set_xlim(0, longest * 1.07)
+    ax.set_xlabel("effective bandwidth (GB/s)")
+    ax.set_title(_title(groups), loc="left", fontsize=11)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _longest(groups: Sequence[Group]) -> float:
+    """The largest value that the axis must hold, GB/s."""
+    rows = [row for group in groups for row in group.rows.values()]
+    names = ("bandwidth_gb_s", "attainable_gb_s")
+    return max([row[name] for row in rows for name in names if row.get(name)], default=1.0)
+
+
+def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
+    look = style(row["precision"])
+    value = row.get("bandwidth_gb_s")
+    if value is None:
+        ax.text(longest * 0.004, center, row["status"], va="center", fontsize=6.5, color="#888888", style="italic")
+        return
+    ax.barh(
+        center,
+        value,
+        height=thickness * 0.92,
+        color=look.color,
+        hatch=look.hatch,
+        edgecolor="white",
+        linewidth=0,
+    )
+    end = value
+    attainable = row.get("attainable_gb_s")
+    if attainable is not None:
+        half = thickness * 0.46
+        ax.plot([attainable] * 2, [center - half, center + half], color="#222222", linewidth=1.6, solid_capstyle="butt")
+        if value <= attainable < value + longest * 0.09:
+            end = attainable
+    doubted = "*" if row.get("flags") else ""
+    ax.text(end + longest * 0.006, center, _number(value) + doubted, va="center", fontsize=6.5, color="#333333")
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _gain(ax: Axes, group: Group, place: int) -> None:
+    """Right of the axes: how much faster FP16 is in time."""
+    gain = group.rows.get("fp16", {}).get("speedup_vs_fp32")
+    if gain is not None:
+        ax.annotate(
+            f"{gain:.2f}\u00d7",
+            (1.07, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            ha="right",
+            fontsize=8.5,
+            color="#222222",
+        )
+
+
+def _ceiling(ax: Axes, groups: Sequence[Group]) -> None:
+    """The theoretical peak where it is known and near enough to show."""
+    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if row.get("peak_gb_s")}
+    if len(peaks) == 1:
+        ax.axvline(peaks.pop(), color="#555555", linewidth=1, linestyle=(0, (5, 3)), zorder=0.5)
+
+
+def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rows = [row for group in groups for row in group.rows.values()]
+    handles: list[Any] = [
+        Patch(facecolor=style(name).color, hatch=style(name).hatch, edgecolor="white", linewidth=0, label=name.upper())
+        for name in precisions
+    ]
+    if any(row.get("attainable_gb_s") for row in rows):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color="#222222",
+                linewidth=0,
+                marker="|",
+                markersize=9,
+                markeredgewidth=1.6,
+                label="attainable: a plain stream of the same bytes",
+            )
+        )
+    if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
+        handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="theoretical peak"))
+    if any(row.get("flags") for row in rows):
+        handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label="see flags"))
+    ax.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.0),
+        borderaxespad=4.5,
+        ncols=4,
+        fontsize=8,
+        frameon=False,
+        columnspacing=1.6,
+    )
+
+
+def _label(group: Group, groups: Sequence[Group]) -> str:
+    """Case and variant; the device and the cache only where the picture has several."""
+    first = group.first
+    words = [str(first["case"])]
+    same_case = [other for other in groups if other.first["case"] == first["case"]]
+    if len(same_case) > 1 and group.variants:
+        words.append("/".join(group.variants))
+    if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
+        words.append(f"[{first['device']}]")
+    if first.get("cache") == "hot":
+        words.append("(hot)")
+    return " ".join(words)
+
+
+def _title(groups: Sequence[Group]) -> str:
+    found = list(dict.fromkeys(str(group.first["device"]) for group in groups if group.first.get("device")))
+    return "Effective memory bandwidth by precision" + (f"\n{', '.join(found)}" if len(found) == 1 else "")

@@ -1,0 +1,107 @@
+"""What the C registry knows, as Python looks it up. No operation is named here or anywhere else in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from bwprof import _core
+from bwprof.names import unknown
+
+
+def operations() -> list[dict[str, Any]]:
+    """Every operation that can be measured.
+
+    Returns
+    -------
+    list of dict
+        Keys: name, family, text, takes_kv_lens, is_stream, precisions (names), params (dicts: name, unit, text,
+        default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> [operation["name"] for operation in bwprof.operations() if operation["is_stream"]]
+    ['stream_read', 'stream_write', 'stream_copy', 'stream_triad']
+    """
+    return _core.operations()
+
+
+@cache
+def _by_name() -> dict[str, dict[str, Any]]:
+    return {operation["name"]: operation for operation in _core.operations()}
+
+
+def operation(name: str) -> dict[str, Any]:
+    """One operation's description; ValueError with the nearest name when there is none."""
+    try:
+        return _by_name()[name]
+    except KeyError:
+        raise ValueError(unknown("operation", name, _by_name())) from None
+
+
+def precision_names() -> list[str]:
+    """All precisions, widest first."""
+    return [precision["name"] for precision in _core.precisions()]
+
+
+def check_precision(name: str) -> str:
+    """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
+    lowered = name.strip().lower()
+    if lowered not in precision_names():
+        raise ValueError(unknown("precision", name, precision_names()))
+    return lowered
+
+
+def backend_names() -> list[str]:
+    """All backends, built or not, preferred first."""
+    return [backend["name"] for backend in _core.backends()]
+
+
+def check_backend(name: str) -> str:
+    """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
+    lowered = name.strip().lower()
+    if lowered not in backend_names():
+        raise ValueError(unknown("backend", name, backend_names()))
+    return lowered
+
+
+def param_names(operation_name: str) -> list[str]:
+    """The operation's parameters in their order."""
+    return [param["name"] for param in operation(operation_name)["params"]]
+
+
+def variant_names(operation_name: str, backend: str, precision: str | None = None) -> list[str]:
+    """The operation's variants on a backend, cheapest rung first; only those of `precision` when it is given."""
+    rows = operation(operation_name)["variants"].get(backend, [])
+    return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
+
+
+def complete(
+    operation_name: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
+) -> dict[str, int]:
+    """All parameters with their defaults, after every check.
+
+    Raises
+    ------
+    ValueError
+        For a name that the operation does not have (with the nearest one), a value out of range, heads that do not
+        divide, sizes that overflow.
+    """
+    known = param_names(operation_name)
+    for name, value in params.items():
+        if name not in known:
+            raise ValueError(unknown(f"parameter of {operation_name}", name, known))
+        if not hasattr(value, "__index__"):
+            raise ValueError(f"{operation_name}: {name} is {value!r}, a whole number is needed")
+    whole = {name: int(value) for name, value in params.items()}
+    for name, value in whole.items():
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{operation_name}: {name} is {value}, which does not fit in 64 bits")
+    if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
+        raise ValueError(f"{operation_name} takes no kv_lens")
+    allowed = operation(operation_name)["precisions"]
+    if check_precision(precision) not in allowed:
+        raise ValueError(f"{operation_name} has no precision '{precision}': allowed are {', '.join(allowed)}")
+    return _core.complete(operation_name, check_precision(precision), whole, kv_lens)

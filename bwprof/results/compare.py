@@ -1,0 +1,93 @@
+"""Which rows are the same configuration in different precisions, and how they compare with FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bwprof.results import schema
+from bwprof.results.schema import Row
+
+BASELINE = "fp32"
+
+_KEY_REST = ("operation", "case", "kv_lens", "backend", "device", "device_uuid", "cache", "run_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One configuration: its rows by precision, in the order in which they were measured."""
+
+    rows: dict[str, Row]
+    split_by_variant: bool
+
+    @property
+    def first(self) -> Row:
+        """Any row of the group: the configuration's identity."""
+        return next(iter(self.rows.values()))
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants that ran, each once."""
+        return list(dict.fromkeys(str(row["variant"]) for row in self.rows.values() if row.get("variant")))
+
+
+def configuration(row: Row) -> tuple[object, ...]:
+    """What two rows share that differ in precision and variant only."""
+    names = (*schema.all_param_names(), *_KEY_REST)
+    return tuple(row.get(name) for name in names)
+
+
+def groups(rows: Iterable[Row]) -> list[Group]:
+    """Rows gathered by configuration.
+
+    Where each precision has one row only, those rows are one group even if the device chose different variants for
+    them. Where a precision was measured in several variants, each variant is a group of its own.
+    """
+    gathered: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        gathered.setdefault(configuration(row), []).append(row)
+    result: list[Group] = []
+    for members in gathered.values():
+        precisions = [row["precision"] for row in members]
+        if len(set(precisions)) == len(precisions):
+            result.append(Group({row["precision"]: row for row in members}, split_by_variant=False))
+            continue
+        by_variant: dict[object, dict[str, Row]] = {}
+        for row in members:
+            by_variant.setdefault(row.get("variant"), {})[row["precision"]] = row
+        result.extend(Group(found, split_by_variant=True) for found in by_variant.values())
+    return result
+
+
+def fill(rows: list[Row]) -> bool:
+    """Fill the comparison columns of all rows, in place; True when that changed anything.
+
+    Rows without a time, and configurations without an FP32 row, compare with nothing.
+    """
+    changed = False
+    for group in groups(rows):
+        baseline = group.rows.get(BASELINE)
+        for row in group.rows.values():
+            for name, value in _compared(row, baseline).items():
+                if row.get(name) != value:
+                    row[name] = value
+                    changed = True
+    return changed
+
+
+def _compared(row: Row, baseline: Row | None) -> dict[str, float | None]:
+    if baseline is None or not row.get("time_ms") or not baseline.get("time_ms"):
+        return dict.fromkeys(schema.COMPARISON_NAMES)
+    ours, theirs = _bytes(row), _bytes(baseline)
+    bandwidth = None
+    if row.get("bandwidth_gb_s") and baseline.get("bandwidth_gb_s"):
+        bandwidth = row["bandwidth_gb_s"] / baseline["bandwidth_gb_s"]
+    return {
+        "speedup_vs_fp32": baseline["time_ms"] / row["time_ms"],
+        "bandwidth_vs_fp32": bandwidth,
+        "byte_ratio_vs_fp32": theirs / ours if ours and theirs else None,
+    }
+
+
+def _bytes(row: Row) -> int:
+    return int(row.get("bytes_read") or 0) + int(row.get("bytes_written") or 0)

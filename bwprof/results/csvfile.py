@@ -1,0 +1,153 @@
+"""Results as CSV: appended row by row, so that it is the record that survives a crash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from bwprof.results import schema
+from bwprof.results.files import atomic_write, is_plain_target
+from bwprof.results.schema import Row
+
+_log = logging.getLogger("bwprof.results")
+
+
+def header_line() -> str:
+    """The first line, with its line end."""
+    return _line(schema.names())
+
+
+def row_line(row: Row) -> str:
+    """One row's line; missing is empty."""
+    values = []
+    for column in schema.columns():
+        value = schema.normalise(row.get(column.name), column.kind)
+        values.append("" if value is None else repr(value) if isinstance(value, float) else str(value))
+    return _line(values)
+
+
+def text(rows: Iterable[Row]) -> str:
+    """Header and rows."""
+    return header_line() + "".join(row_line(row) for row in rows)
+
+
+def _line(values: Sequence[str]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue()
+
+
+class CsvWriter:
+    """A CSV file that grows by one flushed row at a time.
+
+    The header is written at once, so that a file that cannot be written is noticed before anything is measured.
+
+    Raises
+    ------
+    OSError
+        From the constructor or `append`, when the file cannot be written.
+    """
+
+    def __init__(self, target: Path | TextIO, *, rows: Iterable[Row] = ()) -> None:
+        self.path: Path | None = None
+        if isinstance(target, Path):
+            self.path = target
+            if is_plain_target(target):
+                # What a resumed run keeps is never lost: the old file is replaced in one step, then appended to.
+                atomic_write(target, text(rows))
+                self._stream: TextIO = target.open("a", encoding="utf-8", newline="")
+                return
+            self._stream = target.open("w", encoding="utf-8", newline="")
+        else:
+            self._stream = target
+        self._stream.write(text(rows))
+        self._stream.flush()
+
+    def append(self, row: Row) -> None:
+        """One row, on disk when this returns."""
+        self._stream.write(row_line(row))
+        self._stream.flush()
+        if self.path is not None and is_plain_target(self.path):
+            os.fdatasync(self._stream.fileno())
+
+    def rewrite(self, rows: Iterable[Row]) -> None:
+        """Replace the whole file in one step (nothing happens on a pipe or a terminal)."""
+        if self.path is not None and is_plain_target(self.path):
+            atomic_write(self.path, text(rows))
+
+    def close(self) -> None:
+        """Close the file (standard output stays open)."""
+        if self.path is not None:
+            try:
+                self._stream.close()
+            except OSError:
+                _log.debug("closing %s failed after an earlier error", self.path)
+
+    def __enter__(self) -> CsvWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a CSV of ours, or of a bare nine-column one.
+
+    A last line that was cut off by a crash is left out with a warning.
+
+    Raises
+    ------
+    ValueError
+        For a file that does not start with the nine classic columns, or holds something else than its columns say.
+    """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
+    lines = list(csv.reader(io.StringIO(content)))
+    header = [name.strip() for name in lines[0]] if lines else []
+    if tuple(header[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
+        raise ValueError(
+            f"{path} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}"
+        )
+    body = [values for values in lines[1:] if values]
+    if body and (not content.endswith("\n") and len(body[-1]) != len(header)):
+        _log.warning("%s: the last line is cut off and left out", path)
+        body.pop()
+    return [
+        _parsed(path, number, dict(zip(header, values, strict=False)), header, values)
+        for number, values in enumerate(body, start=2)
+    ]
+
+
+def _parsed(path: Path, number: int, found: dict[str, str], header: list[str], values: list[str]) -> Row:
+    if len(values) != len(header):
+        raise ValueError(f"{path}, line {number}: {len(values)} values for {len(header)} columns")
+    row: dict[str, Any] = {name: (None if value == "" else value) for name, value in found.items()}
+    try:
+        return completed(schema.normalise_row(row), bare="status" not in header, source=str(path))
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}") from None
+
+
+def completed(row: Row, *, bare: bool, source: str) -> Row:
+    """A row that was read, with what older files leave out."""
+    schema.check_version(row["schema_version"], source)
+    if row["operation"] is None or row["precision"] is None:
+        raise ValueError("operation and precision must not be empty")
+    row["precision"] = row["precision"].strip().lower()
+    if bare:
+        row["status"] = "ok" if row["time_ms"] is not None else "failed"
+    if row["case"] is None:
+        row["case"] = row["operation"]
+    if row["flags"] is None and row["status"] == "ok" and not bare:
+        row["flags"] = ""
+    return row

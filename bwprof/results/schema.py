@@ -1,0 +1,280 @@
+"""The row, schema v1: which columns there are, in which order, of which type, and what they mean.
+
+A row is a plain dict from column to value, with None for "not measured"; frames, CSV and JSON are made from it.
+The parameters of the operations are columns too: they are read from the registry, so that a new operation's
+parameters need no change here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from bwprof import _core
+
+SCHEMA_VERSION = 1
+
+Kind = Literal["text", "integer", "number", "truth"]
+Row = dict[str, Any]
+
+DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
+
+STATUSES = ("ok", "skipped", "failed", "predicted")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, kind, and one line for people (with the unit)."""
+
+    name: str
+    kind: Kind
+    text: str
+
+
+def _columns(kind: Kind, **texts: str) -> list[Column]:
+    return [Column(name, kind, text) for name, text in texts.items()]
+
+
+_CLASSIC = (
+    Column("operation", "text", "operation measured"),
+    Column("precision", "text", "storage type of the operands"),
+    Column("M", "integer", "rows of the result"),
+    Column("N", "integer", "columns of the result"),
+    Column("K", "integer", "reduction length"),
+    Column("time_ms", "number", "median time of one launch, ms"),
+    Column("bandwidth_gb_s", "number", "(bytes_read + bytes_written) / time, GB/s (10^9 bytes): effective bandwidth"),
+    Column("bytes_read", "integer", "compulsory bytes read: each operand once"),
+    Column("bytes_written", "integer", "compulsory bytes written"),
+)
+
+CLASSIC_NAMES = tuple(column.name for column in _CLASSIC)
+
+# Parameters that have their place; others follow in the registry's order.
+_PARAM_ORDER = ("batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal")
+
+_IDENTITY = _columns(
+    "text",
+    kv_lens="lengths of a batch's entries, joined by ';', where they differ",
+    backend="cuda or cpu",
+    device="device's name",
+    variant="kernel that ran",
+    status="ok, skipped, failed or predicted",
+    reason="why, in plain words",
+)
+
+_METHOD = [
+    *_columns("text", timer="clock used", cache="cold: inputs outside the cache at every launch; hot: one buffer set"),
+    *_columns(
+        "integer",
+        buffer_sets="sets of buffers rotated through",
+        launches_per_sample="launches timed together",
+        samples="samples taken",
+    ),
+    *_columns("truth", converged="the confidence interval became narrow enough within the time limit"),
+    *_columns("integer", seed="seed of the inputs"),
+]
+
+_TIME = _columns(
+    "number",
+    time_ms_lo="lower end of the median's 95 % confidence interval, ms",
+    time_ms_hi="upper end, ms",
+    time_ms_min="fastest sample, ms",
+    noise="interquartile range / median",
+    timer_floor_us="time of an empty kernel under the same timer, us",
+    host_launch_us="host time to start one launch, us",
+)
+
+_WORK = [
+    *_columns("integer", flops="floating-point operations, multiply and add counted separately"),
+    *_columns("number", tflops="flops / time, 10^12 per second", arithmetic_intensity="flops per compulsory byte"),
+    *_columns(
+        "integer",
+        algorithmic_bytes_read="bytes this variant reads, intermediates included",
+        algorithmic_bytes_written="bytes this variant writes, intermediates included",
+        footprint_bytes="memory that one launch touches",
+    ),
+]
+
+_ROOFS = [
+    *_columns(
+        "number",
+        peak_gb_s="theoretical memory bandwidth, GB/s",
+        ceiling_gb_s="best measured by a plain stream of the same read/write mix, GB/s",
+        attainable_gb_s="what a plain stream of the same bytes and mix reaches, cold, GB/s",
+        pct_peak="bandwidth / peak, %",
+        pct_ceiling="bandwidth / ceiling, %",
+        pct_attainable="bandwidth / attainable, %: the grade of a kernel at any size",
+        peak_tflops="theoretical dense arithmetic rate, TFLOP/s",
+        roofline_tflops="min(peak_tflops, arithmetic_intensity x ceiling), TFLOP/s",
+        pct_roofline="tflops / roofline, %",
+    ),
+    *_columns("text", bound="what limits it: memory, compute or latency"),
+]
+
+_COUNTERS = [
+    *_columns("integer", dram_bytes_read="DRAM bytes read, counted", dram_bytes_written="DRAM bytes written, counted"),
+    *_columns("number", dram_gb_s="counted DRAM bytes / time, GB/s"),
+    *_columns("integer", l2_bytes="L2 bytes, counted"),
+    *_columns("number", traffic_ratio="counted / algorithmic bytes"),
+    *_columns("text", counters_status="whether counters worked, or what to do"),
+]
+
+_CONDITIONS = [
+    *_columns(
+        "number",
+        energy_j="energy of one launch, J",
+        power_w="power during the samples, W",
+        sm_clock_mhz="multiprocessor clock during the samples, MHz",
+        mem_clock_mhz="memory clock, MHz",
+        temperature_c="temperature, degrees C",
+    ),
+    *_columns("text", throttle="throttle reasons seen"),
+]
+
+_TRUST = [
+    *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
+    *_columns("number", max_error="worst error seen", tolerance="largest error allowed"),
+    *_columns("text", flags="words joined by ';' for what should make a reader doubt the row; empty is a promise"),
+]
+
+_COMPARISON = _columns(
+    "number",
+    speedup_vs_fp32="FP32 time / time of the same configuration",
+    bandwidth_vs_fp32="GB/s / FP32 GB/s",
+    byte_ratio_vs_fp32="FP32 bytes / bytes; speed-up = byte ratio x bandwidth ratio",
+)
+
+_PROVENANCE = [
+    *_columns(
+        "text",
+        run_id="run that this row belongs to",
+        timestamp="when it was measured, UTC",
+        device_uuid="device's UUID",
+        driver="driver's version; the kernel's release on a CPU",
+        bwprof_version="version that measured it",
+    ),
+    *_columns("integer", schema_version="version of these columns"),
+]
+
+COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
+
+
+@cache
+def param_columns() -> tuple[Column, ...]:
+    """One column per parameter of any operation, without those that the classic columns have."""
+    found: dict[str, Column] = {}
+    for operation in _core.operations():
+        for param in operation["params"]:
+            unit = f", {param['unit']}" if param["unit"] else ""
+            found.setdefault(param["name"], Column(param["name"], "integer", param["text"] + unit))
+    placed = [found.pop(name) for name in _PARAM_ORDER if name in found]
+    return tuple(placed + [column for name, column in found.items() if name not in CLASSIC_NAMES])
+
+
+@cache
+def columns() -> tuple[Column, ...]:
+    """Every column, in the order of the CSV file."""
+    case = Column("case", "text", "configuration's name")
+    groups = (_METHOD, _TIME, _WORK, _ROOFS, _COUNTERS, _CONDITIONS, _TRUST, _COMPARISON, _PROVENANCE)
+    rest = [column for group in groups for column in group]
+    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The columns' names, in order."""
+    return tuple(column.name for column in columns())
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Column -> kind."""
+    return {column.name: column.kind for column in columns()}
+
+
+def all_param_names() -> tuple[str, ...]:
+    """Every parameter of any operation, the classic ones included."""
+    given = {param["name"] for operation in _core.operations() for param in operation["params"]}
+    return tuple(name for name in names() if name in given)
+
+
+def empty_row() -> Row:
+    """A row of which nothing is known yet."""
+    return dict.fromkeys(names())
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN and <NA> are missing; zero and "" are not."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return math.isnan(value)
+    return type(value).__name__ in ("NAType", "NaTType")
+
+
+def normalise(value: Any, kind: Kind) -> Any:
+    """A value as rows hold it: None, str, int, float or bool.
+
+    Raises
+    ------
+    ValueError
+        When the value cannot be read as `kind`.
+    """
+    if is_missing(value):
+        return None
+    if kind == "text":
+        return " ".join(str(value).split("\n"))
+    if kind == "truth":
+        return _truth(value)
+    if isinstance(value, str) and not value.strip():
+        return None
+    if kind == "integer":
+        try:
+            return int(value)
+        except ValueError:
+            number = float(value)
+            if math.isnan(number):
+                return None
+            if not number.is_integer():
+                raise
+            return int(number)
+    number = float(value)
+    return None if math.isnan(number) else number
+
+
+def _truth(value: Any) -> bool | None:
+    if isinstance(value, str):
+        lowered = value.strip().lower()
+        if lowered in ("", "nan"):
+            return None
+        if lowered in ("true", "1"):
+            return True
+        if lowered in ("false", "0"):
+            return False
+        raise ValueError(f"'{value}' is neither True nor False")
+    return bool(value)
+
+
+def normalise_row(row: Row) -> Row:
+    """Every column once, in order, in the kinds of the schema; unknown columns are left out."""
+    result: Row = {}
+    for column in columns():
+        try:
+            result[column.name] = normalise(row.get(column.name), column.kind)
+        except (TypeError, ValueError):
+            raise ValueError(f"column {column.name}: {row.get(column.name)!r} is not {_said(column.kind)}") from None
+    return result
+
+
+def _said(kind: Kind) -> str:
+    return {"text": "text", "integer": "a whole number", "number": "a number", "truth": "True or False"}[kind]
+
+
+def check_version(version: Any, source: str) -> None:
+    """ValueError for results written by a later bwprof."""
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise ValueError(
+            f"{source} has schema version {version}; this bwprof reads up to {SCHEMA_VERSION}: install a newer one"
+        )

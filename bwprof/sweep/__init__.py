@@ -1,0 +1,131 @@
+"""Sweeps: measure operations over a grid of parameters and precisions.
+
+`bwprof.sweep(...)` is the function below; ``python -m bwprof.sweep`` is the command (see `bwprof.sweep.cli`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.sweep.plan import Request
+
+__all__ = ["SweepError", "sweep"]
+
+Words = str | Iterable[str] | None
+
+
+class SweepError(RuntimeError):
+    """A sweep could not go on; `frame` holds the finished rows."""
+
+    def __init__(self, message: str, frame: pd.DataFrame) -> None:
+        super().__init__(message)
+        self.frame = frame
+
+
+def sweep(
+    operations: Words = None,
+    *,
+    suite: str | PathLike[str] | None = None,
+    precision: Words = None,
+    backend: str | None = None,
+    device: int | None = None,
+    variant: Words = None,
+    cache: Words = None,
+    seed: int = 0,
+    kv_lens: Sequence[int] | None = None,
+    max_time: float | None = None,
+    roofs: bool = True,
+    output: str | PathLike[str] | None = None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
+    **params: int | Iterable[int],
+) -> pd.DataFrame:
+    """Measure operations in this process.
+
+    Parameters
+    ----------
+    operations : str or iterable of str, optional
+        Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given.
+    suite : str or path, optional
+        A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
+    precision : str or iterable of str, optional
+        The suite's when left out, else FP32 and FP16.
+    backend, device : optional
+        The preferred backend that has a device, and its first device, when left out.
+    variant : str or iterable of str, optional
+        Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
+        name keep their own choice.
+    cache : {"cold", "hot"} or both, optional
+        Cold when left out.
+    seed : int
+        Of the generated inputs.
+    kv_lens : sequence of int, optional
+        Lengths of a batch's entries, for operations that take it.
+    max_time : float, optional
+        Seconds for the whole sweep; cases that did not get their turn become skipped rows.
+    roofs : bool
+        Measure the device's roofs first (about 3 s); without them the roof columns stay empty.
+    output : path, optional
+        A .csv or .json file that gets the rows as they are measured.
+    progress : bool or callable, optional
+        True shows progress on standard error; a callable gets (done, total, row).
+    **params : int or iterable of int
+        Parameters of the operations; the sweep is the product of the lists.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per case (see `bwprof.results.schema`); ``attrs["run"]`` holds the run's metadata.
+
+    Raises
+    ------
+    ValueError
+        For anything unknown, out of range or contradictory, before anything runs.
+    SweepError
+        When the device is lost in the middle; `frame` holds the finished rows.
+    OSError
+        When `output` cannot be written.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", backend="cpu", roofs=False)
+    >>> frame["M"].tolist()
+    [1, 2]
+    """
+    from bwprof.sweep import inprocess
+    from bwprof.sweep.plan import Request
+
+    request: Request = Request(
+        operations=_words(operations),
+        params={name: _whole_numbers(name, value) for name, value in params.items()},
+        kv_lens=_whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
+        precisions=_words(precision),
+        variants=_words(variant),
+        caches=_words(cache),
+        suite=str(suite) if suite is not None else None,
+        backend=backend,
+        device=device,
+        seed=seed,
+    )
+    return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
+
+
+def _words(value: Words) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+    items = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else list(value)
+    for item in items:
+        if not hasattr(item, "__index__"):
+            raise ValueError(f"{name} is {item!r}, a whole number is needed")
+    if not items:
+        raise ValueError(f"{name} has no values")
+    return tuple(int(item) for item in items)

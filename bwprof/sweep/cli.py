@@ -1,0 +1,65 @@
+"""The command ``bwprof sweep``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from bwprof import _core, hardware
+from bwprof.sweep import listing, options, plan
+from bwprof.sweep.interrupts import StoppedError, Interrupts
+
+_log = logging.getLogger("bwprof.sweep")
+
+OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = options.parser("bwprof sweep")
+    try:
+        parsed = parser.parse_args(given)
+    except SystemExit as ended:
+        return USAGE if ended.code else OK
+    level = logging.DEBUG if parsed.verbose else logging.ERROR if parsed.quiet else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
+    for noisy in ("matplotlib", "PIL"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        with Interrupts() as interrupts:
+            return _command(parsed, given, interrupts)
+    except (KeyboardInterrupt, StoppedError):
+        sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; keep the interpreter from complaining when it flushes.
+        sys.stdout = None
+        return INCOMPLETE
+    except (ValueError, FileNotFoundError, _core.UnavailableError) as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return USAGE
+
+
+def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
+    from bwprof.sweep import command
+
+    limit = options.max_time(parsed)
+    if parsed.list:
+        listing.print_operations(sys.stdout)
+        return OK
+    if parsed.resume is not None:
+        return command.resume(parsed, given, interrupts, max_time=limit)
+    request = options.request(parsed)
+    choice = hardware.choose(request.backend, request.device)
+    made = plan.make(request, choice.backend)
+    if parsed.dry_run:
+        listing.print_plan(sys.stdout, made, choice)
+        return OK
+    if choice.warning:
+        _log.warning("%s", choice.warning)
+    if parsed.once:
+        return command.once(made, choice, interrupts)
+    return command.run(parsed, given, interrupts, made, choice, max_time=limit)

@@ -1,0 +1,321 @@
+"""A run of the command: its folder, its child process, its summary and its picture."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from bwprof import _core, hardware, results
+from bwprof.hardware import Choice
+from bwprof.names import seconds_text, unknown
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs
+from bwprof.sweep import loop, metadata
+from bwprof.sweep.child import ChildExecutor
+from bwprof.sweep.interrupts import StoppedError, Interrupts
+from bwprof.sweep.loop import Limits
+from bwprof.sweep.measure import Context
+from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
+from bwprof.sweep.plan import Plan, Spec
+from bwprof.sweep.progress import on_stderr
+from bwprof.sweep.store import Store
+
+_log = logging.getLogger("bwprof.sweep")
+
+OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
+FINISHED = ("ok", "skipped")
+PICTURE_NAME = "bandwidth_comparison"
+
+
+@dataclass(slots=True)
+class Targets:
+    """Where the results go."""
+
+    folder: Path | None = None
+    csv: list[Path | TextIO] = field(default_factory=list)
+    json: list[Path | TextIO] = field(default_factory=list)
+
+    @property
+    def uses_stdout(self) -> bool:
+        """True when the data goes to standard output."""
+        return sys.stdout in (*self.csv, *self.json)
+
+
+class UnwritableError(ValueError):
+    """An output cannot be written; said before anything is measured."""
+
+
+def run(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    plan: Plan,
+    choice: Choice,
+    *,
+    max_time: float | None,
+) -> int:
+    """A new run; returns the exit code."""
+    run_id = metadata.new_run_id()
+    data = metadata.describe_run(run_id, plan, choice, argv)
+    targets = _targets(parsed, run_id)
+    store = _open_store(data, targets)
+    return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
+
+
+def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, *, max_time: float | None) -> int:
+    """Go on with a run: its finished rows stay, the others are measured; returns the exit code."""
+    clash = asks_for_cases(parsed)
+    if clash or parsed.dry_run or parsed.once:
+        extra = ", ".join(clash) or ("--dry-run" if parsed.dry_run else "--once")
+        raise ValueError(f"--resume takes its cases from the run: leave out {extra}")
+    parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    folder = _run_folder(parsed.resume, parent)
+    rows, samples, data = results.read_rows(folder)
+    if not data.get("plan"):
+        raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
+    plan = Plan(tuple(map(Spec.from_dict, data["plan"])), data.get("suite"), data.get("target_seconds"))
+    choice = hardware.choose(data["backend"], data["device_index"])
+    if choice.name != data["device"]:
+        _log.warning("the run began on %s and goes on on %s", data["device"], choice.name)
+    kept, missing = _still_to_do(plan.specs, rows)
+    data["resumed"] = [*data.get("resumed", []), {"argv": list(argv), "kept_rows": len(kept)}]
+    targets = _targets(parsed, data["run_id"], folder=folder)
+    store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
+    return _measure(parsed, interrupts, plan, choice, store, targets, missing, max_time)
+
+
+def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
+    """Launch each case exactly once in this process, untimed; returns the exit code."""
+    code = OK
+    with _core.Device(choice.backend, choice.index) as device:
+        for spec in plan.specs:
+            interrupts.check()
+            try:
+                with _core.Case(
+                    device,
+                    spec.operation,
+                    spec.precision,
+                    spec.params,
+                    kv_lens=spec.kv_lens,
+                    variant=spec.variant,
+                    seed=spec.seed,
+                ) as case:
+                    case.launch()
+                    sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
+            except (_core.UnsupportedError, MemoryError) as error:
+                sys.stderr.write(f"skipped {spec.title}: {error}\n")
+            except (_core.DeviceError, ValueError, OSError) as error:
+                sys.stderr.write(f"failed {spec.title}: {error}\n")
+                code = INCOMPLETE
+    return code
+
+
+def _run_folder(name: str, parent: Path) -> Path:
+    for candidate in (Path(name), parent / name):
+        if candidate.is_dir():
+            return candidate
+    known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+
+
+def _still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], list[Spec]]:
+    """Which rows to keep, and the cases that have none to keep. Every row stands for one case."""
+    free = {index for index, row in enumerate(rows) if row["status"] in FINISHED}
+    kept: list[int] = []
+    missing: list[Spec] = []
+    # Cases that name their variant choose first: the others take whatever row is left.
+    for spec in sorted(specs, key=lambda spec: spec.variant is None):
+        found = next((index for index in sorted(free) if _is_row_of(rows[index], spec)), None)
+        if found is None or _ran_out_of_time(rows[found]):
+            missing.append(spec)
+        else:
+            kept.append(found)
+        if found is not None:
+            free.discard(found)
+    return sorted(kept), [spec for spec in specs if spec in missing]
+
+
+def _is_row_of(row: Row, spec: Spec) -> bool:
+    same = (row["case"], row["operation"], row["precision"], row["seed"]) == (
+        spec.case,
+        spec.operation,
+        spec.precision,
+        spec.seed,
+    )
+    lens = ";".join(map(str, spec.kv_lens)) if spec.kv_lens is not None else None
+    params = all(row[name] == value for name, value in spec.params.items())
+    variant = spec.variant is None or row["variant"] == spec.variant
+    return same and params and variant and row["kv_lens"] == lens and row["cache"] == spec.cache
+
+
+def _ran_out_of_time(row: Row) -> bool:
+    return row["status"] == "skipped" and "--max-time" in (row["reason"] or "")
+
+
+def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
+    """Where the results go; makes the run's folder."""
+    targets = Targets(folder)
+    output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
+        (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
+    elif folder is None:
+        targets.folder = output / run_id
+        try:
+            targets.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
+    if targets.folder is not None:
+        targets.csv.append(targets.folder / results.CSV_NAME)
+        targets.json.append(targets.folder / results.JSON_NAME)
+    if parsed.csv == "-" and parsed.json == "-":
+        raise ValueError("--csv - and --json - cannot both have the standard output")
+    for name, listed in ((parsed.csv, targets.csv), (parsed.json, targets.json)):
+        if name is not None:
+            listed.append(sys.stdout if name == "-" else Path(name))
+    return targets
+
+
+def _open_store(
+    data: dict[str, Any],
+    targets: Targets,
+    rows: Sequence[Row] = (),
+    samples: Sequence[list[float] | None] = (),
+) -> Store:
+    try:
+        return Store(data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples)
+    except OSError as error:
+        where = error.filename or ", ".join(str(target) for target in (*targets.csv, *targets.json))
+        raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None
+
+
+def _measure(
+    parsed: argparse.Namespace,
+    interrupts: Interrupts,
+    plan: Plan,
+    choice: Choice,
+    store: Store,
+    targets: Targets,
+    specs: Sequence[Spec],
+    max_time: float | None,
+) -> int:
+    """Measure, write, show; returns the exit code."""
+    started = time.monotonic()
+    if not parsed.quiet:
+        sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
+    status = "failed"
+    trouble: OSError | None = None
+    try:
+        _run_specs(parsed, interrupts, choice, store, specs, Limits(plan.target_seconds, max_time), started)
+        status = "complete"
+    except (StoppedError, KeyboardInterrupt):
+        status = "interrupted"
+    except OSError as error:
+        trouble = error
+    finally:
+        trouble = _finish(store, status) or trouble
+    if trouble is not None:
+        return _rescue(store, trouble)
+    if status == "complete":
+        _draw(store, targets)
+    if not parsed.quiet:
+        _show(store, targets, status, started)
+    if status == "interrupted":
+        return INTERRUPTED
+    return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
+
+
+def _run_specs(
+    parsed: argparse.Namespace,
+    interrupts: Interrupts,
+    choice: Choice,
+    store: Store,
+    specs: Sequence[Spec],
+    limits: Limits,
+    started: float,
+) -> None:
+    progress = on_stderr(quiet=parsed.quiet)
+    executor = ChildExecutor(choice.backend, choice.index, interrupts)
+    try:
+        progress.stage("opening the device")
+        facts = executor.open()
+        store.run["facts"] = facts
+        progress.stage("measuring the roofs")
+        roofs = _earlier_roofs(store.run, facts) or executor.measure_roofs()
+        store.run["roofs"] = roofs.to_dict() if roofs else None
+        context = Context(store.run["run_id"], choice.backend, facts, roofs)
+        executor.set_context(context)
+        loop.run_cases(specs, executor, context, store, limits=limits, started=started, progress=progress)
+    finally:
+        progress.end()
+        executor.close()
+
+
+def _earlier_roofs(data: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
+    """The roofs of the run that is resumed, if they are this device's."""
+    if not data.get("roofs"):
+        return None
+    try:
+        found = Roofs.from_dict(data["roofs"])
+    except (KeyError, TypeError):
+        return None
+    return found if found.points and found.belongs_to(facts) else None
+
+
+def _finish(store: Store, status: str) -> OSError | None:
+    try:
+        store.finish(status)
+    except OSError as error:
+        return error
+    return None
+
+
+def _rescue(store: Store, trouble: OSError) -> int:
+    """Nothing can be written any more: the finished rows go to standard error."""
+    if isinstance(trouble, BrokenPipeError):
+        raise trouble
+    where = f" {trouble.filename}" if trouble.filename else ""
+    sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
+    sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
+    sys.stderr.write(store.rescue())
+    return INCOMPLETE
+
+
+def _draw(store: Store, targets: Targets) -> None:
+    """The picture, in the run's folder; without matplotlib or a measured row there is none."""
+    if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
+        return
+    try:
+        from bwprof import plot
+        from bwprof.results import frame
+
+        plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
+    except ImportError as error:
+        _log.warning("no picture: %s", error)
+    except OSError as error:
+        _log.warning("the picture could not be written: %s", error)
+
+
+def _show(store: Store, targets: Targets, status: str, started: float) -> None:
+    """The summary on standard output (on standard error when the data is there), and where the files are."""
+    from bwprof.report import print_summary
+    from bwprof.terminal import console
+
+    if store.rows:
+        print_summary(store.rows, console(sys.stderr if targets.uses_stdout else sys.stdout))
+    counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    if targets.folder is not None:
+        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.parent != targets.folder:
+            sys.stderr.write(f"bwprof: results are in {target}\n")
+    if status == "interrupted" and targets.folder is not None:
+        sys.stderr.write(f"bwprof: go on with --resume {targets.folder}\n")

@@ -1,0 +1,90 @@
+"""The Python function's run: in this process, into a frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bwprof import hardware
+from bwprof.results import frame as frames
+from bwprof.sweep import SweepError, loop, metadata, plan
+from bwprof.sweep.local import LocalExecutor
+from bwprof.sweep.loop import Limits
+from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.progress import Callback, Progress, on_stderr
+from bwprof.sweep.store import Store
+
+
+class _DeviceLostError(Exception):
+    pass
+
+
+def run(
+    request: plan.Request,
+    *,
+    max_time: float | None,
+    with_roofs: bool,
+    output: str | PathLike[str] | None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+) -> pd.DataFrame:
+    """Measure what was asked for; see `bwprof.sweep`."""
+    started = time.monotonic()
+    if max_time is not None and not max_time > 0:
+        raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
+    choice = hardware.choose(request.backend, request.device)
+    made = plan.make(request, choice.backend)
+    run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
+    shown = _progress(progress)
+    executor = LocalExecutor(choice.backend, choice.index)
+    store = _store(run_data, output)
+    status = "failed"
+    try:
+        run_data["facts"] = executor.open()
+        shown.stage("measuring the roofs")
+        found = executor.measure_roofs() if with_roofs else None
+        run_data["roofs"] = found.to_dict() if found else None
+        context = Context(run_data["run_id"], choice.backend, run_data["facts"], found)
+        executor.set_context(context)
+        limits = Limits(made.target_seconds, max_time)
+        loop.run_cases(
+            made.specs, executor, context, store, limits=limits, started=started, progress=shown, after=_stop_when_lost
+        )
+        status = "complete"
+    except _DeviceLostError as error:
+        raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
+    except (KeyboardInterrupt, OSError) as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
+        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[union-attr]
+        raise
+    finally:
+        shown.end()
+        executor.close()
+        store.finish(status)
+    return frames.from_rows(store.rows, run_data)
+
+
+def _stop_when_lost(outcome: Outcome) -> None:
+    if outcome.fatal:
+        raise _DeviceLostError(f"the device is lost, only a new process can use it again: {outcome.row['reason']}")
+
+
+def _progress(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+    if callable(wanted):
+        return Callback(wanted)
+    return on_stderr(quiet=not wanted)
+
+
+def _store(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
+    if output is None:
+        return Store(run_data)
+    path = Path(output)
+    if path.suffix.lower() == ".csv":
+        return Store(run_data, csv_targets=[path])
+    if path.suffix.lower() == ".json":
+        return Store(run_data, json_targets=[path])
+    raise ValueError(f"output is '{path}': a file ending in .csv or .json is needed")

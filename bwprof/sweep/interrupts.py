@@ -1,0 +1,53 @@
+"""Ctrl-C and SIGTERM as something to ask about, not as an exception in the middle of a write."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StoppedError(Exception):
+    """The user asked to stop."""
+
+
+class Interrupts:
+    """While entered, the first signal is only noted; a second one raises KeyboardInterrupt at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.wakeup_fd = -1
+        self._write_fd = -1
+        self._old_handlers: list[tuple[signal.Signals, Any]] = []
+        self._old_wakeup = -1
+
+    def __enter__(self) -> Interrupts:
+        self.wakeup_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+        self._old_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._old_handlers = [(number, signal.signal(number, self._note)) for number in _SIGNALS]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._old_handlers:
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_wakeup)
+        for fd in (self.wakeup_fd, self._write_fd):
+            with suppress(OSError):
+                os.close(fd)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def check(self) -> None:
+        """Raise StoppedError when a signal has come."""
+        if self.signal is not None:
+            raise StoppedError(signal.Signals(self.signal).name)

@@ -1,0 +1,97 @@
+"""What the command prints instead of measuring: the operations, or the cases of a plan."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TextIO
+
+from bwprof import _core, registry, suites
+from bwprof.hardware import Choice
+from bwprof.names import bytes_text, seconds_text
+from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Plan, Spec
+
+# Where the device's theory says nothing: an ordinary machine, for an estimate that is only an estimate.
+_GUESSED_GB_S = {"cpu": 20.0, "cuda": 1000.0}
+_FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
+
+
+def print_operations(stream: TextIO) -> None:
+    """Every operation with its parameters, precisions and variants; then the suites."""
+    for operation in registry.operations():
+        stream.write(f"{operation['name']}: {operation['text']}\n")
+        stream.write(f"  precisions: {', '.join(operation['precisions'])}\n")
+        for param in operation["params"]:
+            default = param["default_from"] or param["default"]
+            unit = f" {param['unit']}" if param["unit"] else ""
+            stream.write(f"  -p {param['name']}={default}{unit}: {param['text']}\n")
+        for backend, variants in operation["variants"].items():
+            for variant in variants:
+                kinds = ", ".join(variant["precisions"])
+                stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
+        stream.write("\n")
+    for name in suites.built_in():
+        stream.write(f"suite {name}: {suites.load(name).text}\n")
+
+
+def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
+    """The cases with their work, the memory they need, and an estimate of the time."""
+    from bwprof.terminal import console, table
+
+    screen = console(stream)
+    numbers = ["read", "written", "FLOPs", "memory", "launch", "case"]
+    grid = table(screen, "", ["case", "precision", "variant", *numbers, "note"], numbers=numbers)
+    total = 0.0
+    with _core.Device(choice.backend, choice.index) as device:
+        facts = device.facts()
+        for spec in plan.specs:
+            cells, seconds = _estimated(device, facts, spec, plan, choice.backend)
+            total += seconds
+            grid.add_row(*cells)
+    screen.print(grid)
+    stream.write(
+        f"{len(plan.specs)} cases on {choice.backend}:{choice.index} {choice.name}, about {seconds_text(total)} "
+        "(memory: all buffer sets; launch and case: estimated time)\n"
+    )
+
+
+def _estimated(
+    device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str
+) -> tuple[list[str], float]:
+    """A case's line, and its seconds."""
+    name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
+    try:
+        case = _core.Case(
+            device,
+            spec.operation,
+            spec.precision,
+            spec.params,
+            kv_lens=spec.kv_lens,
+            variant=spec.variant,
+            seed=spec.seed,
+        )
+        with case:
+            cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
+    except (ValueError, MemoryError) as error:
+        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
+    launch, seconds = _seconds(cost, need, facts, spec, backend)
+    if plan.target_seconds is not None:
+        seconds = min(seconds, plan.target_seconds / len(plan.specs))
+    work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    times = [seconds_text(launch), seconds_text(seconds)]
+    if not need["fits"]:
+        note = f"skipped: only {bytes_text(need['free'])} free"
+        return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
+    return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds
+
+
+def _seconds(
+    cost: dict[str, int], need: dict[str, int], facts: dict[str, Any], spec: Spec, backend: str
+) -> tuple[float, float]:
+    """Estimated seconds of one launch, and of the whole case."""
+    peak = facts["peak_gb_s"]
+    gb_s = _GUESSED_GB_S.get(backend, 20.0) if math.isnan(peak) else peak * 0.85
+    launch = (cost["algorithmic_bytes_read"] + cost["algorithmic_bytes_written"]) / gb_s / 1e9
+    rate = facts["peak_tflops"].get(spec.precision, math.nan)
+    if not math.isnan(rate) and rate > 0:
+        launch = max(launch, cost["flops"] / rate / 1e12)
+    return launch, need["needed"] / gb_s / 1e9 / _FILL_SHARE + max(10 * launch, DEFAULT_CASE_SECONDS / 4)

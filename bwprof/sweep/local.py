@@ -1,0 +1,56 @@
+"""Runs cases in this process: what the Python function does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bwprof import _core, roofs
+from bwprof.roofs import Roofs
+from bwprof.sweep import measure as measuring
+from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.plan import Spec
+
+
+class LocalExecutor:
+    """An executor that owns a device handle."""
+
+    def __init__(self, backend: str, index: int, *, poll: Callable[[], object] | None = None) -> None:
+        self._backend = backend
+        self._index = index
+        self._poll = poll
+        self._device: _core.Device | None = None
+        self._context: Context | None = None
+
+    @property
+    def device(self) -> _core.Device:
+        """The open device."""
+        if self._device is None:
+            self._device = _core.Device(self._backend, self._index)
+        return self._device
+
+    def open(self) -> dict[str, Any]:
+        """The device's facts, with its free memory as `memory_free_bytes`."""
+        facts = dict(self.device.facts())
+        facts["memory_free_bytes"] = self.device.memory()[0]
+        return facts
+
+    def measure_roofs(self) -> Roofs | None:
+        """The device's roofs."""
+        return roofs.measure(self.device, poll=self._poll)
+
+    def set_context(self, context: Context) -> None:
+        """What the rows of this run share."""
+        self._context = context
+
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:  # noqa: ARG002 - the protocol's
+        """One case, here."""
+        if self._context is None:
+            raise RuntimeError("set_context comes before measure")
+        return measuring.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
+
+    def close(self) -> None:
+        """Close the device."""
+        if self._device is not None:
+            self._device.close()
+            self._device = None

@@ -1,0 +1,248 @@
+"""One case on one device: from a Spec to a finished row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bwprof import _core
+from bwprof.names import bytes_text
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs
+from bwprof.sweep.plan import Spec
+
+ABOVE_ATTAINABLE = 1.05
+FLOOR_FACTOR = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all rows of a run share."""
+
+    run_id: str
+    backend: str
+    facts: dict[str, Any]
+    roofs: Roofs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished row with its raw samples (ns per launch); `fatal` when the device is lost."""
+
+    row: Row
+    samples: list[float] | None = None
+    fatal: bool = False
+
+
+def measure(
+    device: _core.Device,
+    spec: Spec,
+    context: Context,
+    *,
+    max_seconds: float,
+    poll: Callable[[], object] | None = None,
+) -> Outcome:
+    """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception."""
+    row = blank_row(spec, context)
+    try:
+        with _core.Case(
+            device,
+            spec.operation,
+            spec.precision,
+            spec.params,
+            kv_lens=spec.kv_lens,
+            variant=spec.variant,
+            seed=spec.seed,
+        ) as case:
+            row["variant"] = case.variant
+            _add_work(row, case.cost)
+            need = case.memory_needed(spec.cache)
+            if not need["fits"]:
+                return Outcome(_ended(row, "skipped", _too_big(need)))
+            result = case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll)
+            row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
+            _add_work(row, case.cost)
+    except (_core.UnsupportedError, _core.MemoryLimitError) as error:
+        return Outcome(_ended(row, "skipped", str(error)))
+    except MemoryError as error:
+        return Outcome(_ended(row, "skipped", str(error) or "out of memory"))
+    except _core.DeviceError as error:
+        return Outcome(_ended(row, "failed", str(error)), fatal=bool(getattr(error, "fatal", False)))
+    except (ValueError, RuntimeError, OSError) as error:
+        return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
+    return _finished(row, result, context)
+
+
+def _too_big(need: dict[str, int]) -> str:
+    return f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free"
+
+
+def blank_row(spec: Spec, context: Context) -> Row:
+    """A case's row before it has run: identity, work and provenance."""
+    row = schema.empty_row()
+    row.update(spec.params)
+    row.update(
+        operation=spec.operation,
+        precision=spec.precision,
+        case=spec.case,
+        kv_lens=";".join(map(str, spec.kv_lens)) if spec.kv_lens is not None else None,
+        backend=context.backend,
+        device=context.facts.get("name"),
+        variant=spec.variant,
+        cache=spec.cache,
+        seed=spec.seed,
+        run_id=context.run_id,
+        timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        device_uuid=context.facts.get("uuid") or None,
+        driver=context.facts.get("driver") or None,
+        bwprof_version=_core.__version__,
+        schema_version=schema.SCHEMA_VERSION,
+    )
+    with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
+        _add_work(row, _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None))
+    return row
+
+
+def unmeasured(spec: Spec, context: Context, status: str, reason: str) -> Outcome:
+    """The row of a case that did not run, or did not come back."""
+    return Outcome(_ended(blank_row(spec, context), status, reason))
+
+
+def _ended(row: Row, status: str, reason: str) -> Row:
+    row["status"] = status
+    row["reason"] = reason
+    return row
+
+
+def _add_work(row: Row, cost: dict[str, int]) -> None:
+    row.update(cost)
+    moved = cost["bytes_read"] + cost["bytes_written"]
+    row["arithmetic_intensity"] = cost["flops"] / moved if moved else None
+
+
+def _finished(row: Row, result: dict[str, Any], context: Context) -> Outcome:
+    row.update(
+        timer=result["timer"],
+        cache=result["cache"],
+        buffer_sets=result["buffer_sets"],
+        launches_per_sample=result["launches_per_sample"],
+        timer_floor_us=_scaled(result["timer_floor_ns"], 1e-3),
+        host_launch_us=_scaled(result["host_launch_ns"], 1e-3),
+        verified=result["verified"],
+        max_error=result["max_error"],
+        tolerance=result["tolerance"],
+    )
+    if not result["verified"]:
+        reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
+        return Outcome(_ended(row, "failed", f"wrong result: {reason}"))
+    seconds = result["median_ns"] / 1e9
+    row.update(
+        status="ok",
+        time_ms=result["median_ns"] / 1e6,
+        time_ms_lo=result["lo_ns"] / 1e6,
+        time_ms_hi=result["hi_ns"] / 1e6,
+        time_ms_min=result["min_ns"] / 1e6,
+        noise=result["noise"],
+        samples=result["count"],
+        converged=result["converged"],
+        bandwidth_gb_s=_core.bandwidth_gb_s(row["bytes_read"] + row["bytes_written"], seconds),
+        tflops=row["flops"] / seconds / 1e12,
+    )
+    grade(row, context)
+    _add_flags(row, result, context)
+    return Outcome(row, list(result["samples_ns"]))
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None or math.isnan(value) else value * factor
+
+
+def grade(row: Row, context: Context) -> None:
+    """Fill the roof columns of a timed row. A hot row is not held against DRAM: those columns stay empty."""
+    facts, roofs = context.facts, context.roofs
+    peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
+    row["peak_gb_s"] = None if schema.is_missing(peak) else peak
+    row["peak_tflops"] = None if schema.is_missing(peak_tflops) else peak_tflops
+    if row["cache"] == "cold":
+        if roofs is not None:
+            row["ceiling_gb_s"] = _known(roofs.ceiling_gb_s(row["bytes_read"], row["bytes_written"]))
+            row["attainable_gb_s"] = _known(roofs.attainable_gb_s(row["bytes_read"], row["bytes_written"]))
+        for name in ("peak", "ceiling", "attainable"):
+            row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
+        if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
+            slope = row["arithmetic_intensity"] * row["ceiling_gb_s"] / 1e3
+            row["roofline_tflops"] = min(row["peak_tflops"], slope)
+            row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
+    row["bound"] = _bound(row)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _percent(value: float | None, whole: float | None) -> float | None:
+    return 100 * value / whole if value is not None and whole else None
+
+
+def _bound(row: Row) -> str | None:
+    """What limits the case.
+
+    Latency below three times the timer's floor; else memory or compute by the side of the ridge. Where the
+    arithmetic peak is unknown there is no ridge: then it is memory when the case reaches at least half of what a
+    plain stream of the same bytes reaches.
+    """
+    floor = row["timer_floor_us"]
+    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+        return "latency"
+    if row["cache"] != "cold":
+        return None
+    if not row["flops"]:
+        return "memory"
+    roof = row["ceiling_gb_s"] or row["peak_gb_s"]
+    if row["peak_tflops"] and roof:
+        return "memory" if row["arithmetic_intensity"] * roof < row["peak_tflops"] * 1e3 else "compute"
+    if row["pct_attainable"] is not None:
+        return "memory" if row["pct_attainable"] >= 50 else "compute"
+    return None
+
+
+def _add_flags(row: Row, result: dict[str, Any], context: Context) -> None:
+    flags: list[str] = []
+    reasons: list[str] = []
+    cold = row["cache"] == "cold"
+    if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ATTAINABLE:
+        flags.append("above_attainable")
+        reasons.append(_why_above(row, result, context))
+    elif row["peak_tflops"] and row["tflops"] > row["peak_tflops"]:
+        flags.append("above_attainable")
+        reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+    floor = row["timer_floor_us"]
+    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+        flags.append("near_timer_floor")
+    note = result.get("cache_note") or ""
+    if cold and not result["cold"]:
+        flags.append("not_cold")
+    reasons += [said for said in (note, result["variant_note"]) if said]
+    if not result["converged"]:
+        flags.append("not_converged")
+    row["flags"] = ";".join(flags)
+    row["reason"] = "; ".join(reasons) or None
+
+
+def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:
+    """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
+    rotated = result["footprint_bytes"] * result["buffer_sets"]
+    if not result["cold"] or rotated < 4 * (context.facts.get("cache_bytes") or 0):
+        cause = "part of it probably stayed in the cache"
+    elif row["bytes_written"] > row["bytes_read"]:
+        cause = "part of its writes was probably still on the way to memory"
+    elif row["noise"] is not None and row["noise"] > 0.05:
+        cause = "the measurement is noisy"
+    else:
+        cause = "the roof at this size was probably measured too low, or the bytes are counted too high"
+    return f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches: {cause}"

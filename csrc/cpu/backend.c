@@ -1,0 +1,296 @@
+/* The CPU as a device: one, with all CPUs the process may use.
+ * BWPROF_CPU_THREADS sets the number of threads, BWPROF_CPU_ISA a lesser instruction set. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "backend/backend.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cpu/device.h"
+#include "cpu/host.h"
+
+enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, ALIGNMENT = 256 };
+
+static bw_status device_count(int *count, char *reason, size_t reason_size) {
+    *count = 1;
+    if (reason_size) reason[0] = '\0';
+    return BW_OK;
+}
+
+/* 0 where the environment does not say. */
+static bw_status wanted_threads(int *out) {
+    const char *text = getenv("BWPROF_CPU_THREADS");
+    *out = 0;
+    if (!text || !*text) return BW_OK;
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || *end || value < 1 || value > THREADS_MAX) {
+        return bw_fail(BW_CODE_INVALID, "BWPROF_CPU_THREADS is '%s': allowed are 1 to %d", text, THREADS_MAX);
+    }
+    *out = (int)value;
+    return BW_OK;
+}
+
+static void find_facts(bw_device_facts *facts, const char *isa, int threads) {
+    memset(facts, 0, sizeof *facts);
+    bw_host_name(facts->name, sizeof facts->name);
+    bw_host_release(facts->driver, sizeof facts->driver);
+    snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
+    facts->units = threads;
+    facts->memory_bytes = bw_host_memory_total();
+    facts->cache_bytes = bw_host_cache_bytes();
+    facts->peak_gb_s = NAN;
+    snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
+    for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
+    snprintf(facts->tflops_source, sizeof facts->tflops_source, "unknown: depends on the clock under load");
+    snprintf(facts->timer, sizeof facts->timer, "monotonic");
+    facts->fixed_replay = false;
+    bw_host_note(facts->cache_bytes, facts->note, sizeof facts->note);
+}
+
+static void device_close(bw_device *device) {
+    if (!device) return;
+    bw_pool_free(device->pool);
+    bw_memory_close(&device->memory);
+    free(device);
+}
+
+static bw_status device_open(int index, bw_device **out) {
+    bw_status status = BW_OK;
+    bw_device *device = NULL;
+    int threads = 0;
+    if (index != 0) return bw_fail(BW_CODE_INVALID, "the CPU is one device, index 0; there is no device %d", index);
+    device = calloc(1, sizeof *device);
+    if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device handle");
+    const char *isa = getenv("BWPROF_CPU_ISA");
+    BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
+    BW_GOTO(wanted_threads(&threads));
+    BW_GOTO(bw_pool_create(threads, &device->pool));
+    find_facts(&device->facts, device->kernels->isa, bw_pool_size(device->pool));
+    device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
+    *out = device;
+    device = NULL;
+
+cleanup:
+    device_close(device);
+    return status;
+}
+
+static const bw_device_facts *device_facts(const bw_device *device) {
+    return &device->facts;
+}
+
+static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
+    *free_bytes = bw_host_memory_available() + device->memory.cached_bytes;
+    *total_bytes = device->facts.memory_bytes;
+    return BW_OK;
+}
+
+static const bw_variant_table *variants(const bw_device *device, int op_index) {
+    const bw_cpu_kernels *kernels = device ? device->kernels : bw_cpu_isa_best();
+    return kernels->tables[op_index];
+}
+
+static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
+    return bw_memory_allocate(&device->memory, device->pool, bytes, out);
+}
+
+static void release(bw_device *device, void *memory, int64_t bytes) {
+    (void)bytes; /* the mapping knows */
+    if (memory) bw_memory_release(&device->memory, memory);
+}
+
+typedef struct fill_task {
+    const bw_cpu_kernels *kernels;
+    bw_dtype dtype;
+    bw_input_key key;
+    int64_t count;
+    char *out;
+} fill_task;
+
+/* Shares are whole blocks of elements and of cache lines. */
+static void fill_share(void *context, int rank, int ranks) {
+    fill_task *task = context;
+    int64_t first, last;
+    bw_pool_share(bw_ceil_div(task->count, ALIGNMENT), rank, ranks, &first, &last);
+    first *= ALIGNMENT;
+    last = bw_min64(last * ALIGNMENT, task->count);
+    if (first >= last) return;
+    char *out = task->out + bw_dtype_bytes(task->dtype, first);
+    task->kernels->fill(task->dtype, task->key, first, last - first, out);
+}
+
+static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
+    fill_task task = {device->kernels, dtype, bw_input_key_make(seed, operand), count, out};
+    if (count < PARALLEL_BYTES / 16) {
+        fill_share(&task, 0, 1);
+    } else {
+        bw_pool_run(device->pool, fill_share, &task);
+    }
+    return BW_OK;
+}
+
+typedef struct move_task {
+    char *to;
+    const char *from; /* NULL: every byte 0xff */
+    int64_t bytes;
+} move_task;
+
+static void move_share(void *context, int rank, int ranks) {
+    move_task *task = context;
+    int64_t first, last;
+    bw_pool_share(bw_ceil_div(task->bytes, ALIGNMENT), rank, ranks, &first, &last);
+    first *= ALIGNMENT;
+    last = bw_min64(last * ALIGNMENT, task->bytes);
+    if (first >= last) return;
+    if (task->from) {
+        memcpy(task->to + first, task->from + first, (size_t)(last - first));
+    } else {
+        memset(task->to + first, 0xff, (size_t)(last - first));
+    }
+}
+
+static bw_status move(bw_device *device, void *to, const void *from, int64_t bytes) {
+    move_task task = {to, from, bytes};
+    if (bytes < PARALLEL_BYTES) {
+        move_share(&task, 0, 1);
+    } else {
+        bw_pool_run(device->pool, move_share, &task);
+    }
+    return BW_OK;
+}
+
+static bw_status poison(bw_device *device, void *memory, int64_t bytes) {
+    return move(device, memory, NULL, bytes);
+}
+
+static bw_status synchronize(bw_device *device) {
+    (void)device; /* a launch returns when it is done */
+    return BW_OK;
+}
+
+struct bw_plan {
+    bw_device *device;
+    bw_plan_spec spec;
+    int64_t next_set; /* where the last replay stopped */
+    void *flush;
+    bw_launch sets[];
+};
+
+static void plan_free(bw_plan *plan) {
+    if (!plan) return;
+    release(plan->device, plan->flush, plan->spec.flush_bytes);
+    free(plan);
+}
+
+static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
+    bw_status status = BW_OK;
+    int64_t count = spec->variant ? spec->set_count : 0;
+    bw_plan *plan = calloc(1, sizeof *plan + (size_t)count * sizeof plan->sets[0]);
+    if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan of %lld buffer sets", (long long)count);
+    plan->device = device;
+    plan->spec = *spec;
+    if (count) memcpy(plan->sets, spec->sets, (size_t)count * sizeof plan->sets[0]);
+    plan->spec.sets = plan->sets;
+    if (spec->flush_bytes > 0) {
+        /* Written, so that the pages are real ones and not the one page of zeros. */
+        BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
+        BW_GOTO(poison(device, plan->flush, spec->flush_bytes));
+    }
+    *out = plan;
+    plan = NULL;
+
+cleanup:
+    plan_free(plan);
+    return status;
+}
+
+typedef struct flush_task {
+    const bw_cpu_kernels *kernels;
+    const char *data;
+    int64_t bytes;
+} flush_task;
+
+static void flush_share(void *context, int rank, int ranks) {
+    flush_task *task = context;
+    int64_t first, last;
+    bw_pool_share(task->bytes, rank, ranks, &first, &last);
+    volatile uint32_t sum = task->kernels->sum(task->data + first, last - first);
+    (void)sum;
+}
+
+static void empty_share(void *context, int rank, int ranks) {
+    (void)context, (void)rank, (void)ranks;
+}
+
+static int64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static bw_status run_launches(bw_plan *plan) {
+    const bw_plan_spec *spec = &plan->spec;
+    if (!spec->variant) {
+        for (int64_t i = 0; i < spec->launches; i++) bw_pool_run(plan->device->pool, empty_share, NULL);
+        return BW_OK;
+    }
+    for (int64_t i = 0; i < spec->launches; i++) {
+        BW_TRY(spec->variant->launch(&plan->sets[plan->next_set]));
+        if (++plan->next_set == spec->set_count) plan->next_set = 0;
+    }
+    return BW_OK;
+}
+
+static bw_status plan_run(bw_plan *plan, double *ns) {
+    bw_pool *pool = plan->device->pool;
+    bw_pool_enter(pool);
+    if (plan->flush) {
+        flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
+        bw_pool_run(pool, flush_share, &task);
+    }
+    bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
+    int64_t start = now_ns();
+    bw_status status = run_launches(plan);
+    *ns = (double)(now_ns() - start);
+    bw_pool_leave(pool);
+    return status;
+}
+
+static double plan_host_ns(const bw_plan *plan) {
+    (void)plan; /* a launch is its own host time */
+    return NAN;
+}
+
+extern const bw_backend bw_cpu_backend;
+
+const bw_backend bw_cpu_backend = {
+    .name = "cpu",
+    .text = "this machine's processors: C kernels, threaded and vectorised",
+    .built = true,
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_facts = device_facts,
+    .device_memory = device_memory,
+    .variants = variants,
+    .allocate = allocate,
+    .release = release,
+    .fill = fill,
+    .poison = poison,
+    .duplicate = move,
+    .upload = move,
+    .download = move,
+    .synchronize = synchronize,
+    .plan_create = plan_create,
+    .plan_run = plan_run,
+    .plan_host_ns = plan_host_ns,
+    .plan_free = plan_free,
+};

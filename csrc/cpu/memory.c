@@ -1,0 +1,131 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cpu/memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cpu/host.h"
+
+enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, WASTE_FACTOR = 4 };
+
+struct bw_mapping {
+    bw_mapping *next;
+    char *start; /* huge-page aligned where the mapping is that large */
+    int64_t bytes;
+    void *base; /* what mmap returned */
+    size_t base_bytes;
+};
+
+static void unmap(bw_mapping *mapping) {
+    munmap(mapping->base, mapping->base_bytes);
+    free(mapping);
+}
+
+static void drop_cached(bw_memory *memory) {
+    while (memory->cached) {
+        bw_mapping *mapping = memory->cached;
+        memory->cached = mapping->next;
+        unmap(mapping);
+    }
+    memory->cached_bytes = 0;
+}
+
+/* The smallest cached mapping that is large enough; one much too large is left for a case that needs it. */
+static bw_mapping *take_cached(bw_memory *memory, int64_t bytes) {
+    bw_mapping **best = NULL;
+    for (bw_mapping **link = &memory->cached; *link; link = &(*link)->next) {
+        int64_t size = (*link)->bytes;
+        if (size < bytes || size / WASTE_FACTOR > bytes) continue;
+        if (!best || size < (*best)->bytes) best = link;
+    }
+    if (!best) return NULL;
+    bw_mapping *mapping = *best;
+    *best = mapping->next;
+    memory->cached_bytes -= mapping->bytes;
+    return mapping;
+}
+
+static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
+    int64_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    bw_checked rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
+    bw_checked padded = bw_add(rounded, bw_num(unit == HUGE_BYTES ? HUGE_BYTES : 0));
+    if (padded.overflow) return bw_fail(BW_CODE_MEMORY, "%lld bytes are more than can be addressed", (long long)bytes);
+    bw_mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping) return bw_fail(BW_CODE_MEMORY, "no memory for a mapping's record");
+    mapping->base_bytes = (size_t)padded.value;
+    mapping->base =
+        mmap(NULL, mapping->base_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping->base == MAP_FAILED) {
+        free(mapping);
+        return bw_fail(BW_CODE_MEMORY, "the system refused a mapping of %lld bytes: %s", (long long)bytes,
+                       strerror(errno));
+    }
+    uintptr_t start = ((uintptr_t)mapping->base + (uintptr_t)unit - 1) / (uintptr_t)unit * (uintptr_t)unit;
+    mapping->start = (char *)start;
+    mapping->bytes = rounded.value;
+    madvise(mapping->start, (size_t)mapping->bytes, MADV_HUGEPAGE); /* a hint: refusal is fine */
+    *out = mapping;
+    return BW_OK;
+}
+
+static void touch_pages(void *context, int rank, int ranks) {
+    bw_mapping *mapping = context;
+    int64_t first, last;
+    bw_pool_share(mapping->bytes / PAGE_BYTES, rank, ranks, &first, &last);
+    for (int64_t page = first; page < last; page++) ((volatile char *)mapping->start)[page * PAGE_BYTES] = 0;
+}
+
+bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, void **out) {
+    if (bytes < 1) bytes = 1;
+    bw_mapping *mapping = take_cached(memory, bytes);
+    if (!mapping) {
+        /* Pages that cannot be had are noticed here, before the kernel would kill somebody for them. */
+        int64_t free_bytes = bw_host_memory_available();
+        if (bytes > free_bytes) {
+            drop_cached(memory);
+            free_bytes = bw_host_memory_available();
+        }
+        if (bytes > free_bytes) {
+            return bw_fail(BW_CODE_MEMORY, "%.3f GB of memory are needed, %.3f GB are free", (double)bytes * 1e-9,
+                           (double)free_bytes * 1e-9);
+        }
+        BW_TRY(map_fresh(bytes, &mapping));
+        bw_pool_enter(pool);
+        bw_pool_run(pool, touch_pages, mapping);
+        bw_pool_leave(pool);
+    }
+    mapping->next = memory->used;
+    memory->used = mapping;
+    *out = mapping->start;
+    return BW_OK;
+}
+
+void bw_memory_release(bw_memory *memory, void *pointer) {
+    for (bw_mapping **link = &memory->used; *link; link = &(*link)->next) {
+        bw_mapping *mapping = *link;
+        if (mapping->start != pointer) continue;
+        *link = mapping->next;
+        if (mapping->bytes > memory->cached_limit) {
+            unmap(mapping);
+            return;
+        }
+        if (memory->cached_bytes + mapping->bytes > memory->cached_limit) drop_cached(memory);
+        mapping->next = memory->cached;
+        memory->cached = mapping;
+        memory->cached_bytes += mapping->bytes;
+        return;
+    }
+}
+
+void bw_memory_close(bw_memory *memory) {
+    drop_cached(memory);
+    while (memory->used) {
+        bw_mapping *mapping = memory->used;
+        memory->used = mapping->next;
+        unmap(mapping);
+    }
+}

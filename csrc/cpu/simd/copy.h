@@ -1,0 +1,35 @@
+/* Moving bytes, and when to do so past the caches. */
+#ifndef BW_CPU_SIMD_COPY_H
+#define BW_CPU_SIMD_COPY_H
+
+#include "cpu/device.h"
+#include "cpu/simd/simd.h"
+
+/* An ordinary store first reads the line that it overwrites (write-allocate: a copy then moves 1.5 times its bytes).
+ * A destination that would not stay in the caches anyway is written past them instead. */
+enum { BW_STREAM_MINIMUM_BYTES = 4 << 20, BW_STREAM_CACHE_SHARE = 8 };
+
+BW_INLINE bool bw_writes_past_caches(const bw_device_facts *facts, int64_t bytes) {
+    int64_t share = facts->cache_bytes / BW_STREAM_CACHE_SHARE;
+    return BW_SIMD_STREAMS && bytes >= bw_max64(share, BW_STREAM_MINIMUM_BYTES);
+}
+
+/* Ends with a fence where it wrote past the caches. */
+BW_INLINE void bw_copy_bytes(char *to, const char *from, int64_t bytes, bool past_caches) {
+    int64_t head = (int64_t)(-(uintptr_t)to % BW_SIMD_BYTES);
+    if (!past_caches || bytes < head + 4 * BW_SIMD_BYTES) {
+        memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    memcpy(to, from, (size_t)head);
+    int64_t i = head;
+    for (; i + 4 * BW_SIMD_BYTES <= bytes; i += 4 * BW_SIMD_BYTES) {
+        bw_vf x[4];
+        for (int j = 0; j < 4; j++) x[j] = bw_vf_load((const float *)(from + i + j * BW_SIMD_BYTES));
+        for (int j = 0; j < 4; j++) bw_stream_vector(to + i + j * BW_SIMD_BYTES, x[j]);
+    }
+    bw_stream_fence();
+    memcpy(to + i, from + i, (size_t)(bytes - i));
+}
+
+#endif

@@ -1,0 +1,238 @@
+/* gemm: A(M, K), B(N, K) [, C(M, N)] -> D(M, N) = A B^T [+ C].
+ * The rungs:
+ *   naive    one dot product per element of D: B is read again for every row of A;
+ *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
+ *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
+ *            loaded there serves 12 (or 32) multiplications instead of one. */
+#include "ops/gemm.h"
+
+#include "cpu/device.h"
+#include "cpu/simd/micro.h"
+
+enum { GEMV_ROWS_MAX = 8, TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
+
+typedef struct product {
+    const bw_launch *launch;
+    int64_t m, n, k;
+    const void *a, *b, *c; /* c NULL: beta is 0 */
+    void *d;
+    int64_t tile_rows, tile_columns;
+} product;
+
+static product product_of(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    product p = {.launch = launch,
+                 .m = dims[BW_GEMM_M],
+                 .n = dims[BW_GEMM_N],
+                 .k = dims[BW_GEMM_K],
+                 .a = launch->operand[BW_GEMM_A],
+                 .b = launch->operand[BW_GEMM_B],
+                 .c = dims[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : NULL,
+                 .d = launch->operand[BW_GEMM_D]};
+    return p;
+}
+
+BW_INLINE void put(bw_dtype dtype, const product *p, int64_t at, float value) {
+    bw_vf x = bw_vf_set(value);
+    if (p->c) x = x + bw_vf_load_as_part(dtype, p->c, at, 1);
+    bw_vf_store_as_part(dtype, p->d, at, x, 1);
+}
+
+BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; at++) {
+        int64_t row = at / p->n * p->k, column = at % p->n * p->k;
+        bw_vf total = bw_vf_set(0.0f);
+        for (int64_t k = 0; k < p->k; k += BW_SIMD_FLOATS) {
+            total = bw_vf_fma(bw_vf_load_as_upto(dtype, p->a, row + k, p->k - k),
+                              bw_vf_load_as_upto(dtype, p->b, column + k, p->k - k), total);
+        }
+        put(dtype, p, at, bw_vf_sum(total));
+    }
+}
+
+static void naive_share(void *context, int rank, int ranks) {
+    const product *p = context;
+    int64_t first, last;
+    bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
+    BW_DTYPE_SWITCH(p->launch->dtype, naive_stretch, p, first, last);
+}
+
+static bw_status naive_launch(const bw_launch *launch) {
+    product p = product_of(launch);
+    bw_pool_run(launch->device->pool, naive_share, &p);
+    return BW_OK;
+}
+
+/* `rows` rows of A (fp32) against `columns` rows of B from `column` on. */
+BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, const product *p, const float *a,
+                          int64_t column) {
+    bw_vf total[GEMV_ROWS_MAX][4];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) total[i][j] = bw_vf_set(0.0f);
+    }
+    int64_t k = 0;
+    for (; k + BW_SIMD_FLOATS <= p->k; k += BW_SIMD_FLOATS) {
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            bw_vf b = bw_vf_load_as(dtype, p->b, (column + j) * p->k + k);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++) total[i][j] = bw_vf_fma(bw_vf_load(a + i * p->k + k), b, total[i][j]);
+        }
+    }
+    for (int j = 0; j < columns && k < p->k; j++) {
+        bw_vf b = bw_vf_load_as_part(dtype, p->b, (column + j) * p->k + k, (int)(p->k - k));
+        for (int i = 0; i < rows; i++) {
+            total[i][j] = bw_vf_fma(bw_vf_load_part(a + i * p->k + k, (int)(p->k - k)), b, total[i][j]);
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) put(dtype, p, i * p->n + column + j, bw_vf_sum(total[i][j]));
+    }
+}
+
+BW_INLINE void gemv_rows(bw_dtype dtype, const int rows, const product *p, const float *a, int64_t first,
+                         int64_t last) {
+    const int columns = rows <= 2 ? 4 : rows <= 4 ? 2 : 1;
+    int64_t column = first;
+    for (; column + columns <= last; column += columns) gemv_block(dtype, rows, columns, p, a, column);
+    for (; column < last; column++) gemv_block(dtype, rows, 1, p, a, column);
+}
+
+BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, int64_t first, int64_t last) {
+    switch (p->m) {
+        case 1: gemv_rows(dtype, 1, p, a, first, last); break;
+        case 2: gemv_rows(dtype, 2, p, a, first, last); break;
+        case 3: gemv_rows(dtype, 3, p, a, first, last); break;
+        case 4: gemv_rows(dtype, 4, p, a, first, last); break;
+        case 5: gemv_rows(dtype, 5, p, a, first, last); break;
+        case 6: gemv_rows(dtype, 6, p, a, first, last); break;
+        case 7: gemv_rows(dtype, 7, p, a, first, last); break;
+        default: gemv_rows(dtype, 8, p, a, first, last); break;
+    }
+}
+
+/* Each thread converts A for itself: that is cheaper than waiting for another to do it. */
+static void gemv_share(void *context, int rank, int ranks) {
+    const product *p = context;
+    bw_dtype dtype = p->launch->dtype;
+    int64_t first, last;
+    bw_pool_share(p->n, rank, ranks, &first, &last);
+    if (first == last) return;
+    const float *a = p->a;
+    if (dtype != BW_FP32) {
+        float *copy = (float *)p->launch->workspace + (int64_t)rank * bw_round_up(p->m * p->k, 64);
+        BW_DTYPE_SWITCH(dtype, bw_unpack, p->a, 0, p->m * p->k, copy);
+        a = copy;
+    }
+    BW_DTYPE_SWITCH(dtype, gemv_stretch, p, a, first, last);
+}
+
+static bw_status gemv_launch(const bw_launch *launch) {
+    product p = product_of(launch);
+    bw_pool_run(launch->device->pool, gemv_share, &p);
+    return BW_OK;
+}
+
+static const char *gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    (void)dtype, (void)facts;
+    return dims->value[BW_GEMM_M] > GEMV_ROWS_MAX ? "gemv keeps all rows of A in registers: M is at most 8" : NULL;
+}
+
+static bool gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    (void)dtype, (void)facts;
+    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX;
+}
+
+static int64_t gemv_workspace(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    if (dtype == BW_FP32) return 0;
+    return 4 * facts->units * bw_round_up(dims->value[BW_GEMM_M] * dims->value[BW_GEMM_K], 64);
+}
+
+/* One thread's part of the workspace. */
+typedef struct blocked_room {
+    float a[TILE_ROWS * BW_MICRO_STRIDE];
+    float b[BW_MICRO_PANEL_FLOATS];
+    float d[TILE_ROWS * TILE_COLUMNS];
+} blocked_room;
+
+/* D's tile at (row, column) from the fp32 sums. */
+BW_INLINE void finish_tile(bw_dtype dtype, const product *p, const float *sums, int64_t row, int64_t rows,
+                           int64_t column, int64_t columns) {
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j += BW_SIMD_FLOATS) {
+            int64_t at = (row + i) * p->n + column + j;
+            bw_vf x = bw_vf_load(sums + i * TILE_COLUMNS + j);
+            if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, columns - j);
+            bw_vf_store_as_upto(dtype, p->d, at, x, columns - j);
+        }
+    }
+}
+
+BW_INLINE void blocked_tile(bw_dtype dtype, const product *p, blocked_room *room, int64_t row, int64_t column) {
+    int64_t rows = bw_min64(p->tile_rows, p->m - row), columns = bw_min64(p->tile_columns, p->n - column);
+    for (int64_t k = 0; k < p->k; k += BW_MICRO_DEPTH) {
+        int64_t depth = bw_min64(BW_MICRO_DEPTH, p->k - k);
+        for (int64_t i = 0; i < rows; i++) {
+            bw_unpack(dtype, p->a, (row + i) * p->k + k, depth, room->a + i * BW_MICRO_STRIDE);
+        }
+        for (int64_t j = 0; j < columns; j += BW_MICRO_COLUMNS) {
+            int64_t wide = bw_min64(BW_MICRO_COLUMNS, columns - j);
+            int vectors = bw_micro_vectors(wide);
+            bw_pack_rows(dtype, p->b, (column + j) * p->k + k, p->k, wide, depth, vectors, room->b);
+            bw_micro_rows(rows, vectors, room->a, room->b, depth, room->d + j, TILE_COLUMNS, k > 0);
+        }
+    }
+    finish_tile(dtype, p, room->d, row, rows, column, columns);
+}
+
+static void blocked_share(void *context, int rank, int ranks) {
+    (void)ranks;
+    const product *p = context;
+    blocked_room *room = (blocked_room *)p->launch->workspace + rank;
+    int64_t tiles_down = bw_ceil_div(p->m, p->tile_rows), tiles = tiles_down * bw_ceil_div(p->n, p->tile_columns);
+    for (int64_t tile; (tile = bw_pool_next(p->launch->device->pool)) < tiles;) {
+        int64_t row = tile % tiles_down * p->tile_rows, column = tile / tiles_down * p->tile_columns;
+        BW_DTYPE_SWITCH(p->launch->dtype, blocked_tile, p, room, row, column);
+    }
+}
+
+/* Tiles as large as the workspace has room for, but several for each thread. */
+static bw_status blocked_launch(const bw_launch *launch) {
+    product p = product_of(launch);
+    int64_t wanted = TASKS_PER_THREAD * (int64_t)bw_pool_size(launch->device->pool);
+    int64_t down = bw_ceil_div(p.m, TILE_ROWS);
+    p.tile_rows = bw_ceil_div(p.m, down);
+    int64_t columns = bw_round_up(bw_ceil_div(p.n * down, wanted), BW_MICRO_COLUMNS);
+    p.tile_columns = bw_max64(BW_MICRO_COLUMNS, bw_min64(columns, TILE_COLUMNS));
+    bw_pool_run(launch->device->pool, blocked_share, &p);
+    return BW_OK;
+}
+
+static int64_t blocked_workspace(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    (void)dims, (void)dtype;
+    return facts->units * (int64_t)sizeof(blocked_room);
+}
+
+static const bw_variant rows[] = {
+    {.name = "naive",
+     .text = "one dot product per output element",
+     .precisions = BW_CPU_PRECISIONS,
+     .launch = naive_launch},
+    {.name = "gemv",
+     .text = "up to 8 rows of A against each row of B, which is read once",
+     .precisions = BW_CPU_PRECISIONS,
+     .refuses = gemv_refuses,
+     .prefers = gemv_prefers,
+     .workspace_bytes = gemv_workspace,
+     .launch = gemv_launch},
+    {.name = "blocked",
+     .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+     .precisions = BW_CPU_PRECISIONS,
+     .workspace_bytes = blocked_workspace,
+     .launch = blocked_launch},
+};
+
+extern const bw_variant_table BW_CPU_TABLE(gemm);
+const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0]};

@@ -1,0 +1,211 @@
+/* The small vector language that kernels are written in: bw_vf, a vector of BW_SIMD_FLOATS floats. Storage types are
+ * converted on the way in and out; all arithmetic is in fp32. The dtype of bw_vf_load_as and its like is a constant
+ * wherever they are inlined (BW_DTYPE_SWITCH sees to that), so that no branch is left. */
+#ifndef BW_CPU_SIMD_SIMD_H
+#define BW_CPU_SIMD_SIMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/convert.h"
+#include "base/dtype.h"
+#include "cpu/isa.h"
+
+#ifndef BW_ISA
+#error "files of csrc/cpu/simd are compiled once per instruction set, with -DBW_ISA=<name> (see cpu/isa.h)"
+#endif
+
+#define BW_INLINE static inline __attribute__((always_inline, unused))
+
+#define BW_ISA_ID_avx512 1
+#define BW_ISA_ID_avx2 2
+#define BW_ISA_ID_neon 3
+#define BW_ISA_ID_portable 4
+#define BW_ISA_ID_JOIN(isa) BW_ISA_ID_##isa
+#define BW_ISA_ID_OF(isa) BW_ISA_ID_JOIN(isa)
+
+#if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx512
+#include "cpu/simd/vector_avx512.h"
+#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx2
+#include "cpu/simd/vector_avx2.h"
+#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_neon
+#include "cpu/simd/vector_neon.h"
+#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_portable
+#include "cpu/simd/vector_portable.h"
+#else
+#error "no vector header for this BW_ISA"
+#endif
+
+enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS };
+typedef uint32_t bw_vu __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
+typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
+
+#define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
+
+/* function(BW_FP32, ...) with the dtype as a literal; precisions outside BW_CPU_PRECISIONS never get here. */
+#define BW_DTYPE_SWITCH(dtype, function, ...)                    \
+    do {                                                         \
+        switch (dtype) {                                         \
+            case BW_FP16: function(BW_FP16, __VA_ARGS__); break; \
+            case BW_BF16: function(BW_BF16, __VA_ARGS__); break; \
+            default: function(BW_FP32, __VA_ARGS__); break;      \
+        }                                                        \
+    } while (0)
+
+BW_INLINE int64_t bw_elem_bytes(bw_dtype dtype) {
+    return dtype == BW_FP32 ? 4 : 2;
+}
+
+/* Address of element `index`. */
+BW_INLINE const void *bw_at(bw_dtype dtype, const void *data, int64_t index) {
+    return (const char *)data + index * bw_elem_bytes(dtype);
+}
+
+BW_INLINE void *bw_at_mutable(bw_dtype dtype, void *data, int64_t index) {
+    return (char *)data + index * bw_elem_bytes(dtype);
+}
+
+#if !BW_SIMD_STREAMS
+BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
+    float part[BW_SIMD_FLOATS] = {0};
+    memcpy(part, p, (size_t)n * sizeof *p);
+    return bw_vf_load(part);
+}
+
+BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
+    float part[BW_SIMD_FLOATS];
+    bw_vf_store(part, x);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+
+BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
+    bw_vf_store(p, x);
+}
+
+BW_INLINE void bw_stream_fence(void) {
+}
+#endif
+
+BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
+    const void *p = bw_at(dtype, data, index);
+    if (dtype == BW_FP16) return bw_vf_load_fp16(p);
+    if (dtype == BW_BF16) return bw_vf_load_bf16(p);
+    return bw_vf_load(p);
+}
+
+BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x) {
+    void *p = bw_at_mutable(dtype, data, index);
+    if (dtype == BW_FP16) {
+        bw_vf_store_fp16(p, x);
+    } else if (dtype == BW_BF16) {
+        bw_vf_store_bf16(p, x);
+    } else {
+        bw_vf_store(p, x);
+    }
+}
+
+/* n of 1 .. BW_SIMD_FLOATS elements; the lanes beyond read as zero, and nothing beyond is touched. */
+BW_INLINE bw_vf bw_vf_load_as_part(bw_dtype dtype, const void *data, int64_t index, int n) {
+    const void *p = bw_at(dtype, data, index);
+    if (dtype == BW_FP32) return bw_vf_load_part(p, n);
+    uint16_t part[BW_SIMD_FLOATS] = {0};
+    memcpy(part, p, (size_t)n * sizeof part[0]);
+    return bw_vf_load_as(dtype, part, 0);
+}
+
+BW_INLINE void bw_vf_store_as_part(bw_dtype dtype, void *data, int64_t index, bw_vf x, int n) {
+    void *p = bw_at_mutable(dtype, data, index);
+    if (dtype == BW_FP32) {
+        bw_vf_store_part(p, x, n);
+        return;
+    }
+    uint16_t part[BW_SIMD_FLOATS];
+    bw_vf_store_as(dtype, part, 0, x);
+    memcpy(p, part, (size_t)n * sizeof part[0]);
+}
+
+/* Whole or part, for loops whose last step is short. */
+BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
+    if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
+    return bw_vf_load_as_part(dtype, data, index, (int)left);
+}
+
+BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
+    if (left >= BW_SIMD_FLOATS) {
+        bw_vf_store_as(dtype, data, index, x);
+    } else {
+        bw_vf_store_as_part(dtype, data, index, x, (int)left);
+    }
+}
+
+BW_INLINE float bw_vf_sum(bw_vf x) {
+    float lanes[BW_SIMD_FLOATS];
+    bw_vf_store(lanes, x);
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    }
+    return lanes[0];
+}
+
+BW_INLINE float bw_vf_largest(bw_vf x) {
+    float lanes[BW_SIMD_FLOATS];
+    bw_vf_store(lanes, x);
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
+        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    }
+    return lanes[0];
+}
+
+/* e^x for x <= 0, within 2 units in the last place; below -86.6 it stays at e^-86.6, about 2e-38.
+ * x = n ln 2 + r with |r| <= ln 2 / 2: a Taylor polynomial for e^r, and n added to the exponent. */
+BW_INLINE bw_vf bw_vf_exp(bw_vf x) {
+    const bw_vf round_at = bw_vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    x = bw_vf_max(bw_vf_set(-86.6f), x);
+    bw_vf shifted = bw_vf_fma(x, bw_vf_set(1.44269504f), round_at);
+    bw_vf n = shifted - round_at;
+    bw_vf r = bw_vf_fma(n, bw_vf_set(-0.693359375f), x);
+    r = bw_vf_fma(n, bw_vf_set(2.12194440e-4f), r);
+    bw_vf p = bw_vf_set(1.0f / 5040.0f);
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 720.0f));
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 120.0f));
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 24.0f));
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 6.0f));
+    p = bw_vf_fma(p, r, bw_vf_set(0.5f));
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f));
+    p = bw_vf_fma(p, r, bw_vf_set(1.0f));
+    return (bw_vf)((bw_vu)p + ((bw_vu)shifted << 23));
+}
+
+/* Transposes a square of vectors: log2(n) rounds of perfect shuffles. */
+BW_INLINE void bw_vf_transpose(bw_vf rows[BW_SIMD_FLOATS]) {
+    bw_vf other[BW_SIMD_FLOATS];
+#pragma GCC unroll 4
+    for (int round = 1; round < BW_SIMD_FLOATS; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < BW_SIMD_FLOATS / 2; i++) {
+            other[2 * i] = bw_vf_zip_low(rows[i], rows[i + BW_SIMD_FLOATS / 2]);
+            other[2 * i + 1] = bw_vf_zip_high(rows[i], rows[i + BW_SIMD_FLOATS / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < BW_SIMD_FLOATS; i++) rows[i] = other[i];
+    }
+}
+
+/* Lane j of the result is the sum of rows[j]: half as many vectors in every round, each holding twice as many sums. */
+BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
+#pragma GCC unroll 4
+    for (int half = BW_SIMD_FLOATS / 2; half >= 1; half /= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++) {
+            rows[i] = bw_vf_zip_low(rows[i], rows[i + half]) + bw_vf_zip_high(rows[i], rows[i + half]);
+        }
+    }
+    return rows[0];
+}
+
+BW_INLINE int64_t bw_round_up(int64_t value, int64_t unit) {
+    return bw_ceil_div(value, unit) * unit;
+}
+
+#endif

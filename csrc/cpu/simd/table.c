@@ -1,0 +1,25 @@
+/* One instruction set's kernels, gathered from the other files of this folder. */
+#include "cpu/simd/simd.h"
+
+#define BW_DECLARE(operation) extern const bw_variant_table BW_CPU_TABLE(operation);
+BW_OPERATIONS(BW_DECLARE)
+#undef BW_DECLARE
+
+extern const bw_cpu_kernels BW_CPU_NAME(kernels);
+void BW_CPU_NAME(fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
+uint32_t BW_CPU_NAME(sum)(const void *data, int64_t bytes);
+
+#define BW_QUOTE(text) #text
+#define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
+
+const bw_cpu_kernels BW_CPU_NAME(kernels) = {
+    .isa = BW_QUOTE_EXPANDED(BW_ISA),
+    .tables =
+        {
+#define BW_ROW(operation) &BW_CPU_TABLE(operation),
+            BW_OPERATIONS(BW_ROW)
+#undef BW_ROW
+        },
+    .fill = BW_CPU_NAME(fill),
+    .sum = BW_CPU_NAME(sum),
+};

@@ -1,0 +1,80 @@
+/* The primitives of simd.h with AVX-512 (F, BW, DQ, VL). */
+#ifndef BW_CPU_SIMD_VECTOR_AVX512_H
+#define BW_CPU_SIMD_VECTOR_AVX512_H
+
+#include <immintrin.h>
+
+enum { BW_SIMD_FLOATS = 16, BW_MICRO_ROWS = 12 };
+#define BW_SIMD_STREAMS 1 /* has non-temporal stores */
+typedef float bw_vf __attribute__((vector_size(64)));
+
+BW_INLINE bw_vf bw_vf_set(float x) {
+    return _mm512_set1_ps(x);
+}
+
+BW_INLINE bw_vf bw_vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+
+BW_INLINE void bw_vf_store(float *p, bw_vf x) {
+    _mm512_storeu_ps(p, x);
+}
+
+BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+BW_INLINE bw_vf bw_vf_max(bw_vf a, bw_vf b) {
+    return _mm512_max_ps(a, b);
+}
+
+BW_INLINE bw_vf bw_vf_zip_low(bw_vf a, bw_vf b) {
+    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return _mm512_permutex2var_ps(a, order, b);
+}
+
+BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
+    const __m512i order = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return _mm512_permutex2var_ps(a, order, b);
+}
+
+BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+
+/* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */
+BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
+}
+
+BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
+    _mm512_stream_ps(p, x);
+}
+
+BW_INLINE void bw_stream_fence(void) {
+    _mm_sfence();
+}
+
+#endif

@@ -1,0 +1,241 @@
+/* The thread pool. A run bumps `epoch`; workers see that by spinning for a short while and sleep on a futex after it,
+ * so that launches in a row start within a microsecond and an idle pool costs nothing. Where threads outnumber CPUs
+ * nobody spins: whoever spins then keeps the one it waits for from running. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cpu/threads.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CPU_LIMIT = 8 * CPU_SETSIZE, CACHE_LINE = 64, PAUSES_PER_LOOK = 32, THREAD_LIMIT = 4096 };
+enum { SPIN_NS = 100000 };
+
+typedef struct cpu_mask {
+    cpu_set_t sets[CPU_LIMIT / CPU_SETSIZE]; /* seen as one long set by the CPU_*_S macros */
+} cpu_mask;
+
+typedef struct worker {
+    bw_pool *pool;
+    int rank;
+    pthread_t thread;
+} worker;
+
+struct bw_pool {
+    _Alignas(CACHE_LINE) _Atomic uint32_t epoch; /* a futex; one more for each run */
+    _Atomic uint32_t sleepers;
+    _Alignas(CACHE_LINE) _Atomic uint32_t pending; /* a futex; workers that have not finished this run */
+    _Atomic uint32_t caller_sleeps;
+    _Alignas(CACHE_LINE) _Atomic int64_t next;
+    _Alignas(CACHE_LINE) bw_pool_task task; /* NULL: stop */
+    void *context;
+    int threads, started;
+    int64_t spin_ns;
+    pid_t process; /* a fork has no workers to join */
+    int cpu_count;
+    int *cpus;
+    cpu_mask caller; /* the caller's own CPUs between enter and leave */
+    bool entered;
+    worker workers[];
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static inline void pause_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Spins until *word != value (returns true) or the pool's patience is over. */
+static bool spin_while_equal(const bw_pool *pool, _Atomic uint32_t *word, uint32_t value) {
+    if (pool->spin_ns == 0) return atomic_load_explicit(word, memory_order_acquire) != value;
+    int64_t end = now_ns() + pool->spin_ns;
+    do {
+        for (int i = 0; i < PAUSES_PER_LOOK; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+            pause_cpu();
+        }
+    } while (now_ns() < end);
+    return false;
+}
+
+static void wait_for_run(bw_pool *pool, uint32_t seen) {
+    if (spin_while_equal(pool, &pool->epoch, seen)) return;
+    atomic_fetch_add(&pool->sleepers, 1);
+    while (atomic_load(&pool->epoch) == seen) futex_wait(&pool->epoch, seen);
+    atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+static void *work(void *argument) {
+    worker *self = argument;
+    bw_pool *pool = self->pool;
+    for (uint32_t seen = 0;; seen++) {
+        wait_for_run(pool, seen);
+        if (!pool->task) return NULL;
+        pool->task(pool->context, self->rank, pool->threads);
+        if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps)) {
+            futex_wake_all(&pool->pending);
+        }
+    }
+}
+
+static void announce(bw_pool *pool) {
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleepers)) futex_wake_all(&pool->epoch);
+}
+
+void bw_pool_run(bw_pool *pool, bw_pool_task task, void *context) {
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    if (pool->threads == 1) {
+        task(context, 0, 1);
+        return;
+    }
+    pool->task = task;
+    pool->context = context;
+    atomic_store_explicit(&pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
+    announce(pool);
+    task(context, 0, pool->threads);
+    for (;;) {
+        uint32_t left = atomic_load(&pool->pending);
+        if (left == 0) return;
+        if (spin_while_equal(pool, &pool->pending, left)) continue;
+        atomic_store(&pool->caller_sleeps, 1);
+        while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
+        atomic_store(&pool->caller_sleeps, 0);
+        return;
+    }
+}
+
+int64_t bw_pool_next(bw_pool *pool) {
+    return atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+}
+
+int bw_pool_size(const bw_pool *pool) {
+    return pool->threads;
+}
+
+static void mask_one(int cpu, cpu_mask *mask) {
+    memset(mask, 0, sizeof *mask);
+    CPU_SET_S(cpu, sizeof *mask, mask->sets);
+}
+
+void bw_pool_enter(bw_pool *pool) {
+    if (pool->entered || pool->cpu_count == 0) return;
+    memset(&pool->caller, 0, sizeof pool->caller);
+    if (sched_getaffinity(0, sizeof pool->caller, pool->caller.sets) != 0) return;
+    cpu_mask mine;
+    mask_one(pool->cpus[0], &mine);
+    pool->entered = sched_setaffinity(0, sizeof mine, mine.sets) == 0;
+}
+
+void bw_pool_leave(bw_pool *pool) {
+    if (!pool->entered) return;
+    sched_setaffinity(0, sizeof pool->caller, pool->caller.sets);
+    pool->entered = false;
+}
+
+/* The CPUs this process may use. None (the system will not say) leaves threads unpinned. */
+static bw_status find_cpus(int **out, int *count) {
+    cpu_mask mask;
+    memset(&mask, 0, sizeof mask);
+    *out = NULL;
+    *count = 0;
+    if (sched_getaffinity(0, sizeof mask, mask.sets) != 0) return BW_OK;
+    int *cpus = malloc((size_t)CPU_COUNT_S(sizeof mask, mask.sets) * sizeof *cpus);
+    if (!cpus) return bw_fail(BW_CODE_MEMORY, "no memory for the list of CPUs");
+    for (int cpu = 0; cpu < CPU_LIMIT; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof mask, mask.sets)) cpus[(*count)++] = cpu;
+    }
+    *out = cpus;
+    return BW_OK;
+}
+
+/* A worker that cannot be pinned (its CPU was taken away meanwhile) still works. Signals are the caller's. */
+static bw_status start_worker(bw_pool *pool, int rank) {
+    worker *self = &pool->workers[rank];
+    self->pool = pool;
+    self->rank = rank;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&self->thread, NULL, work, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        return bw_fail(BW_CODE_SYSTEM, "cannot start thread %d of %d: %s; set BWPROF_CPU_THREADS to fewer", rank + 1,
+                       pool->threads, strerror(error));
+    }
+    pool->started++;
+    if (pool->cpu_count) {
+        cpu_mask mask;
+        mask_one(pool->cpus[rank % pool->cpu_count], &mask);
+        pthread_setaffinity_np(self->thread, sizeof mask, mask.sets);
+    }
+    return BW_OK;
+}
+
+bw_status bw_pool_create(int threads, bw_pool **out) {
+    bw_status status = BW_OK;
+    bw_pool *pool = NULL;
+    int *cpus = NULL;
+    int cpu_count = 0;
+    BW_GOTO(find_cpus(&cpus, &cpu_count));
+    if (threads == 0) threads = cpu_count ? cpu_count : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads < 1) threads = 1;
+    if (threads > THREAD_LIMIT) threads = THREAD_LIMIT;
+
+    size_t bytes = sizeof *pool + (size_t)threads * sizeof pool->workers[0];
+    pool = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+    if (!pool) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a pool of %d threads", threads));
+    memset(pool, 0, bytes);
+    pool->threads = threads;
+    pool->process = getpid();
+    pool->cpus = cpus;
+    pool->cpu_count = cpu_count;
+    pool->spin_ns = cpu_count && threads > cpu_count ? 0 : SPIN_NS;
+    cpus = NULL;
+    for (int rank = 1; rank < threads; rank++) BW_GOTO(start_worker(pool, rank));
+    *out = pool;
+    pool = NULL;
+
+cleanup:
+    free(cpus);
+    bw_pool_free(pool);
+    return status;
+}
+
+void bw_pool_free(bw_pool *pool) {
+    if (!pool) return;
+    if (pool->process == getpid()) {
+        pool->task = NULL;
+        announce(pool);
+        for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+    }
+    free(pool->cpus);
+    free(pool);
+}

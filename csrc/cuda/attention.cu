@@ -1,0 +1,187 @@
+// attention on a GPU. The ladders:
+//   attention_prefill  unfused   scores and weights in memory: three kernels (attention_unfused.cu)
+//                      flash     online softmax, nothing in memory but the operands (attention_flash*.cu)
+//   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
+//                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
+//                                block of a K/V head to finish adds the parts up (attention_decode_*.cu)
+#include "cuda/attention.cuh"
+
+#include "cuda/launch.cuh"
+#include "cuda/numeric.cuh"
+
+namespace {
+
+const unsigned precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
+
+// -- prefill --
+
+int64_t unfused_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+    const bw_checked elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
+    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(dtype)->block_bytes));
+    return bytes.overflow ? INT64_MAX : bytes.value;
+}
+
+bw_status add_traffic(bw_cost *cost, int64_t bytes) {
+    const bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), bw_num(bytes));
+    const bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), bw_num(bytes));
+    if (read.overflow || written.overflow) {
+        return bw_fail(BW_CODE_INVALID, "the variant's intermediates take more than 2^63 - 1 bytes");
+    }
+    cost->algorithmic_bytes_read = read.value;
+    cost->algorithmic_bytes_written = written.value;
+    return BW_OK;
+}
+
+// S and P are each written once and read once.
+bw_status unfused_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
+    const int64_t scores = unfused_scratch_bytes(dims, dtype, facts);
+    BW_TRY(add_traffic(cost, scores));
+    return add_traffic(cost, scores);
+}
+
+// The smallest tile is 32 queries.
+const char *flash_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+    const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
+    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of queries than a grid holds (2^31 - 1)"
+                                                               : nullptr;
+}
+
+bw_status flash_launch(const bw_launch *launch) {
+    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->dtype);
+    return launch->dtype == BW_FP32 ? bw_flash_launch(launch, shape) : bw_flash_tensor_launch(launch, shape);
+}
+
+const bw_variant prefill_rows[] = {
+    {.name = "unfused",
+     .text = "scores and weights stored in memory: three kernels",
+     .precisions = precisions,
+     .refuses = bw_unfused_refuses,
+     .prefers = nullptr,
+     .scratch_bytes = unfused_scratch_bytes,
+     .workspace_bytes = nullptr,
+     .extra_cost = unfused_extra_cost,
+     .prepare = nullptr,
+     .release = nullptr,
+     .launch = bw_unfused_launch},
+    {.name = "flash",
+     .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
+     .precisions = precisions,
+     .refuses = flash_refuses,
+     .prefers = nullptr,
+     .scratch_bytes = nullptr,
+     .workspace_bytes = nullptr,
+     .extra_cost = nullptr,
+     .prepare = nullptr,
+     .release = nullptr,
+     .launch = flash_launch},
+};
+
+// -- decode --
+
+const char *decode_refuses_split(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, split);
+    const int64_t *value = dims->value;
+    const bw_checked blocks = bw_mul4(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks, plan.splits);
+    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more K/V heads than a grid holds (2^31 - 1)"
+                                                               : nullptr;
+}
+
+const char *simple_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    return decode_refuses_split(dims, dtype, facts, false);
+}
+
+const char *splitkv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    return decode_refuses_split(dims, dtype, facts, true);
+}
+
+bw_status decode_launch(const bw_launch *launch, bool split) {
+    const bw_attention_shape shape = bw_decode_shape(launch->dims, launch->dtype);
+    const bw_decode_plan plan = bw_decode_plan_make(launch->dims, launch->dtype, &launch->device->facts, split);
+    bw_decode_work work = {};
+    work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
+    work.tickets = (unsigned *)launch->scratch;
+    work.sums = (float *)((char *)launch->scratch + plan.sums_at);
+    work.outputs = (float *)((char *)launch->scratch + plan.outputs_at);
+    work.head_slots = plan.head_slots;
+    work.block_heads = plan.block_heads;
+    work.chunks = (int)plan.chunks;
+    work.splits = (int)plan.splits;
+    work.split_keys = plan.split_keys;
+    return launch->dtype == BW_FP32 ? bw_decode_float_launch(launch, shape, plan, work)
+                                    : bw_decode_tensor_launch(launch, shape, plan, work);
+}
+
+bw_status simple_launch(const bw_launch *launch) {
+    return decode_launch(launch, false);
+}
+
+bw_status splitkv_launch(const bw_launch *launch) {
+    return decode_launch(launch, true);
+}
+
+int64_t splitkv_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    return bw_decode_plan_make(dims, dtype, facts, true).scratch_bytes;
+}
+
+// Per split and head, head_dim outputs and a sum, in float. An entry that one split covers stores none.
+bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, true);
+    const int64_t batch = dims->value[BW_DECODE_BATCH];
+    bw_checked parts = bw_num(0);
+    if (plan.splits > 1 && !dims->kv_lens) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    for (int64_t b = 0; plan.splits > 1 && dims->kv_lens && b < batch; b++) {
+        const int64_t splits = bw_ceil_div(dims->kv_lens[b], plan.split_keys);
+        if (splits > 1) parts = bw_add(parts, bw_num(splits));
+    }
+    const bw_checked bytes =
+        bw_mul(parts, bw_mul3(4, dims->value[BW_DECODE_NUM_HEADS], dims->value[BW_DECODE_HEAD_DIM] + 1));
+    return add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
+}
+
+// Tickets start at 0; every launch leaves them so.
+bw_status splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    bw_device *device = sets[0].device;
+    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].dtype, &device->facts, true);
+    *state = nullptr;
+    if (plan.scratch_bytes == 0) return BW_OK;
+    for (int64_t i = 0; i < set_count; i++) {
+        const size_t bytes = (size_t)plan.tickets * sizeof(unsigned);
+        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, bytes, device->stream)));
+    }
+    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+const bw_variant decode_rows[] = {
+    {.name = "simple",
+     .text = "one block per K/V head, shared by its query heads",
+     .precisions = precisions,
+     .refuses = simple_refuses,
+     .prefers = nullptr,
+     .scratch_bytes = nullptr,
+     .workspace_bytes = nullptr,
+     .extra_cost = nullptr,
+     .prepare = nullptr,
+     .release = nullptr,
+     .launch = simple_launch},
+    {.name = "splitkv",
+     .text = "keys divided among blocks; the last one adds the parts up",
+     .precisions = precisions,
+     .refuses = splitkv_refuses,
+     .prefers = nullptr,
+     .scratch_bytes = splitkv_scratch_bytes,
+     .workspace_bytes = nullptr,
+     .extra_cost = splitkv_extra_cost,
+     .prepare = splitkv_prepare,
+     .release = nullptr,
+     .launch = splitkv_launch},
+};
+
+}  // namespace
+
+extern "C" {
+extern const bw_variant_table bw_cuda_attention_prefill, bw_cuda_attention_decode;
+const bw_variant_table bw_cuda_attention_prefill = {prefill_rows, sizeof prefill_rows / sizeof prefill_rows[0]};
+const bw_variant_table bw_cuda_attention_decode = {decode_rows, sizeof decode_rows / sizeof decode_rows[0]};
+}

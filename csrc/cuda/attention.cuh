@@ -1,0 +1,90 @@
+// What the attention kernels share: the shape as they need it, and one launch function per rung and kind of precision.
+#ifndef BW_CUDA_ATTENTION_CUH
+#define BW_CUDA_ATTENTION_CUH
+
+#include <math.h>
+
+#include "backend/backend.h"
+#include "ops/attention.h"
+
+// q and out are (batch, queries, heads, head_dim); k and v are (batch, keys, kv_heads, head_dim).
+struct bw_attention_shape {
+    int64_t batch, queries, keys, heads, kv_heads;
+    int64_t group;  // query heads per K/V head
+    int head_dim;
+    bool causal;
+    bool vectors;  // rows start at multiples of 16 bytes
+    float scale;   // log2(e) / sqrt(head_dim): softmax is taken in powers of 2
+};
+
+static inline bw_attention_shape bw_attention_shape_make(int64_t batch, int64_t queries, int64_t keys, int64_t heads,
+                                                         int64_t kv_heads, int64_t head_dim, bool causal,
+                                                         bw_dtype dtype) {
+    bw_attention_shape shape = {};
+    shape.batch = batch;
+    shape.queries = queries;
+    shape.keys = keys;
+    shape.heads = heads;
+    shape.kv_heads = kv_heads;
+    shape.group = heads / kv_heads;
+    shape.head_dim = (int)head_dim;
+    shape.causal = causal;
+    shape.vectors = head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+    shape.scale = (float)(1.4426950408889634 / sqrt((double)head_dim));
+    return shape;
+}
+
+static inline bw_attention_shape bw_prefill_shape(const bw_dims *dims, bw_dtype dtype) {
+    const int64_t *value = dims->value;
+    return bw_attention_shape_make(value[BW_PREFILL_BATCH], value[BW_PREFILL_SEQ_LEN], value[BW_PREFILL_KV_LEN],
+                                   value[BW_PREFILL_NUM_HEADS], value[BW_PREFILL_NUM_KV_HEADS],
+                                   value[BW_PREFILL_HEAD_DIM], value[BW_PREFILL_CAUSAL] != 0, dtype);
+}
+
+static inline bw_attention_shape bw_decode_shape(const bw_dims *dims, bw_dtype dtype) {
+    const int64_t *value = dims->value;
+    return bw_attention_shape_make(value[BW_DECODE_BATCH], 1, value[BW_DECODE_KV_LEN], value[BW_DECODE_NUM_HEADS],
+                                   value[BW_DECODE_NUM_KV_HEADS], value[BW_DECODE_HEAD_DIM], false, dtype);
+}
+
+// attention_unfused.cu
+const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+bw_status bw_unfused_launch(const bw_launch *launch);
+// attention_flash.cu: FP32; attention_flash_tensor.cu: FP16 and BF16
+bw_status bw_flash_launch(const bw_launch *launch, const bw_attention_shape &shape);
+bw_status bw_flash_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape);
+
+// How a decode divides its keys. One block takes up to `block_heads` query heads of one K/V head over `split_keys`
+// keys.
+struct bw_decode_plan {
+    int warps;        // per block
+    int head_slots;   // a block's warps that hold different heads; the others share out the keys
+    int block_heads;  // query heads of a full block
+    int64_t chunks;   // blocks that a group of query heads needs: 1 unless the group is larger than block_heads
+    int64_t splits;   // over the longest entry
+    int64_t split_keys;
+    size_t shared_bytes;
+    // Scratch: a ticket per (batch, K/V head, chunk), then per (batch, head, split) the base-2 logarithm of its sum and
+    // its normalised output.
+    int64_t tickets, sums_at, outputs_at, scratch_bytes;  // counts and byte offsets; all 0 when there is one split
+};
+
+// What a kernel gets of it.
+struct bw_decode_work {
+    const int *kv_lens;  // NULL: every entry has shape.keys
+    unsigned *tickets;
+    float *sums, *outputs;
+    int head_slots, block_heads, chunks, splits;
+    int64_t split_keys;
+};
+
+constexpr int bw_decode_split_limit = 128;
+
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+// attention_decode_float.cu: FP32; attention_decode_tensor.cu: FP16 and BF16
+bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                 const bw_decode_work &work);
+bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                  const bw_decode_work &work);
+
+#endif

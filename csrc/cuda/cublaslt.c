@@ -1,0 +1,363 @@
+/* gemm through cuBLASLt, which is opened at the first `prepare`.
+ *
+ * cuBLASLt is column-major: the row-major D(M, N) is its D'(N, M), so D' = B'^T A' with B'(K, N) and A'(K, M), the very
+ * arrays that we have, leading dimension K.
+ *
+ * `prepare` asks for up to 32 algorithms and times them as a case is timed: a graph of several launches over the
+ * rotating sets. The field halves from round to round while the launches double. An algorithm that fails is dropped.
+ * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
+ * accuracy. */
+#include <cublasLt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/device.h"
+#include "cuda/gemm.h"
+#include "cuda/library.h"
+#include "ops/gemm.h"
+
+enum {
+    WORKSPACE_BYTES = 32 << 20,
+    CANDIDATE_LIMIT = 32,
+    FIRST_ROUND_LAUNCHES = 4,
+    SURE_CANDIDATES = 4 /* timed however long they take */
+};
+static const double search_budget_ms = 40.0;
+
+#define LIBRARY_CALLS(X)                    \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetVersion)                   \
+    X(cublasLtGetStatusString)              \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)          \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmul)
+
+typedef struct lt_library {
+    void *handle;
+    cublasLtHandle_t lt;
+    char path[512];
+#define LIBRARY_MEMBER(name) __typeof__(name) *name;
+    LIBRARY_CALLS(LIBRARY_MEMBER)
+#undef LIBRARY_MEMBER
+} lt_library;
+
+/* What a case keeps: its descriptors and the algorithm it settled on. */
+typedef struct lt_case {
+    lt_library *library;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t weights, activations, output; /* B, A, D in cuBLASLt's view */
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes; /* what the algorithm asked for */
+} lt_case;
+
+typedef struct lt_candidate {
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+    double ms; /* per launch; infinite: failed */
+} lt_candidate;
+
+/* The search's tools: created once, reused for every candidate. */
+typedef struct lt_search {
+    const bw_launch *sets;
+    int64_t set_count;
+    cudaEvent_t begin, end;
+    double spent_ms;
+} lt_search;
+
+static bw_status library_status(const lt_library *library, cublasStatus_t result, const char *what) {
+    if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s", library->path, what,
+                   library->cublasLtGetStatusString(result));
+}
+
+#define LT(library, call) library_status((library), (library)->call, #call)
+
+static const bw_library_query library_query = {
+    .title = "cuBLASLt",
+    .stem = "libcublasLt.so",
+    .sonames = (const char *const[]){"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL},
+    .wheel_folders = (const char *const[]){"nvidia/cu1[0-9]/lib", "nvidia/cublas/lib", NULL},
+    .toolkit_folders = (const char *const[]){"lib64", "lib", "targets/*/lib", NULL},
+    .advice = "install it with `pip install nvidia-cublas`, or set CUDA_HOME",
+};
+
+static void library_free(lt_library *library) {
+    if (!library) return;
+    if (library->lt) library->cublasLtDestroy(library->lt);
+    bw_library_close(library->handle);
+    free(library);
+}
+
+static bw_status library_symbols(lt_library *library) {
+#define LIBRARY_SYMBOL(name)                                                       \
+    {                                                                              \
+        void *symbol;                                                              \
+        BW_TRY(bw_library_symbol(library->handle, library->path, #name, &symbol)); \
+        memcpy(&library->name, &symbol, sizeof symbol);                            \
+    }
+    LIBRARY_CALLS(LIBRARY_SYMBOL)
+#undef LIBRARY_SYMBOL
+    return BW_OK;
+}
+
+/* The device's copy of the library, opened by whichever case comes first. */
+static bw_status library_get(bw_device *device, lt_library **out) {
+    bw_status status = BW_OK;
+    lt_library *library = device->cublaslt;
+    if (!library) {
+        library = calloc(1, sizeof *library);
+        if (!library) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's handle");
+        BW_GOTO(bw_library_open(&library_query, &library->handle, library->path, sizeof library->path));
+        BW_GOTO(library_symbols(library));
+        BW_GOTO(LT(library, cublasLtCreate(&library->lt)));
+        device->cublaslt = library;
+    }
+    *out = library;
+    return BW_OK;
+cleanup:
+    library_free(library);
+    return status;
+}
+
+void bw_cublaslt_close(bw_device *device) {
+    library_free(device->cublaslt);
+    device->cublaslt = NULL;
+}
+
+static cudaDataType_t data_type(bw_dtype dtype) {
+    switch (dtype) {
+        case BW_FP16: return CUDA_R_16F;
+        case BW_BF16: return CUDA_R_16BF;
+        default: return CUDA_R_32F;
+    }
+}
+
+/* CUBLAS_COMPUTE_32F keeps FP32 products in full precision; only TF32 may use the tensor cores' shorter one. */
+static cublasComputeType_t compute_type(bw_dtype dtype) {
+    return dtype == BW_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+const char *bw_cublaslt_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    (void)dtype;
+    (void)facts;
+    if (dims->value[BW_GEMM_M] > INT_MAX || dims->value[BW_GEMM_N] > INT_MAX || dims->value[BW_GEMM_K] > INT_MAX) {
+        return "cuBLASLt takes sizes up to 2^31 - 1";
+    }
+    return NULL;
+}
+
+int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    (void)dims;
+    (void)dtype;
+    (void)facts;
+    return WORKSPACE_BYTES;
+}
+
+static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, const cublasLtMatmulAlgo_t *algorithm,
+                              size_t workspace_bytes) {
+    const float alpha = 1.0f, beta = launch->dims->value[BW_GEMM_BETA] ? 1.0f : 0.0f;
+    void *output = launch->operand[BW_GEMM_D];
+    const void *addend = launch->dims->value[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : output;
+    return state->library->cublasLtMatmul(state->library->lt, state->product, &alpha, launch->operand[BW_GEMM_B],
+                                          state->weights, launch->operand[BW_GEMM_A], state->activations, &beta, addend,
+                                          state->output, output, state->output, algorithm, launch->workspace,
+                                          workspace_bytes, launch->device->stream);
+}
+
+bw_status bw_cublaslt_launch(const bw_launch *launch) {
+    const lt_case *state = launch->state;
+    cublasStatus_t result = enqueue(state, launch, &state->algorithm, state->workspace_bytes);
+    if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
+    BW_TRY(BW_CUDA(&launch->device->api, last_error())); /* a device error says more than the library's */
+    return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->path,
+                   state->library->cublasLtGetStatusString(result));
+}
+
+static bw_status describe(lt_case *state, const bw_launch *launch) {
+    lt_library *library = state->library;
+    const int64_t *value = launch->dims->value;
+    const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
+    const cudaDataType_t type = data_type(launch->dtype);
+    const cublasOperation_t transpose = CUBLAS_OP_T;
+    BW_TRY(LT(library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->dtype), CUDA_R_32F)));
+    BW_TRY(LT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                                      sizeof transpose)));
+    BW_TRY(LT(library, cublasLtMatrixLayoutCreate(&state->weights, type, (uint64_t)k, (uint64_t)n, k)));
+    BW_TRY(LT(library, cublasLtMatrixLayoutCreate(&state->activations, type, (uint64_t)k, (uint64_t)m, k)));
+    return LT(library, cublasLtMatrixLayoutCreate(&state->output, type, (uint64_t)n, (uint64_t)m, n));
+}
+
+static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *count) {
+    lt_library *library = state->library;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t results[CANDIDATE_LIMIT];
+    const uint64_t workspace = WORKSPACE_BYTES;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int found = 0;
+    bw_status status = BW_OK;
+    *count = 0;
+    BW_GOTO(LT(library, cublasLtMatmulPreferenceCreate(&preference)));
+    BW_GOTO(LT(library, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                             &workspace, sizeof workspace)));
+    BW_GOTO(LT(library, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                             &reductions, sizeof reductions)));
+    BW_GOTO(LT(library, cublasLtMatmulAlgoGetHeuristic(library->lt, state->product, state->weights, state->activations,
+                                                       state->output, state->output, preference, CANDIDATE_LIMIT,
+                                                       results, &found)));
+    for (int i = 0; i < found; i++) {
+        if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > WORKSPACE_BYTES) continue;
+        candidates[(*count)++] = (lt_candidate){results[i].algo, results[i].workspaceSize, INFINITY};
+    }
+cleanup:
+    if (preference) library->cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+/* A graph of `launches` launches, one after the other over the sets. *graph stays NULL when the library refuses. */
+static bw_status capture(const lt_case *state, const lt_search *search, const lt_candidate *candidate, int launches,
+                         cudaGraph_t *graph) {
+    bw_device *device = search->sets[0].device;
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+    BW_TRY(BW_CUDA(&device->api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
+    for (int i = 0; i < launches && result == CUBLAS_STATUS_SUCCESS; i++) {
+        result =
+            enqueue(state, &search->sets[i % search->set_count], &candidate->algorithm, candidate->workspace_bytes);
+    }
+    BW_TRY(BW_CUDA(&device->api, end_capture(device->stream, graph)));
+    if (result != CUBLAS_STATUS_SUCCESS && *graph) {
+        BW_TRY(BW_CUDA(&device->api, graph_destroy(*graph)));
+        *graph = NULL;
+    }
+    return BW_OK;
+}
+
+/* Sets candidate->ms, infinite when the candidate cannot be used. An error is the device's. */
+static bw_status time_candidate(const lt_case *state, lt_search *search, lt_candidate *candidate, int launches) {
+    bw_device *device = search->sets[0].device;
+    bw_cuda_api *api = &device->api;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t replay = NULL;
+    float ms = 0.0f;
+    bw_status status = BW_OK;
+    candidate->ms = INFINITY;
+    BW_GOTO(capture(state, search, candidate, launches, &graph));
+    if (!graph) goto cleanup;
+    BW_GOTO(BW_CUDA(api, graph_instantiate(&replay, graph, 0)));
+    BW_GOTO(BW_CUDA(api, graph_upload(replay, device->stream)));
+    BW_GOTO(BW_CUDA(api, event_record(search->begin, device->stream)));
+    BW_GOTO(BW_CUDA(api, graph_launch(replay, device->stream)));
+    BW_GOTO(BW_CUDA(api, event_record(search->end, device->stream)));
+    BW_GOTO(BW_CUDA(api, event_synchronize(search->end)));
+    BW_GOTO(BW_CUDA(api, event_elapsed(&ms, search->begin, search->end)));
+    candidate->ms = ms / launches;
+    search->spent_ms += ms + candidate->ms; /* and its warm-up */
+cleanup:
+    if (replay) status = bw_status_first(status, BW_CUDA(api, graph_exec_destroy(replay)));
+    if (graph) status = bw_status_first(status, BW_CUDA(api, graph_destroy(graph)));
+    return status;
+}
+
+/* The first launch loads the kernel's code, which must not happen during a capture. */
+static bw_status warm_candidate(const lt_case *state, lt_search *search, const lt_candidate *candidate, bool *usable) {
+    bw_device *device = search->sets[0].device;
+    *usable =
+        enqueue(state, &search->sets[0], &candidate->algorithm, candidate->workspace_bytes) == CUBLAS_STATUS_SUCCESS;
+    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+static int compare_candidates(const void *left, const void *right) {
+    const double a = ((const lt_candidate *)left)->ms, b = ((const lt_candidate *)right)->ms;
+    return (a > b) - (a < b);
+}
+
+/* Meets every candidate until half the budget is spent; the first few in any case. */
+static bw_status first_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
+    for (int i = 0; i < count; i++) {
+        bool usable = false;
+        if (i >= SURE_CANDIDATES && search->spent_ms > search_budget_ms / 2) break;
+        BW_TRY(warm_candidate(state, search, &candidates[i], &usable));
+        const int launches = search->spent_ms > search_budget_ms / 4 ? 1 : FIRST_ROUND_LAUNCHES;
+        if (usable) BW_TRY(time_candidate(state, search, &candidates[i], launches));
+    }
+    qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
+    return BW_OK;
+}
+
+/* Looks closer at the first `field`, already sorted, as far as the budget goes; leaves them sorted. */
+static bw_status next_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int field,
+                            int launches) {
+    for (int i = 0; i < field; i++) {
+        if (!isfinite(candidates[i].ms)) break;
+        if (search->spent_ms + candidates[i].ms * launches > search_budget_ms) break;
+        BW_TRY(time_candidate(state, search, &candidates[i], launches));
+    }
+    qsort(candidates, (size_t)field, sizeof *candidates, compare_candidates);
+    return BW_OK;
+}
+
+static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
+    BW_TRY(first_round(state, search, candidates, count));
+    int launches = 2 * FIRST_ROUND_LAUNCHES;
+    for (int field = 8; field >= 2; field /= 2, launches *= 2) {
+        BW_TRY(next_round(state, search, candidates, field < count ? field : count, launches));
+    }
+    return BW_OK;
+}
+
+static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
+    bw_cuda_api *api = &sets[0].device->api;
+    lt_search search = {.sets = sets, .set_count = set_count};
+    bw_status status = BW_OK;
+    BW_GOTO(BW_CUDA(api, event_create(&search.begin)));
+    BW_GOTO(BW_CUDA(api, event_create(&search.end)));
+    BW_GOTO(run_rounds(state, &search, candidates, count));
+    if (count == 0 || !isfinite(candidates[0].ms)) {
+        BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
+                        state->library->path, count));
+    }
+    state->algorithm = candidates[0].algorithm;
+    state->workspace_bytes = candidates[0].workspace_bytes;
+cleanup:
+    if (search.begin) status = bw_status_first(status, BW_CUDA(api, event_destroy(search.begin)));
+    if (search.end) status = bw_status_first(status, BW_CUDA(api, event_destroy(search.end)));
+    return status;
+}
+
+void bw_cublaslt_release(void *state) {
+    lt_case *self = state;
+    if (!self) return;
+    if (self->output) self->library->cublasLtMatrixLayoutDestroy(self->output);
+    if (self->activations) self->library->cublasLtMatrixLayoutDestroy(self->activations);
+    if (self->weights) self->library->cublasLtMatrixLayoutDestroy(self->weights);
+    if (self->product) self->library->cublasLtMatmulDescDestroy(self->product);
+    free(self);
+}
+
+bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    lt_candidate candidates[CANDIDATE_LIMIT];
+    lt_library *library = NULL;
+    int count = 0;
+    bw_status status = BW_OK;
+    BW_TRY(library_get(sets[0].device, &library));
+    lt_case *self = calloc(1, sizeof *self);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's descriptors");
+    self->library = library;
+    BW_GOTO(describe(self, &sets[0]));
+    BW_GOTO(ask_heuristics(self, candidates, &count));
+    BW_GOTO(choose(self, sets, set_count, candidates, count));
+    *state = self;
+    return BW_OK;
+cleanup:
+    bw_cublaslt_release(self);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* Finding a shared library of NVIDIA's at run time. Nothing from NVIDIA is linked: a missing library costs the feature
+ * that needs it, with a reason that says where it was looked for.
+ *
+ * The order: what the process has loaded already (a framework's copy is shared), NVIDIA's wheels in site-packages, the
+ * loader's own path, CUDA_HOME and CUDA_PATH, /usr/local/cuda. */
+#ifndef BW_CUDA_LIBRARY_H
+#define BW_CUDA_LIBRARY_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Lists end with NULL; a NULL list is an empty one. */
+typedef struct bw_library_query {
+    const char *title;                  /* for messages: "cuBLASLt" */
+    const char *stem;                   /* of any version's file name: "libcublasLt.so" */
+    const char *const *sonames;         /* newest first: "libcublasLt.so.13" */
+    const char *const *wheel_folders;   /* patterns below site-packages: "nvidia/cublas/lib" */
+    const char *const *toolkit_folders; /* below the toolkit: "lib64" */
+    const char *advice;                 /* what to do when there is none */
+} bw_library_query;
+
+/* `handle` is for dlsym and dlclose; `path` says which file it is. Fails with BW_CODE_UNAVAILABLE. */
+bw_status bw_library_open(const bw_library_query *query, void **handle, char *path, size_t path_size);
+void bw_library_close(void *handle); /* NULL is fine */
+
+/* One symbol; fails with BW_CODE_UNAVAILABLE, naming the library's file. */
+bw_status bw_library_symbol(void *handle, const char *path, const char *symbol, void **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+// Element types in kernels: conversions to and from float, 16-byte vectors of elements, and choosing a kernel's
+// instantiation from a precision.
+#ifndef BW_CUDA_NUMERIC_CUH
+#define BW_CUDA_NUMERIC_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define BW_DEVICE static __device__ __forceinline__
+
+BW_DEVICE float bw_to_float(float value) {
+    return value;
+}
+BW_DEVICE float bw_to_float(__half value) {
+    return __half2float(value);
+}
+BW_DEVICE float bw_to_float(__nv_bfloat16 value) {
+    return __bfloat162float(value);
+}
+
+BW_DEVICE void bw_from_float(float value, float *out) {
+    *out = value;
+}
+BW_DEVICE void bw_from_float(float value, __half *out) {
+    *out = __float2half_rn(value);
+}
+BW_DEVICE void bw_from_float(float value, __nv_bfloat16 *out) {
+    *out = __float2bfloat16_rn(value);
+}
+
+// Two neighbouring 16-bit elements in one register, the first in the low half.
+BW_DEVICE float2 bw_unpack_pair(uint32_t bits, __half) {
+    __half2 pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return __half22float2(pair);
+}
+BW_DEVICE float2 bw_unpack_pair(uint32_t bits, __nv_bfloat16) {
+    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+}
+BW_DEVICE uint32_t bw_pack_pair(float low, float high, __half) {
+    __half2 pair = __floats2half2_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+BW_DEVICE uint32_t bw_pack_pair(float low, float high, __nv_bfloat16) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+// 16 bytes of elements as floats.
+BW_DEVICE void bw_unpack(uint4 bits, float (&out)[4], float) {
+    out[0] = __uint_as_float(bits.x);
+    out[1] = __uint_as_float(bits.y);
+    out[2] = __uint_as_float(bits.z);
+    out[3] = __uint_as_float(bits.w);
+}
+template <typename T>
+BW_DEVICE void bw_unpack(uint4 bits, float (&out)[8], T type) {
+    const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 pair = bw_unpack_pair(words[i], type);
+        out[2 * i] = pair.x;
+        out[2 * i + 1] = pair.y;
+    }
+}
+
+template <typename T>
+struct bw_type {
+    using type = T;
+};
+
+// bw_cuda_by_type(dtype, [&](auto tag) { using T = typename decltype(tag)::type; ... }): TF32 is stored as float.
+template <typename Body>
+static bw_status bw_cuda_by_type(bw_dtype dtype, Body body) {
+    switch (dtype) {
+        case BW_FP32:
+        case BW_TF32: return body(bw_type<float>{});
+        case BW_FP16: return body(bw_type<__half>{});
+        case BW_BF16: return body(bw_type<__nv_bfloat16>{});
+        default: break;
+    }
+    return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for precision %s", bw_dtype_get(dtype)->name);
+}
+
+// The same for the 16-bit types alone: kernels on tensor cores.
+template <typename Body>
+static bw_status bw_cuda_by_half_type(bw_dtype dtype, Body body) {
+    if (dtype == BW_FP16) return body(bw_type<__half>{});
+    if (dtype == BW_BF16) return body(bw_type<__nv_bfloat16>{});
+    return bw_fail(BW_CODE_UNSUPPORTED, "no tensor-core kernel for precision %s", bw_dtype_get(dtype)->name);
+}
+
+// A grid's x dimension holds 2^31 - 1 blocks.
+static inline bool bw_cuda_grid_fits(int64_t blocks) {
+    return blocks >= 0 && blocks <= INT32_MAX;
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* Timing: a CUDA graph of many launches that walks over the buffer sets, between two events.
+ *
+ * Events around a single launch carry a bias of microseconds; around a graph of many launches they agree with the
+ * kernels' own timestamps, and each launch pays for the write-back of the one before it, as in real use. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cuda/device.h"
+
+struct bw_plan {
+    bw_device *device;
+    cudaGraphExec_t graph;
+    cudaEvent_t start, stop;
+    void *flush; /* read before each replay; NULL = no flush */
+    int64_t flush_bytes;
+    double host_ns;
+};
+
+/* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
+enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
+
+static bw_status launch_set(bw_device *device, const bw_plan_spec *spec, int64_t index) {
+    if (!spec->variant) return bw_cuda_launch_empty(device);
+    return spec->variant->launch(&spec->sets[index % spec->set_count]);
+}
+
+static double median_of(double *samples, int count) {
+    for (int i = 1; i < count; i++) {
+        double sample = samples[i];
+        int j = i;
+        for (; j > 0 && samples[j - 1] > sample; j--) samples[j] = samples[j - 1];
+        samples[j] = sample;
+    }
+    return count ? samples[count / 2] : NAN;
+}
+
+/* Each set once, outside any capture: modules are loaded and a failing kernel shows itself by its own name. The first
+ * launch, which may load code, is not timed; later ones past HOST_SAMPLES may wait for room in the queue. */
+static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
+    bw_device *device = plan->device;
+    double samples[HOST_SAMPLES];
+    int timed = 0;
+    int64_t launches = bw_max64(spec->variant ? spec->set_count : 1, WARM_LAUNCHES);
+    BW_TRY(launch_set(device, spec, 0));
+    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
+    for (int64_t i = 1; i < launches; i++) {
+        double before = bw_now_s();
+        BW_TRY(launch_set(device, spec, i));
+        if (timed < HOST_SAMPLES) samples[timed++] = (bw_now_s() - before) * 1e9;
+    }
+    plan->host_ns = median_of(samples, timed);
+    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+/* Always leaves the stream out of capture; a graph that is only a part of what was asked for is destroyed. */
+static bw_status capture(bw_device *device, const bw_plan_spec *spec, cudaGraph_t *out) {
+    bw_cuda_api *api = &device->api;
+    BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
+    bw_status status = BW_OK;
+    for (int64_t i = 0; i < spec->launches && !status; i++) status = launch_set(device, spec, i);
+    cudaGraph_t graph = NULL;
+    bw_status ended = BW_CUDA(api, end_capture(device->stream, &graph));
+    if (ended && !graph) {
+        /* A test's planned failure keeps the call from being made, which would leave the stream capturing. */
+        (void)api->end_capture(device->stream, &graph);
+        (void)api->last_error();
+    }
+    status = bw_status_first(status, ended);
+    if (status && graph) {
+        BW_CUDA_IGNORE(api, graph_destroy(graph));
+        graph = NULL;
+    }
+    *out = graph;
+    return status;
+}
+
+static bw_status build_graph(bw_plan *plan, const bw_plan_spec *spec) {
+    bw_cuda_api *api = &plan->device->api;
+    cudaGraph_t graph = NULL;
+    BW_TRY(capture(plan->device, spec, &graph));
+    bw_status status = BW_CUDA(api, graph_instantiate(&plan->graph, graph, 0));
+    BW_CUDA_IGNORE(api, graph_destroy(graph));
+    BW_TRY(status);
+    BW_TRY(BW_CUDA(api, graph_upload(plan->graph, plan->device->stream)));
+    return BW_CUDA(api, stream_synchronize(plan->device->stream));
+}
+
+/* Lines that an earlier user of the context asked to persist would stay in the L2 and fake a warm cache. */
+static bw_status forget_persisting_lines(bw_device *device) {
+    cudaError_t error = BW_CUDA_ERROR(&device->api, reset_persisting_l2());
+    if (error == cudaErrorNotSupported) {
+        (void)device->api.last_error();
+        return BW_OK;
+    }
+    return bw_cuda_status(&device->api, error, "reset_persisting_l2", __FILE__, __LINE__);
+}
+
+static bw_status make_flush(bw_plan *plan, int64_t bytes) {
+    bw_device *device = plan->device;
+    if (bytes <= 0) return BW_OK;
+    plan->flush_bytes = bytes;
+    BW_TRY(BW_CUDA(&device->api, memory_allocate(&plan->flush, (size_t)bytes)));
+    return BW_CUDA(&device->api, memory_set(plan->flush, 0x5a, (size_t)bytes, device->stream));
+}
+
+static bw_status check_spec(const bw_plan_spec *spec) {
+    if (spec->launches < 1) {
+        return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
+    }
+    if (spec->variant && spec->set_count < 1) {
+        return bw_fail(BW_CODE_INVALID, "a plan over %lld buffer sets: at least 1 is needed",
+                       (long long)spec->set_count);
+    }
+    return BW_OK;
+}
+
+static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
+    bw_cuda_api *api = &plan->device->api;
+    BW_TRY(bw_cuda_enter(plan->device));
+    BW_TRY(BW_CUDA(api, event_create(&plan->start)));
+    BW_TRY(BW_CUDA(api, event_create(&plan->stop)));
+    BW_TRY(make_flush(plan, spec->flush_bytes));
+    if (plan->flush) BW_TRY(bw_cuda_launch_flush(plan->device, plan->flush, plan->flush_bytes));
+    BW_TRY(warm_up(plan, spec));
+    BW_TRY(forget_persisting_lines(plan->device));
+    return build_graph(plan, spec);
+}
+
+bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
+    BW_TRY(check_spec(spec));
+    bw_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
+    plan->device = device;
+    plan->host_ns = NAN;
+    bw_status status = prepare_plan(plan, spec);
+    if (status) {
+        bw_cuda_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return BW_OK;
+}
+
+bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
+    bw_device *device = plan->device;
+    bw_cuda_api *api = &device->api;
+    float elapsed_ms = 0;
+    BW_TRY(bw_cuda_enter(device));
+    if (plan->flush) BW_TRY(bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes));
+    BW_TRY(BW_CUDA(api, event_record(plan->start, device->stream)));
+    BW_TRY(BW_CUDA(api, graph_launch(plan->graph, device->stream)));
+    BW_TRY(BW_CUDA(api, event_record(plan->stop, device->stream)));
+    BW_TRY(BW_CUDA(api, event_synchronize(plan->stop)));
+    BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->start, plan->stop)));
+    *ns = (double)elapsed_ms * 1e6;
+    return BW_OK;
+}
+
+double bw_cuda_plan_host_ns(const bw_plan *plan) {
+    return plan->host_ns;
+}
+
+void bw_cuda_plan_free(bw_plan *plan) {
+    if (!plan) return;
+    bw_cuda_api *api = &plan->device->api;
+    bw_status_free(bw_cuda_enter(plan->device));
+    /* A replay or a warm-up that failed half-way may still be running on what is released here. */
+    BW_CUDA_IGNORE(api, stream_synchronize(plan->device->stream));
+    if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
+    if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));
+    if (plan->stop) BW_CUDA_IGNORE(api, event_destroy(plan->stop));
+    if (plan->start) BW_CUDA_IGNORE(api, event_destroy(plan->start));
+    free(plan);
+}
