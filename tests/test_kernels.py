@@ -212,7 +212,8 @@ CUDA = next(backend for backend in _core.backends() if backend["name"] == "cuda"
 CUDA_MARKS = [pytest.mark.cuda] + (
     [] if CUDA["devices"] else [pytest.mark.skip(reason=f"no CUDA device: {CUDA['reason']}")]
 )
-DEVICES = [("cpu", isa) for isa in instruction_sets()] + [pytest.param(("cuda", ""), id="cuda", marks=CUDA_MARKS)]
+INSTRUCTION_SETS = instruction_sets()
+DEVICES = [("cpu", isa) for isa in INSTRUCTION_SETS] + [pytest.param(("cuda", ""), id="cuda", marks=CUDA_MARKS)]
 
 
 @pytest.fixture(scope="module", params=DEVICES, ids=lambda param: "-".join(part for part in param if part))
@@ -263,21 +264,25 @@ def check(device: Any, operation: str, variant: str, precision: str, shape: dict
             )
 
 
-VARIANTS = [
-    pytest.param(
-        operation, variant["name"], precision, backend, id=f"{operation}-{backend}-{variant['name']}-{precision}"
-    )
-    for operation, entry in REGISTRY.items()
-    for backend, variants in entry["variants"].items()
-    for variant in variants
-    for precision in variant["precisions"]
-]
+def kernel_params() -> list[Any]:
+    """One parameter per kernel: every variant of every operation, in each precision, on each device it is made for."""
+    params = []
+    for backend, isa in [*(("cpu", isa) for isa in INSTRUCTION_SETS), ("cuda", "")]:
+        for operation, entry in REGISTRY.items():
+            for variant in entry["variants"].get(backend, []):
+                for precision in variant["precisions"]:
+                    name = "-".join((isa or backend, operation, variant["name"], precision))
+                    marks = CUDA_MARKS if backend == "cuda" else []
+                    params.append(
+                        pytest.param((backend, isa), operation, variant["name"], precision, id=name, marks=marks)
+                    )
+    return params
 
 
-@pytest.mark.parametrize(("backend", "operation", "variant", "precision"), VARIANTS)
-def test_kernel_against_float64(kernel_device, backend, operation, variant, precision):
-    if backend != kernel_device.backend:
-        pytest.skip(f"a kernel of {backend}")
+@pytest.mark.parametrize(
+    ("kernel_device", "operation", "variant", "precision"), kernel_params(), indirect=["kernel_device"]
+)
+def test_kernel_against_float64(kernel_device, operation, variant, precision):
     refusals = []
     for shape in shapes_of(operation):
         params = {name: value for name, value in shape.items() if name != "kv_lens"}

@@ -62,6 +62,12 @@ static void device_close(bw_device *device) {
     free(device);
 }
 
+static bw_status device_name(int index, char *name, size_t name_size) {
+    (void)index;
+    bw_host_name(name, name_size);
+    return BW_OK;
+}
+
 static bw_status device_open(int index, bw_device **out) {
     bw_status status = BW_OK;
     bw_device *device = NULL;
@@ -276,6 +282,7 @@ const bw_backend bw_cpu_backend = {
     .text = "this machine's processors: C kernels, threaded and vectorised",
     .built = true,
     .device_count = device_count,
+    .device_name = device_name,
     .device_open = device_open,
     .device_close = device_close,
     .device_facts = device_facts,

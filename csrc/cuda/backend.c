@@ -191,6 +191,15 @@ static void device_close(bw_device *device) {
     free(device);
 }
 
+static bw_status device_name(int index, char *name, size_t name_size) {
+    bw_cuda_api api;
+    bw_cuda_api_init(&api, "count");
+    struct cudaDeviceProp properties;
+    BW_TRY(BW_CUDA(&api, get_properties(&properties, index)));
+    snprintf(name, name_size, "%s", properties.name);
+    return BW_OK;
+}
+
 static bw_status device_open(int index, bw_device **out) {
     bw_status status = BW_OK;
     bw_device *device = calloc(1, sizeof *device);
@@ -303,6 +312,7 @@ const bw_backend bw_cuda_backend = {
     .text = "NVIDIA GPUs",
     .built = true,
     .device_count = device_count,
+    .device_name = device_name,
     .device_open = device_open,
     .device_close = device_close,
     .device_facts = device_facts,
