@@ -39,7 +39,7 @@ typedef struct timed {
     const bw_backend *backend;
     bw_plan *plan;
     int64_t launches;
-    int64_t run; /* launches run since the outputs were reset */
+    int64_t run; /* launches this plan has run: a plan begins its rotation at set 0 */
 } timed;
 
 static bw_status replay(timed *timed, double *launch_ns) {
@@ -59,6 +59,7 @@ static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t
     timed->backend->plan_free(timed->plan);
     timed->plan = NULL;
     timed->launches = launches;
+    timed->run = 0;
     return timed->backend->plan_create(self->session->device, &spec, &timed->plan);
 }
 
