@@ -59,7 +59,7 @@ def cost_many(
 ) -> None:
     """values: int64 (n, params), C order, complete; out: int64 (n, 6), in the order of cost()'s keys."""
 
-def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:  # noqa: A002
+def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
     """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
 
 def statistics(samples_ns: Buffer) -> dict[str, Any]:
