@@ -43,7 +43,8 @@ def test_the_given_axes_are_used_and_nothing_global_changes() -> None:
 
 def test_pyplot_is_not_even_imported(tmp_path: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from rows import pair; from bwprof import plot; from bwprof.results import frame\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from rows import pair; from bwprof import plot; from bwprof.results import frame\n"
         f"plot.save(frame.from_rows(pair('a', 100.0, 80.0)), {str(tmp_path / 'p')!r})\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )

@@ -45,66 +45,15 @@ def test_columns_are_those_of_the_schema() -> None:
     assert len(set(names)) == len(names)
     after = ["case", "batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal"]
     assert names[9 : 9 + len(after)] == after
-    groups = [
-        "backend",
-        "device",
-        "variant",
-        "status",
-        "reason",
-        "timer",
-        "cache",
-        "buffer_sets",
-        "launches_per_sample",
-        "samples",
-        "converged",
-        "seed",
-        "time_ms_lo",
-        "time_ms_hi",
-        "time_ms_min",
-        "noise",
-        "timer_floor_us",
-        "host_launch_us",
-        "flops",
-        "tflops",
-        "arithmetic_intensity",
-        "algorithmic_bytes_read",
-        "algorithmic_bytes_written",
-        "footprint_bytes",
-        "peak_gb_s",
-        "ceiling_gb_s",
-        "attainable_gb_s",
-        "pct_peak",
-        "pct_ceiling",
-        "pct_attainable",
-        "peak_tflops",
-        "roofline_tflops",
-        "pct_roofline",
-        "bound",
-        "dram_bytes_read",
-        "dram_bytes_written",
-        "dram_gb_s",
-        "l2_bytes",
-        "traffic_ratio",
-        "counters_status",
-        "energy_j",
-        "power_w",
-        "sm_clock_mhz",
-        "mem_clock_mhz",
-        "temperature_c",
-        "throttle",
-        "verified",
-        "max_error",
-        "tolerance",
-        "flags",
-        "speedup_vs_fp32",
-        "bandwidth_vs_fp32",
-        "byte_ratio_vs_fp32",
-        "run_id",
-        "timestamp",
-        "device_uuid",
-        "driver",
-        "bwprof_version",
-    ]
+    groups = (
+        "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
+        "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us flops tflops arithmetic_intensity "
+        "algorithmic_bytes_read algorithmic_bytes_written footprint_bytes peak_gb_s ceiling_gb_s attainable_gb_s "
+        "pct_peak pct_ceiling pct_attainable peak_tflops roofline_tflops pct_roofline bound dram_bytes_read "
+        "dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status energy_j power_w sm_clock_mhz "
+        "mem_clock_mhz temperature_c throttle verified max_error tolerance flags speedup_vs_fp32 "
+        "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version"
+    ).split()
     assert [name for name in names if name in groups] == groups
 
 
@@ -235,7 +184,7 @@ def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptu
 def test_what_is_no_result_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    with pytest.raises(ValueError, match="a\\.(csv|json)") as caught:
+    with pytest.raises(ValueError, match=r"a\.(csv|json)") as caught:
         bwprof.load(path)
     assert said in str(caught.value)
 
