@@ -44,9 +44,10 @@ BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)
     }
 }
 
+// Scores of 16 keys, of which the first `valid` count, become weights; what was summed so far shrinks with them.
 template <int padded, typename T>
-BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, T *values, int64_t valid, float scale,
-                         decode_sums<padded> &sums) {
+BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int64_t valid, float scale,
+                         decode_sums<padded> &sums, uint32_t (&weights)[4]) {
     float scores[2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
@@ -82,8 +83,11 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, T *
             sums.sum[half] += score;
         }
     }
-    uint32_t weights[4];
     bw_tensor_weights(weights, scores[0], scores[1], T());
+}
+
+template <int padded, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<padded> &sums) {
 #pragma unroll
     for (int pair = 0; pair < padded / 16; pair++) {
         uint32_t right[4];
@@ -93,12 +97,13 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, T *
     }
 }
 
-// This warp's registers into its cell.
+// This warp's registers into its cell; only rows that hold one of the `heads` heads.
 template <int padded, typename Cells>
-BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells, int cell) {
+BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells, int cell, int heads) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+        if (half * 8 >= heads) break;
         float sum = sums.sum[half];
         sum += __shfl_xor_sync(bw_all_lanes, sum, 1);
         sum += __shfl_xor_sync(bw_all_lanes, sum, 2);
@@ -110,7 +115,7 @@ BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells, int c
 #pragma unroll
         for (int n = 0; n < padded / 8; n++) {
             const float2 pair = make_float2(sums.out[n][2 * half], sums.out[n][2 * half + 1]);
-            *(float2 *)&cells.out[row * padded + 8 * n + lane % 4 * 2] = pair;
+            *(float2 *)&cells.out[row * Cells::stride + 8 * n + lane % 4 * 2] = pair;
         }
     }
 }
@@ -124,48 +129,70 @@ BW_DEVICE void meet(int head_slots) {
     }
 }
 
+// A step of a share: its 16 rows of K or V into a stage, rows from `valid` on as zeros. A thread keeps to one column.
+template <int padded, typename T>
+BW_DEVICE void fetch(T *stage, const T *from, int64_t stride, int64_t valid, const bw_attention_shape &shape,
+                     int loader, int loaders) {
+    constexpr int chunks = padded / 8;
+    if (!shape.vectors) {
+        bw_tensor_fetch<padded>(stage, from, stride, step_keys, valid, shape.head_dim, false, loader, loaders);
+        return;
+    }
+    const int chunk = loader % chunks, pace = loaders / chunks;
+    const bool column_there = chunk * 8 < shape.head_dim;
+#pragma unroll 4
+    for (int row = loader / chunks; row < step_keys; row += pace) {
+        const bool there = column_there && row < valid;
+        bw_copy_async(bw_tensor_chunk<padded>(stage, row, chunk), there ? from + row * stride + chunk * 8 : from,
+                      there);
+    }
+}
+
 template <int padded, typename T>
 __global__ void __launch_bounds__(largest_warps * 32)
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                    bw_decode_work work) {
-    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded;
+    constexpr int stages = stages_for<padded>, tile = step_keys * padded;
+    const unsigned ticket = bw_decode_ticket(work);
     const bw_decode_place place = bw_decode_locate(shape, work);
-    if (place.split >= place.splits) return;
     const int warp = (int)threadIdx.x / 32, slots = work.head_slots, shares = (int)blockDim.x / 32 / slots;
     const int slot = warp % slots, share = warp / slots;
     const int loader = slot * 32 + (int)threadIdx.x % 32, loaders = slots * 32;
-    T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
-    const int64_t stride = shape.kv_heads * shape.head_dim;
+    T *ring = (T *)bw_dynamic_shared() + share * stages * 2 * tile;
+    const int64_t stride = shape.kv_heads * shape.head_dim, pace = (int64_t)shares * step_keys;
     const int64_t kv_at = place.batch * shape.keys * stride + place.kv_head * shape.head_dim;
-    const int64_t pace = (int64_t)shares * step_keys, steps = (place.end - place.first + pace - 1) / pace;
+    const int steps = (int)((place.end - place.first + pace - 1) / pace);
 
-    // Step s of this share: keys first + (s * shares + share) * 16 on; past the end it holds zeros.
-    auto fetch = [&](int64_t step) {
+    // Step s of this share: keys first + (s * shares + share) * 16 on; past the end it holds zeros. K and V are groups
+    // of their own, so that scores need not wait for V.
+    auto fetch_step = [&](int step) {
+        const bool any = step < steps;
         const int64_t key = place.first + step * pace + share * step_keys, valid = place.end - key;
         const int64_t at = kv_at + min(key, place.end - 1) * stride;
-        T *stage = ring + step % stages * stage_elems;
-        bw_tensor_fetch<padded>(stage, k + at, stride, step_keys, valid, shape.head_dim, shape.vectors, loader,
-                                loaders);
-        bw_tensor_fetch<padded>(stage + step_keys * padded, v + at, stride, step_keys, valid, shape.head_dim,
-                                shape.vectors, loader, loaders);
-    };
-    for (int s = 0; s < stages - 1; s++) {
-        if (s < steps) fetch(s);
+        T *stage = ring + step % stages * 2 * tile;
+        if (any) fetch<padded>(stage, k + at, stride, valid, shape, loader, loaders);
         bw_copy_commit();
-    }
+        if (any) fetch<padded>(stage + tile, v + at, stride, valid, shape, loader, loaders);
+        bw_copy_commit();
+    };
+    for (int s = 0; s < stages - 1; s++) fetch_step(s);
     uint32_t queries[padded / 16][4];
-    const int64_t q_at = (place.batch * shape.heads + place.head0 + slot * row_heads) * shape.head_dim;
-    load_queries<padded>(q + q_at, place.heads - slot * row_heads, shape.head_dim, queries);
+    const int heads = place.heads - slot * row_heads;
+    load_queries<padded>(q + (place.row0 + slot * row_heads) * shape.head_dim, heads, shape.head_dim, queries);
+    bw_decode_touch(work, place);
     decode_sums<padded> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
-    for (int64_t step = 0; step < steps; step++) {
-        bw_copy_wait<stages - 2>();
-        meet(slots);  // this step's keys are there, and the stage that is filled next has been used
-        if (step + stages - 1 < steps) fetch(step + stages - 1);
-        bw_copy_commit();
-        T *stage = ring + step % stages * stage_elems;
+    for (int step = 0; step < steps; step++) {
+        T *stage = ring + step % stages * 2 * tile;
         const int64_t valid = place.end - (place.first + step * pace + share * step_keys);
-        meet_keys<padded>(queries, stage, stage + step_keys * padded, valid, shape.scale, sums);
+        uint32_t weights[4];
+        bw_copy_wait<2 * (stages - 2) + 1>();
+        meet(slots);  // this step's keys are there, and the stage that is filled next has been used
+        meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+        bw_copy_wait<2 * (stages - 2)>();
+        meet(slots);
+        fetch_step(step + stages - 1);
+        meet_values<padded>(weights, stage + tile, sums);
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
@@ -173,20 +200,18 @@ __global__ void __launch_bounds__(largest_warps * 32)
     cells.shares = shares;
     cells.head_slots = slots;
     cells.place_at((float *)bw_dynamic_shared(), (int)blockDim.x / 32);
-    spread(sums, cells, warp);
-    __syncthreads();
-    bw_decode_finish(cells, shape, work, place, (float *)bw_dynamic_shared(), out);
+    spread(sums, cells, warp, heads);
+    bw_decode_finish(cells, shape, work, place, ticket, out);
 }
 
 template <int padded, typename T>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    const int64_t blocks = shape.batch * shape.kv_heads * plan.chunks * plan.splits;
-    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, T>, dim3((unsigned)blocks),
-                          dim3((unsigned)plan.warps * 32), plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q],
-                          (const T *)operand[BW_ATTENTION_K], (const T *)operand[BW_ATTENTION_V],
-                          (T *)operand[BW_ATTENTION_OUT], shape, work);
+    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, T>,
+                          dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
+                          plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
+                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, work);
 }
 
 }  // namespace
