@@ -103,7 +103,9 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
     work.by_records = bw_divider_make(plan.row_records);
-    work.head_slots = plan.head_slots;
+    work.by_split_keys = bw_divider_make(plan.split_keys);
+    while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
+    work.shares = plan.warps / plan.head_slots;
     work.block_heads = plan.block_heads;
     work.chunks = (int)plan.chunks;
     work.splits = (int)plan.splits;

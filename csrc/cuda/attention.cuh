@@ -80,8 +80,9 @@ struct bw_decode_work {
     const int *kv_lens;  // NULL: every entry has shape.keys
     unsigned *tickets;
     uint4 *records;
-    bw_divider by_chunks, by_kv_heads, by_records;
-    int head_slots, block_heads, chunks, splits;
+    bw_divider by_chunks, by_kv_heads, by_records, by_split_keys;
+    int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
+    int block_heads, chunks, splits;
     int row_records, combiners, combiner_items, lane_bits;
     int64_t split_keys;
 };

@@ -26,8 +26,9 @@ size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+// Of attention_merge.cuh, the ticket behind them.
 size_t cell_bytes(int cells, int cell_heads, int padded) {
-    return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float);
+    return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float) + sizeof(unsigned);
 }
 
 // Mirrors the rings of attention_decode_tensor.cu: 16 keys of K and V a stage, per share of the keys.

@@ -2,7 +2,7 @@
 //   - a part of a warp (16 lanes for head_dim up to 64, else all 32) holds a key, each lane 4 neighbouring elements;
 //     a lane copies what it will use itself, several steps ahead, through shared memory: nobody waits for anybody;
 //   - a warp keeps 4 or 8 query heads in registers; a group's other heads are other warps', which read the same keys at
-//     about the same time, from cache;
+//     about the same time, from the L2;
 //   - a step's 16 scores (heads times keys) are summed over the lanes together, each lane ending with one of them:
 //     a quarter of the shuffles of summing them one by one;
 //   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
@@ -11,51 +11,84 @@
 
 namespace {
 
-// 16 bytes from global to shared memory through L1, for keys that several warps read; zeros when not `there`.
-BW_DEVICE void copy_cached(void *to_shared, const void *from, bool there) {
-    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(bw_shared_address(to_shared)),
-                 "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-}
-
 // Lane l holds elements 4 l .. + 3 of a row and, when there are two quads, those + 128.
 template <typename Lanes>
 struct row_part {
     float value[Lanes::quads * 4];
 };
 
-BW_DEVICE float4 load_four(const float *row, int column, int head_dim, bool there) {
+// Four neighbouring elements, zeros in place of those that are not `left`.
+BW_DEVICE float4 load_four(const float *from, int left) {
     float value[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) value[e] = there && column + e < head_dim ? row[column + e] : 0.0f;
+    for (int e = 0; e < 4; e++) value[e] = e < left ? from[e] : 0.0f;
     return make_float4(value[0], value[1], value[2], value[3]);
 }
 
-// This lane's elements of one row of K or V into its own place in a stage: row `slot` of the warp's rows.
-template <typename Lanes>
-BW_DEVICE void fetch_row(float *stage, int slot, const float *row, const bw_attention_shape &shape, int lane,
-                         bool there, bool shared_by_warps) {
+// What a lane copies, and reads back itself: its elements of its part's keys. A stage holds a step's rows of K, then of
+// V.
+template <typename Lanes, bool vectors>
+struct key_reader {
+    static constexpr int v_floats = Lanes::parts * Lanes::steps * Lanes::padded;
+    const float *from_k, *from_v;  // this lane's place in the next step's first key
+    int64_t stride;                // elements from one key to the next
+    int left;                      // keys from there on
+    int width;                     // elements of a row from this lane's first on
+
+    __device__ __forceinline__ void fetch_rows(float *to, const float *at) const {
 #pragma unroll
-    for (int quad = 0; quad < Lanes::quads; quad++) {
-        const int column = 4 * lane + 128 * quad;
-        float *to = stage + slot * Lanes::padded + column;
-        const bool any = there && column < shape.head_dim;
-        if (!shape.vectors) {
-            *(float4 *)to = load_four(row, column, shape.head_dim, there);
-        } else if (shared_by_warps) {
-            copy_cached(to, any ? row + column : row, any);
-        } else {
-            bw_copy_async(to, any ? row + column : row, any);
+        for (int s = 0; s < Lanes::steps; s++) {
+#pragma unroll
+            for (int quad = 0; quad < Lanes::quads; quad++) {
+                const bool there = s < left && width > 128 * quad;
+                if constexpr (vectors) {
+                    bw_copy_async(to + s * Lanes::padded + 128 * quad, at + 128 * quad, there);
+                } else {
+                    *(float4 *)(to + s * Lanes::padded + 128 * quad) =
+                        load_four(at + 128 * quad, there ? width - 128 * quad : 0);
+                }
+            }
+            at += stride;
         }
     }
-}
+    // Rows without a key become zeros. K and V are groups of their own, so that scores need not wait for V.
+    __device__ __forceinline__ void fetch(float *to, int step_pace, bool any) {
+        if (any) fetch_rows(to, from_k);
+        bw_copy_commit();
+        if (any) fetch_rows(to + v_floats, from_v);
+        bw_copy_commit();
+        from_k += step_pace * stride;
+        from_v += step_pace * stride;
+        left -= step_pace;
+    }
+};
 
-template <typename Lanes>
-BW_DEVICE row_part<Lanes> read_row(const float *stage, int slot, int lane) {
+template <typename Lanes, bool vectors>
+BW_DEVICE row_part<Lanes> load_query(const float *row, int head_dim, int lane, bool there) {
     row_part<Lanes> part;
 #pragma unroll
     for (int quad = 0; quad < Lanes::quads; quad++) {
-        const float4 four = *(const float4 *)(stage + slot * Lanes::padded + 4 * lane + 128 * quad);
+        const int column = 4 * lane + 128 * quad;
+        float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if constexpr (vectors) {
+            if (there && column < head_dim) four = *(const float4 *)(row + column);
+        } else {
+            four = load_four(row + column, there ? head_dim - column : 0);
+        }
+        part.value[4 * quad] = four.x;
+        part.value[4 * quad + 1] = four.y;
+        part.value[4 * quad + 2] = four.z;
+        part.value[4 * quad + 3] = four.w;
+    }
+    return part;
+}
+
+template <typename Lanes>
+BW_DEVICE row_part<Lanes> read_row(const float *from) {
+    row_part<Lanes> part;
+#pragma unroll
+    for (int quad = 0; quad < Lanes::quads; quad++) {
+        const float4 four = *(const float4 *)(from + 128 * quad);
         part.value[4 * quad] = four.x;
         part.value[4 * quad + 1] = four.y;
         part.value[4 * quad + 2] = four.z;
@@ -95,12 +128,12 @@ BW_DEVICE float sum_over_lanes(float (&score)[Lanes::scores], int lane) {
 
 // The step's scores, of which those of the first `valid` keys count, become weights, one per lane.
 template <typename Lanes>
-BW_DEVICE float meet_keys(const row_part<Lanes> (&queries)[Lanes::heads], const float *stage, int first_row,
-                          int64_t valid, float scale, int lane, decode_sums<Lanes> &sums) {
+BW_DEVICE float meet_keys(const row_part<Lanes> (&queries)[Lanes::heads], const float *stage, int valid, float scale,
+                          int lane, decode_sums<Lanes> &sums) {
     float scores[Lanes::scores];
 #pragma unroll
     for (int s = 0; s < Lanes::steps; s++) {
-        const row_part<Lanes> key = read_row<Lanes>(stage, first_row + s, lane);
+        const row_part<Lanes> key = read_row<Lanes>(stage + s * Lanes::padded);
 #pragma unroll
         for (int h = 0; h < Lanes::heads; h++) {
             float score = 0.0f;
@@ -134,10 +167,10 @@ BW_DEVICE float meet_keys(const row_part<Lanes> (&queries)[Lanes::heads], const 
 }
 
 template <typename Lanes>
-BW_DEVICE void meet_values(float weight, const float *stage, int first_row, int lane, decode_sums<Lanes> &sums) {
+BW_DEVICE void meet_values(float weight, const float *stage, decode_sums<Lanes> &sums) {
 #pragma unroll
     for (int s = 0; s < Lanes::steps; s++) {
-        const row_part<Lanes> value = read_row<Lanes>(stage, first_row + s, lane);
+        const row_part<Lanes> value = read_row<Lanes>(stage + s * Lanes::padded);
 #pragma unroll
         for (int h = 0; h < Lanes::heads; h++) {
             const float head_weight = __shfl_sync(bw_all_lanes, weight, h * Lanes::steps + s, Lanes::lanes);
@@ -170,94 +203,94 @@ BW_DEVICE void spread(const decode_sums<Lanes> &sums, const Cells &cells, int ce
     }
 }
 
-template <typename Lanes>
+template <typename Lanes, bool vectors>
 __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     attention_decode_float_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
                                   bw_decode_work work) {
-    constexpr int stages = Lanes::stages, part_keys = Lanes::steps, v_rows = Lanes::parts * part_keys;
-    const unsigned ticket = bw_decode_ticket(work);
+    constexpr int stages = Lanes::stages, stage_floats = Lanes::stage_floats;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    const int warp = (int)threadIdx.x / 32, slots = work.head_slots, shares = Lanes::warps / slots;
-    const int slot = warp % slots, share = warp / slots;
+    const int warp = (int)threadIdx.x / 32, slots = 1 << work.slot_bits;
+    const int slot = warp & (slots - 1), share = warp >> work.slot_bits;
     const int part = (int)threadIdx.x % 32 / Lanes::lanes, lane = (int)threadIdx.x % Lanes::lanes;
-    float *ring = (float *)bw_dynamic_shared() + warp * (stages * Lanes::stage_floats);
-    const int64_t stride = shape.kv_heads * shape.head_dim;
-    const int64_t kv_at = place.batch * shape.keys * stride + place.kv_head * shape.head_dim;
-    // A step: each part of each share takes `part_keys` neighbouring keys.
-    const int64_t pace = (int64_t)shares * Lanes::parts * part_keys;
-    const int64_t first = place.first + (share * Lanes::parts + part) * part_keys;
-    const int steps = (int)((place.end - place.first + pace - 1) / pace);
+    // A step: each part of each share takes `steps` neighbouring keys.
+    const int step_pace = work.shares * Lanes::parts * Lanes::steps;
+    const int first = (share * Lanes::parts + part) * Lanes::steps;
+    float *ring =
+        (float *)bw_dynamic_shared() + warp * stages * stage_floats + part * Lanes::steps * Lanes::padded + 4 * lane;
 
-    auto fetch = [&](const float *from, int row0, int step) {
-        float *stage = ring + step % stages * Lanes::stage_floats;
-        const int64_t key = first + step * pace;
-#pragma unroll
-        for (int s = 0; s < part_keys; s++) {
-            const bool there = key + s < place.end;
-            const int64_t at = kv_at + (there ? key + s : place.first) * stride;
-            fetch_row<Lanes>(stage, row0 + part * part_keys + s, from + at, shape, lane, there, slots > 1);
-        }
-    };
-    // K and V are groups of their own, so that scores need not wait for V.
-    auto fetch_step = [&](int step) {
-        if (step < steps) fetch(k, 0, step);
-        bw_copy_commit();
-        if (step < steps) fetch(v, v_rows, step);
-        bw_copy_commit();
-    };
-    for (int s = 0; s < stages - 1; s++) fetch_step(s);
+    // Keys first: everything else happens while they are on their way.
+    key_reader<Lanes, vectors> reader;
+    reader.stride = shape.kv_heads * shape.head_dim;
+    reader.left = place.keys - first;
+    reader.width = shape.head_dim - 4 * lane;
+    const int64_t at = place.kv_at + first * reader.stride + 4 * lane;
+    reader.from_k = k + at;
+    reader.from_v = v + at;
+    int valid = reader.left;
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; s++) {
+        reader.fetch(ring + s * stage_floats, step_pace, s * step_pace < place.keys);
+    }
+
+    const unsigned ticket = bw_decode_ticket(work);
     row_part<Lanes> queries[Lanes::heads];
+    const int heads = place.heads - slot * Lanes::heads;
+    const float *query = q + (place.row0 + slot * Lanes::heads) * shape.head_dim;
 #pragma unroll
     for (int h = 0; h < Lanes::heads; h++) {
-        const float *row = q + (place.row0 + slot * Lanes::heads + h) * shape.head_dim;
-#pragma unroll
-        for (int quad = 0; quad < Lanes::quads; quad++) {
-            const float4 four =
-                load_four(row, 4 * lane + 128 * quad, shape.head_dim, slot * Lanes::heads + h < place.heads);
-            queries[h].value[4 * quad] = four.x;
-            queries[h].value[4 * quad + 1] = four.y;
-            queries[h].value[4 * quad + 2] = four.z;
-            queries[h].value[4 * quad + 3] = four.w;
-        }
+        queries[h] = load_query<Lanes, vectors>(query, shape.head_dim, lane, h < heads);
+        query += shape.head_dim;
     }
     bw_decode_touch(work, place);
     decode_sums<Lanes> sums = {};
     sums.top = -INFINITY;
-    for (int step = 0; step < steps; step++) {
-        const float *stage = ring + step % stages * Lanes::stage_floats;
-        fetch_step(step + stages - 1);
+    int stage_at = 0, next_at = (stages - 1) * stage_floats;
+#pragma unroll 1
+    for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
+        const float *stage = ring + stage_at;
+        reader.fetch(ring + next_at, step_pace, left > (stages - 1) * step_pace);
         bw_copy_wait<2 * (stages - 1) + 1>();
-        const float weight = meet_keys<Lanes>(queries, stage, part * part_keys, place.end - (first + step * pace),
-                                              shape.scale, lane, sums);
+        const float weight = meet_keys<Lanes>(queries, stage, valid, shape.scale, lane, sums);
         bw_copy_wait<2 * (stages - 1)>();
-        meet_values<Lanes>(weight, stage, v_rows + part * part_keys, lane, sums);
+        meet_values<Lanes>(weight, stage + reader.v_floats, sums);
+        next_at = stage_at;
+        stage_at = stage_at == (stages - 1) * stage_floats ? 0 : stage_at + stage_floats;
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
     bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts> cells;
-    cells.shares = shares;
+    cells.shares = work.shares;
     cells.head_slots = slots;
     cells.place_at((float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts);
     spread(sums, cells, warp * Lanes::parts + part, lane);
     bw_decode_finish(cells, shape, work, place, ticket, out);
 }
 
-template <typename Lanes>
+template <typename Lanes, bool vectors>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_float_kernel<Lanes>,
+    return bw_cuda_launch(launch->device, attention_decode_float_kernel<Lanes, vectors>,
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
                           plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
                           (float *)operand[BW_ATTENTION_OUT], shape, work);
 }
 
+template <typename Lanes>
+bw_status start_lanes(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                      const bw_decode_work &work) {
+    if (shape.vectors) return start<Lanes, true>(launch, shape, plan, work);
+    return start<Lanes, false>(launch, shape, plan, work);
+}
+
 template <int padded>
 bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                     const bw_decode_work &work) {
-    if (plan.block_heads / plan.head_slots == 4) return start<bw_decode_lanes<padded, 4>>(launch, shape, plan, work);
-    return start<bw_decode_lanes<padded, 8>>(launch, shape, plan, work);
+    if (plan.block_heads / plan.head_slots == 4) {
+        return start_lanes<bw_decode_lanes<padded, 4>>(launch, shape, plan, work);
+    }
+    return start_lanes<bw_decode_lanes<padded, 8>>(launch, shape, plan, work);
 }
 
 }  // namespace

@@ -22,31 +22,31 @@ struct decode_sums {
     float top[2], sum[2];
 };
 
-// Two neighbouring elements of a row of head_dim, zeros past its end.
-template <typename T>
-BW_DEVICE uint32_t load_pair(const T *row, int column, int head_dim) {
-    if (column >= head_dim) return 0;
-    if (head_dim % 2 == 0) return *(const uint32_t *)(row + column);
-    return bw_pack_pair(bw_to_float(row[column]), column + 1 < head_dim ? bw_to_float(row[column + 1]) : 0.0f, T());
+// Two neighbouring elements of a row, zeros in place of those that are not `left`.
+template <bool vectors, typename T>
+BW_DEVICE uint32_t load_pair(const T *from, int left) {
+    if constexpr (vectors) return left > 0 ? *(const uint32_t *)from : 0;
+    return bw_pack_pair(left > 0 ? bw_to_float(from[0]) : 0.0f, left > 1 ? bw_to_float(from[1]) : 0.0f, T());
 }
 
 // The A fragments of a slot's query heads, straight from global memory: heads past the block's last are zeros.
-template <int padded, typename T>
+template <int padded, bool vectors, typename T>
 BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)[padded / 16][4]) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int step = 0; step < padded / 16; step++) {
+    for (int i = 0; i < 4; i++) {
+        const int head = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
+        const T *from = q + head * head_dim + column;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int head = lane / 4 + i % 2 * 8, column = 16 * step + lane % 4 * 2 + i / 2 * 8;
-            out[step][i] = head < heads ? load_pair(q + head * head_dim, column, head_dim) : 0;
+        for (int step = 0; step < padded / 16; step++) {
+            out[step][i] = load_pair<vectors>(from + 16 * step, head < heads ? head_dim - column - 16 * step : 0);
         }
     }
 }
 
 // Scores of 16 keys, of which the first `valid` count, become weights; what was summed so far shrinks with them.
 template <int padded, typename T>
-BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int64_t valid, float scale,
+BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int valid, float scale,
                          decode_sums<padded> &sums, uint32_t (&weights)[4]) {
     float scores[2][4] = {};
 #pragma unroll
@@ -129,89 +129,114 @@ BW_DEVICE void meet(int head_slots) {
     }
 }
 
-// A step of a share: its 16 rows of K or V into a stage, rows from `valid` on as zeros. A thread keeps to one column.
-template <int padded, typename T>
-BW_DEVICE void fetch(T *stage, const T *from, int64_t stride, int64_t valid, const bw_attention_shape &shape,
-                     int loader, int loaders) {
-    constexpr int chunks = padded / 8;
-    if (!shape.vectors) {
-        bw_tensor_fetch<padded>(stage, from, stride, step_keys, valid, shape.head_dim, false, loader, loaders);
-        return;
-    }
-    const int chunk = loader % chunks, pace = loaders / chunks;
-    const bool column_there = chunk * 8 < shape.head_dim;
-#pragma unroll 4
-    for (int row = loader / chunks; row < step_keys; row += pace) {
-        const bool there = column_there && row < valid;
-        bw_copy_async(bw_tensor_chunk<padded>(stage, row, chunk), there ? from + row * stride + chunk * 8 : from,
-                      there);
-    }
-}
+// What a thread copies of a share's keys: of each step's 16 rows of K and of V one column, every `pace`-th row.
+template <int padded, bool vectors, typename T>
+struct key_reader {
+    static constexpr int chunks = padded / 8, most = step_keys * chunks / 32;
+    const T *from_k, *from_v;    // this thread's place in the next step
+    int64_t stride;              // elements from one key to the next
+    int row, chunk, pace, left;  // `left`: keys from the next step's first on
+    int width;                   // elements from this column on
 
-template <int padded, typename T>
+    __device__ __forceinline__ void fetch_rows(T *tile, const T *at) const {
+#pragma unroll(vectors &&most <= 8 ? most : 1)
+        for (int i = 0; i < most; i++) {
+            const int to = row + i * pace;
+            if (to >= step_keys) break;
+            if constexpr (vectors) {
+                bw_copy_async(bw_tensor_chunk<padded>(tile, to, chunk), at, to < left && width > 0);
+            } else {
+                *(uint4 *)bw_tensor_chunk<padded>(tile, to, chunk) = bw_gather_chunk(at, to < left ? width : 0);
+            }
+            at += pace * stride;
+        }
+    }
+    // Rows without a key become zeros. K and V are groups of their own, so that scores need not wait for V.
+    __device__ __forceinline__ void fetch(T *stage, int step_pace) {
+        if (left > 0) fetch_rows(stage, from_k);
+        bw_copy_commit();
+        if (left > 0) fetch_rows(stage + step_keys * padded, from_v);
+        bw_copy_commit();
+        from_k += step_pace * stride;
+        from_v += step_pace * stride;
+        left -= step_pace;
+    }
+};
+
+template <int padded, bool vectors, typename T>
 __global__ void __launch_bounds__(largest_warps * 32)
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                    bw_decode_work work) {
-    constexpr int stages = stages_for<padded>, tile = step_keys * padded;
-    const unsigned ticket = bw_decode_ticket(work);
+    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    const int warp = (int)threadIdx.x / 32, slots = work.head_slots, shares = (int)blockDim.x / 32 / slots;
-    const int slot = warp % slots, share = warp / slots;
-    const int loader = slot * 32 + (int)threadIdx.x % 32, loaders = slots * 32;
-    T *ring = (T *)bw_dynamic_shared() + share * stages * 2 * tile;
-    const int64_t stride = shape.kv_heads * shape.head_dim, pace = (int64_t)shares * step_keys;
-    const int64_t kv_at = place.batch * shape.keys * stride + place.kv_head * shape.head_dim;
-    const int steps = (int)((place.end - place.first + pace - 1) / pace);
+    const int warp = (int)threadIdx.x / 32, slots = 1 << work.slot_bits;
+    const int slot = warp & (slots - 1), share = warp >> work.slot_bits;
+    const int step_pace = work.shares * step_keys;
+    T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
 
-    // Step s of this share: keys first + (s * shares + share) * 16 on; past the end it holds zeros. K and V are groups
-    // of their own, so that scores need not wait for V.
-    auto fetch_step = [&](int step) {
-        const bool any = step < steps;
-        const int64_t key = place.first + step * pace + share * step_keys, valid = place.end - key;
-        const int64_t at = kv_at + min(key, place.end - 1) * stride;
-        T *stage = ring + step % stages * 2 * tile;
-        if (any) fetch<padded>(stage, k + at, stride, valid, shape, loader, loaders);
-        bw_copy_commit();
-        if (any) fetch<padded>(stage + tile, v + at, stride, valid, shape, loader, loaders);
-        bw_copy_commit();
-    };
-    for (int s = 0; s < stages - 1; s++) fetch_step(s);
-    uint32_t queries[padded / 16][4];
+    // Keys first: everything else happens while they are on their way.
+    key_reader<padded, vectors, T> reader;
+    const int loader = slot * 32 + (int)threadIdx.x % 32;
+    reader.chunk = loader % reader.chunks;
+    reader.row = loader / reader.chunks;
+    reader.pace = (32 << work.slot_bits) / reader.chunks;
+    reader.stride = shape.kv_heads * shape.head_dim;
+    reader.left = place.keys - share * step_keys;
+    reader.width = shape.head_dim - reader.chunk * 8;
+    const int64_t at = place.kv_at + (share * step_keys + reader.row) * reader.stride + reader.chunk * 8;
+    reader.from_k = k + at;
+    reader.from_v = v + at;
+    int valid = reader.left;
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
+
+    const unsigned ticket = bw_decode_ticket(work);
     const int heads = place.heads - slot * row_heads;
-    load_queries<padded>(q + (place.row0 + slot * row_heads) * shape.head_dim, heads, shape.head_dim, queries);
+    uint32_t queries[padded / 16][4];
+    load_queries<padded, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim, heads, shape.head_dim, queries);
     bw_decode_touch(work, place);
     decode_sums<padded> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
-    for (int step = 0; step < steps; step++) {
-        T *stage = ring + step % stages * 2 * tile;
-        const int64_t valid = place.end - (place.first + step * pace + share * step_keys);
+    int stage_at = 0, next_at = (stages - 1) * stage_elems;
+#pragma unroll 1
+    for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
+        T *stage = ring + stage_at;
         uint32_t weights[4];
         bw_copy_wait<2 * (stages - 2) + 1>();
         meet(slots);  // this step's keys are there, and the stage that is filled next has been used
-        meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+        if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
         bw_copy_wait<2 * (stages - 2)>();
         meet(slots);
-        fetch_step(step + stages - 1);
-        meet_values<padded>(weights, stage + tile, sums);
+        reader.fetch(ring + next_at, step_pace);
+        if (valid > 0) meet_values<padded>(weights, stage + step_keys * padded, sums);
+        next_at = stage_at;
+        stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
     bw_decode_cells<row_heads, padded, 1> cells;
-    cells.shares = shares;
+    cells.shares = work.shares;
     cells.head_slots = slots;
     cells.place_at((float *)bw_dynamic_shared(), (int)blockDim.x / 32);
     spread(sums, cells, warp, heads);
     bw_decode_finish(cells, shape, work, place, ticket, out);
 }
 
-template <int padded, typename T>
+template <int padded, bool vectors, typename T>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, T>,
+    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, vectors, T>,
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
                           (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, work);
+}
+
+template <int padded, typename T>
+bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                    const bw_decode_work &work) {
+    if (shape.vectors) return start<padded, true, T>(launch, shape, plan, work);
+    return start<padded, false, T>(launch, shape, plan, work);
 }
 
 }  // namespace
@@ -220,8 +245,8 @@ bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_sh
                                   const bw_decode_work &work) {
     return bw_cuda_by_half_type(launch->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim <= 64) return start<64, T>(launch, shape, plan, work);
-        if (shape.head_dim <= 128) return start<128, T>(launch, shape, plan, work);
-        return start<256, T>(launch, shape, plan, work);
+        if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
+        if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
+        return start_for<256, T>(launch, shape, plan, work);
     });
 }

@@ -17,11 +17,11 @@
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {
-    int64_t batch, kv_head;
-    int64_t first, end;  // this block's keys; empty when the entry has fewer splits than the grid
-    int64_t row0;        // first query head, as a row of q and out
-    int heads;           // query heads of this block
-    int split, splits;   // of this entry
+    int64_t kv_at;  // offset of this block's first key in k and v
+    int64_t row0;   // first query head, as a row of q and out
+    int keys;       // this block's; 0 when the entry has fewer splits than the grid
+    int heads;      // query heads of this block
+    int splits;     // of this entry
 };
 
 BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, const bw_decode_work &work) {
@@ -31,16 +31,15 @@ BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, cons
         head = work.by_chunks.quotient(blockIdx.x);
         chunk = blockIdx.x - head * work.chunks;
     }
-    place.batch = work.by_kv_heads.quotient(head);
-    place.kv_head = head - place.batch * shape.kv_heads;
-    place.split = (int)blockIdx.y;
+    const int64_t batch = work.by_kv_heads.quotient(head), kv_head = head - batch * shape.kv_heads;
+    const int64_t first = (int64_t)blockIdx.y * work.split_keys;
     place.splits = work.splits;
     if (work.kv_lens) {
-        length = min(max((int64_t)work.kv_lens[place.batch], (int64_t)1), shape.keys);
-        place.splits = (int)((length + work.split_keys - 1) / work.split_keys);
+        length = min(max((int64_t)work.kv_lens[batch], (int64_t)1), shape.keys);
+        place.splits = (int)work.by_split_keys.quotient(length + work.split_keys - 1);
     }
-    place.first = place.split * work.split_keys;
-    place.end = min(length, place.first + work.split_keys);
+    place.kv_at = ((batch * shape.keys + first) * shape.kv_heads + kv_head) * shape.head_dim;
+    place.keys = (int)max(min(length - first, work.split_keys), (int64_t)0);
     place.row0 = head * shape.group + chunk * work.block_heads;
     place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
     return place;
@@ -99,12 +98,15 @@ template <int cell_heads, int padded, int parts>
 struct bw_decode_cells {
     static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighbouring rows in different banks
     float *top, *sum, *out;  // [cell][cell_heads], [cell][cell_heads], [cell][cell_heads][stride]
+    unsigned *ticket;        // the block's, for all its threads
     int shares, head_slots;
+    static constexpr int batch = parts == 1 ? 4 : 2;  // shares that are read together
 
     __device__ __forceinline__ void place_at(float *memory, int cells) {
         out = memory;  // first: it is written in vectors
         top = out + cells * cell_heads * stride;
         sum = top + cells * cell_heads;
+        ticket = (unsigned *)(sum + cells * cell_heads);
     }
     __device__ __forceinline__ int row(int head, int share, int part) const {
         return ((share * head_slots + head / cell_heads) * parts + part) * cell_heads + head % cell_heads;
@@ -112,15 +114,22 @@ struct bw_decode_cells {
     // Three neighbouring values of a head's output, and the base-2 logarithm of its sum of weights.
     __device__ __forceinline__ float4 total(int head, int dim) const {
         float best = -INFINITY, weight = 0.0f, value[bw_record_values] = {};
-        for (int share = 0; share < shares; share++) {
+        const int step = head_slots * parts * cell_heads, at0 = row(head, 0, 0);
+#pragma unroll 1
+        for (int share = 0; share < shares; share += batch) {
 #pragma unroll
-            for (int part = 0; part < parts; part++) best = fmaxf(best, top[row(head, share, part)]);
+            for (int i = 0; i < batch * parts; i++) {
+                const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
+                if (share + i / parts < shares) best = fmaxf(best, top[at]);
+            }
         }
         const float reference = bw_decode_reference(best);
-        for (int share = 0; share < shares; share++) {
+#pragma unroll 1
+        for (int share = 0; share < shares; share += batch) {
 #pragma unroll
-            for (int part = 0; part < parts; part++) {
-                const int at = row(head, share, part);
+            for (int i = 0; i < batch * parts; i++) {
+                const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
+                if (share + i / parts >= shares) break;
                 const float scale = bw_exp2(top[at] - reference);
                 weight = fmaf(sum[at], scale, weight);
 #pragma unroll
@@ -129,8 +138,8 @@ struct bw_decode_cells {
                 }
             }
         }
-        const float inverse = 1.0f / weight;
-        return make_float4(value[0] * inverse, value[1] * inverse, value[2] * inverse, best + log2f(weight));
+        const float inverse = __fdividef(1.0f, weight);
+        return make_float4(value[0] * inverse, value[1] * inverse, value[2] * inverse, best + __log2f(weight));
     }
 };
 
@@ -147,6 +156,7 @@ BW_DEVICE void bw_decode_write(const bw_attention_shape &shape, int64_t row, int
 template <typename Cells, typename T>
 BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &shape, const bw_decode_work &work,
                                const bw_decode_place &place, T *out) {
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < place.heads * work.row_records; i += (int)blockDim.x) {
         const int head = (int)work.by_records.quotient(i), record = i - head * work.row_records;
         const float4 total = cells.total(head, record * bw_record_values);
@@ -154,7 +164,7 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &sha
             const float value[bw_record_values] = {total.x, total.y, total.z};
             bw_decode_write(shape, place.row0 + head, record * bw_record_values, value, out);
         } else {
-            bw_record_store(bw_decode_record(work, place.row0 + head, place.split, record),
+            bw_record_store(bw_decode_record(work, place.row0 + head, (int)blockIdx.y, record),
                             make_uint4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
                                        bw_record_word(total.w)));
         }
@@ -172,10 +182,11 @@ BW_DEVICE unsigned bw_decode_ticket(const bw_decode_work &work) {
 
 // Brings the block's empty records into the L2, where a combiner would otherwise poll for what is still in memory.
 BW_DEVICE void bw_decode_touch(const bw_decode_work &work, const bw_decode_place &place) {
-    if (place.splits == 1 || place.split >= place.splits) return;
+    if (place.splits == 1 || place.keys == 0) return;
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < place.heads * work.row_records; i += (int)blockDim.x) {
         const int head = (int)work.by_records.quotient(i);
-        bw_record_clear(bw_decode_record(work, place.row0 + head, place.split, i - head * work.row_records));
+        bw_record_clear(bw_decode_record(work, place.row0 + head, (int)blockIdx.y, i - head * work.row_records));
     }
 }
 
@@ -185,21 +196,30 @@ struct bw_decode_sum {
 
 // Every lane's share of a record column: splits sub, sub + lanes, ..., several records in flight.
 BW_DEVICE bw_decode_sum bw_decode_gather(uint4 *from, int64_t stride, int sub, int lanes, int splits) {
-    constexpr int ahead = 8;
+    constexpr int ahead = 4;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
+#pragma unroll 1
     for (int s = sub; s < splits; s += ahead * lanes) {
         uint4 bits[ahead];
         float top = sum.top;
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            bits[u] = make_uint4(0, 0, 0, __float_as_uint(-INFINITY));
-            if (s + u * lanes < splits) bits[u] = bw_record_load(from + (s + u * lanes) * stride);
+            const unsigned absent = s + u * lanes < splits ? bw_decode_empty : __float_as_uint(-INFINITY);
+            bits[u] = make_uint4(0, 0, 0, absent);
+        }
+#pragma unroll 1
+        for (bool all = false; !all;) {  // all that are missing at once: a round trip is long
+#pragma unroll
+            for (int u = 0; u < ahead; u++) {
+                if (!bw_record_there(bits[u])) bits[u] = bw_record_load(from + (s + u * lanes) * stride);
+            }
+            all = true;
+#pragma unroll
+            for (int u = 0; u < ahead; u++) all = all && bw_record_there(bits[u]);
         }
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            uint4 *record = from + (s + u * lanes) * stride;
-            while (!bw_record_there(bits[u])) bits[u] = bw_record_load(record);
-            if (s + u * lanes < splits) bw_record_clear(record);
+            if (s + u * lanes < splits) bw_record_clear(from + (s + u * lanes) * stride);
             top = fmaxf(top, __uint_as_float(bits[u].w));
         }
         const float reference = bw_decode_reference(top), shrink = bw_exp2(sum.top - reference);
@@ -221,11 +241,13 @@ BW_DEVICE bw_decode_sum bw_decode_gather(uint4 *from, int64_t stride, int sub, i
 
 BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum, int lanes) {
     float top = sum.top;
+#pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, offset));
     const float scale = bw_exp2(sum.top - bw_decode_reference(top));
     sum.weight *= scale;
 #pragma unroll
     for (int e = 0; e < bw_record_values; e++) sum.value[e] *= scale;
+#pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2) {
         sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
 #pragma unroll
@@ -242,6 +264,7 @@ BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decod
     const int first = combiner * work.combiner_items;
     const int end = min(first + work.combiner_items, place.heads * work.row_records);
     const int lanes = 1 << work.lane_bits, sub = (int)threadIdx.x & (lanes - 1);
+#pragma unroll 1
     for (int base = first; base < end; base += (int)blockDim.x >> work.lane_bits) {
         const int item = base + ((int)threadIdx.x >> work.lane_bits);
         const int head = (int)work.by_records.quotient(item), record = item - head * work.row_records;
@@ -252,7 +275,7 @@ BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decod
         }
         bw_decode_add_lanes(sum, lanes);
         if (item >= end || sub != 0) continue;
-        const float inverse = 1.0f / sum.weight;
+        const float inverse = __fdividef(1.0f, sum.weight);
         const float value[bw_record_values] = {sum.value[0] * inverse, sum.value[1] * inverse, sum.value[2] * inverse};
         bw_decode_write(shape, place.row0 + head, record * bw_record_values, value, out);
     }
@@ -262,12 +285,12 @@ BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decod
 template <typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_attention_shape &shape, const bw_decode_work &work,
                                 const bw_decode_place &place, unsigned ticket, T *out) {
-    __shared__ unsigned ticket_of_block;
-    if (threadIdx.x == 0) ticket_of_block = ticket;
+    if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
-    if (place.split < place.splits) bw_decode_store(cells, shape, work, place, out);
+    if (place.keys > 0) bw_decode_store(cells, shape, work, place, out);
     if (place.splits == 1) return;
-    const int combiner = (int)ticket_of_block - (work.splits - work.combiners);
+    __syncwarp();  // no lane may poll for what its neighbours have yet to store
+    const int combiner = (int)*cells.ticket - (work.splits - work.combiners);
     if (combiner >= 0) bw_decode_combine(shape, work, place, combiner, out);
 }
 
