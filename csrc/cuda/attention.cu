@@ -114,6 +114,8 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     work.combiner_items = plan.combiner_items;
     work.lane_bits = plan.lane_bits;
     work.split_keys = plan.split_keys;
+    work.key_elems = shape.kv_heads * shape.head_dim;
+    work.batch_elems = shape.keys * work.key_elems;
     return launch->dtype == BW_FP32 ? bw_decode_float_launch(launch, shape, plan, work)
                                     : bw_decode_tensor_launch(launch, shape, plan, work);
 }

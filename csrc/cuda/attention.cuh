@@ -85,6 +85,7 @@ struct bw_decode_work {
     int block_heads, chunks, splits;
     int row_records, combiners, combiner_items, lane_bits;
     int64_t split_keys;
+    int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
 };
 
 constexpr int bw_decode_split_limit = 128;

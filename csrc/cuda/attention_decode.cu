@@ -89,10 +89,10 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
 
 // As many blocks add up a column's splits as keep the others' places on the device free: a combiner waits for blocks
 // that may not have started yet, unless it is the column's last.
-void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t units) {
-    const int64_t most = 1 + (units - 1) / plan->columns;
+void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
+    const int64_t most = 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
-    plan->combiners = (int)bw_min64(bw_min64(most, 16), bw_min64(plan->splits, items));
+    plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
     while (plan->lane_bits < 5 && (plan->combiner_items << (plan->lane_bits + 1)) <= 32 * plan->warps &&
            (1 << plan->lane_bits) < plan->splits) {
@@ -116,7 +116,7 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
     const int64_t per_unit = bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->warps == 8 ? 32 : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
     const int64_t splits = choose_splits(columns, units * per_unit, limit);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
@@ -146,7 +146,9 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!split || columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        choose_combiners(&plan, bw_min64(group, plan.block_heads), units);
+        // Registers allow two blocks on a multiprocessor, whatever the kernel.
+        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
     return plan;

@@ -203,24 +203,25 @@ BW_DEVICE void spread(const decode_sums<Lanes> &sums, const Cells &cells, int ce
     }
 }
 
-template <typename Lanes, bool vectors>
+// `one_slot`: all warps hold the same query heads.
+template <typename Lanes, bool vectors, bool one_slot>
 __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     attention_decode_float_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
                                   bw_decode_work work) {
     constexpr int stages = Lanes::stages, stage_floats = Lanes::stage_floats;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    const int warp = (int)threadIdx.x / 32, slots = 1 << work.slot_bits;
-    const int slot = warp & (slots - 1), share = warp >> work.slot_bits;
+    const int slot_bits = one_slot ? 0 : work.slot_bits, shares = one_slot ? Lanes::warps : work.shares;
+    const int warp = (int)threadIdx.x / 32, slot = warp & ((1 << slot_bits) - 1), share = warp >> slot_bits;
     const int part = (int)threadIdx.x % 32 / Lanes::lanes, lane = (int)threadIdx.x % Lanes::lanes;
     // A step: each part of each share takes `steps` neighbouring keys.
-    const int step_pace = work.shares * Lanes::parts * Lanes::steps;
+    const int step_pace = shares * Lanes::parts * Lanes::steps;
     const int first = (share * Lanes::parts + part) * Lanes::steps;
     float *ring =
         (float *)bw_dynamic_shared() + warp * stages * stage_floats + part * Lanes::steps * Lanes::padded + 4 * lane;
 
     // Keys first: everything else happens while they are on their way.
     key_reader<Lanes, vectors> reader;
-    reader.stride = shape.kv_heads * shape.head_dim;
+    reader.stride = work.key_elems;
     reader.left = place.keys - first;
     reader.width = shape.head_dim - 4 * lane;
     const int64_t at = place.kv_at + first * reader.stride + 4 * lane;
@@ -258,19 +259,17 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
-    bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts> cells;
-    cells.shares = work.shares;
-    cells.head_slots = slots;
-    cells.place_at((float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts);
+    const bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts, one_slot ? Lanes::warps : 0> cells(
+        work, (float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts);
     spread(sums, cells, warp * Lanes::parts + part, lane);
     bw_decode_finish(cells, shape, work, place, ticket, out);
 }
 
-template <typename Lanes, bool vectors>
+template <typename Lanes, bool vectors, bool one_slot>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_float_kernel<Lanes, vectors>,
+    return bw_cuda_launch(launch->device, attention_decode_float_kernel<Lanes, vectors, one_slot>,
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
                           plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
@@ -280,8 +279,9 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
 template <typename Lanes>
 bw_status start_lanes(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                       const bw_decode_work &work) {
-    if (shape.vectors) return start<Lanes, true>(launch, shape, plan, work);
-    return start<Lanes, false>(launch, shape, plan, work);
+    if (!shape.vectors) return start<Lanes, false, false>(launch, shape, plan, work);
+    if (plan.head_slots == 1) return start<Lanes, true, true>(launch, shape, plan, work);
+    return start<Lanes, true, false>(launch, shape, plan, work);
 }
 
 template <int padded>

@@ -15,11 +15,11 @@ constexpr int step_keys = 16, row_heads = 16, largest_warps = 4;
 template <int padded>
 constexpr int stages_for = padded <= 64 ? 4 : 3;
 
-// A warp's position and what it carries: rows are query heads, as in a C fragment.
-template <int padded>
+// What a warp carries: rows are query heads, as in a C fragment. Up to 8 heads leave its lower half empty.
+template <int padded, int halves>
 struct decode_sums {
     float out[padded / 8][4];
-    float top[2], sum[2];
+    float top[halves], sum[halves];
 };
 
 // Two neighbouring elements of a row, zeros in place of those that are not `left`.
@@ -30,11 +30,12 @@ BW_DEVICE uint32_t load_pair(const T *from, int left) {
 }
 
 // The A fragments of a slot's query heads, straight from global memory: heads past the block's last are zeros.
-template <int padded, bool vectors, typename T>
+template <int padded, int halves, bool vectors, typename T>
 BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)[padded / 16][4]) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
+        if (i % 2 >= halves) continue;
         const int head = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
         const T *from = q + head * head_dim + column;
 #pragma unroll
@@ -45,9 +46,9 @@ BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)
 }
 
 // Scores of 16 keys, of which the first `valid` count, become weights; what was summed so far shrinks with them.
-template <int padded, typename T>
+template <int padded, int halves, typename T>
 BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int valid, float scale,
-                         decode_sums<padded> &sums, uint32_t (&weights)[4]) {
+                         decode_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
     float scores[2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
@@ -58,7 +59,7 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int
     }
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < halves; half++) {
         float best = sums.top[half];
 #pragma unroll
         for (int c = 0; c < 4; c++) {
@@ -83,11 +84,12 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int
             sums.sum[half] += score;
         }
     }
+    if (halves == 1) scores[0][2] = scores[0][3] = scores[1][2] = scores[1][3] = 0.0f;
     bw_tensor_weights(weights, scores[0], scores[1], T());
 }
 
-template <int padded, typename T>
-BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<padded> &sums) {
+template <int padded, int halves, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<padded, halves> &sums) {
 #pragma unroll
     for (int pair = 0; pair < padded / 16; pair++) {
         uint32_t right[4];
@@ -97,17 +99,16 @@ BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<
     }
 }
 
-// This warp's registers into its cell; only rows that hold one of the `heads` heads.
-template <int padded, typename Cells>
-BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells, int cell, int heads) {
+// This warp's registers into its cell.
+template <int padded, int halves, typename Cells>
+BW_DEVICE void spread(const decode_sums<padded, halves> &sums, const Cells &cells, int cell) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        if (half * 8 >= heads) break;
+    for (int half = 0; half < halves; half++) {
         float sum = sums.sum[half];
         sum += __shfl_xor_sync(bw_all_lanes, sum, 1);
         sum += __shfl_xor_sync(bw_all_lanes, sum, 2);
-        const int row = cell * row_heads + lane / 4 + 8 * half;
+        const int row = cell * 8 * halves + lane / 4 + 8 * half;
         if (lane % 4 == 0) {
             cells.top[row] = sums.top[half];
             cells.sum[row] = sum;
@@ -130,7 +131,7 @@ BW_DEVICE void meet(int head_slots) {
 }
 
 // What a thread copies of a share's keys: of each step's 16 rows of K and of V one column, every `pace`-th row.
-template <int padded, bool vectors, typename T>
+template <int padded, bool vectors, bool one_slot, typename T>
 struct key_reader {
     static constexpr int chunks = padded / 8, most = step_keys * chunks / 32;
     const T *from_k, *from_v;    // this thread's place in the next step
@@ -142,7 +143,7 @@ struct key_reader {
 #pragma unroll(vectors &&most <= 8 ? most : 1)
         for (int i = 0; i < most; i++) {
             const int to = row + i * pace;
-            if (to >= step_keys) break;
+            if (!one_slot && to >= step_keys) break;
             if constexpr (vectors) {
                 bw_copy_async(bw_tensor_chunk<padded>(tile, to, chunk), at, to < left && width > 0);
             } else {
@@ -163,24 +164,25 @@ struct key_reader {
     }
 };
 
-template <int padded, bool vectors, typename T>
+// `few_heads`: at most 8 query heads, so that all warps hold the same ones.
+template <int padded, bool vectors, bool few_heads, typename T>
 __global__ void __launch_bounds__(largest_warps * 32)
     attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                    bw_decode_work work) {
-    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded;
+    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded, halves = few_heads ? 1 : 2;
     const bw_decode_place place = bw_decode_locate(shape, work);
-    const int warp = (int)threadIdx.x / 32, slots = 1 << work.slot_bits;
-    const int slot = warp & (slots - 1), share = warp >> work.slot_bits;
-    const int step_pace = work.shares * step_keys;
+    const int slot_bits = few_heads ? 0 : work.slot_bits, slots = 1 << slot_bits;
+    const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
+    const int step_pace = (few_heads ? largest_warps : work.shares) * step_keys;
     T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
 
     // Keys first: everything else happens while they are on their way.
-    key_reader<padded, vectors, T> reader;
+    key_reader<padded, vectors, few_heads, T> reader;
     const int loader = slot * 32 + (int)threadIdx.x % 32;
     reader.chunk = loader % reader.chunks;
     reader.row = loader / reader.chunks;
-    reader.pace = (32 << work.slot_bits) / reader.chunks;
-    reader.stride = shape.kv_heads * shape.head_dim;
+    reader.pace = (32 << slot_bits) / reader.chunks;
+    reader.stride = work.key_elems;
     reader.left = place.keys - share * step_keys;
     reader.width = shape.head_dim - reader.chunk * 8;
     const int64_t at = place.kv_at + (share * step_keys + reader.row) * reader.stride + reader.chunk * 8;
@@ -191,12 +193,13 @@ __global__ void __launch_bounds__(largest_warps * 32)
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
     const unsigned ticket = bw_decode_ticket(work);
-    const int heads = place.heads - slot * row_heads;
-    uint32_t queries[padded / 16][4];
-    load_queries<padded, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim, heads, shape.head_dim, queries);
+    uint32_t queries[padded / 16][4] = {};
+    load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
+                                          place.heads - slot * row_heads, shape.head_dim, queries);
     bw_decode_touch(work, place);
-    decode_sums<padded> sums = {};
-    sums.top[0] = sums.top[1] = -INFINITY;
+    decode_sums<padded, halves> sums = {};
+#pragma unroll
+    for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
     int stage_at = 0, next_at = (stages - 1) * stage_elems;
 #pragma unroll 1
     for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
@@ -214,19 +217,17 @@ __global__ void __launch_bounds__(largest_warps * 32)
     }
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
-    bw_decode_cells<row_heads, padded, 1> cells;
-    cells.shares = work.shares;
-    cells.head_slots = slots;
-    cells.place_at((float *)bw_dynamic_shared(), (int)blockDim.x / 32);
-    spread(sums, cells, warp, heads);
+    const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
+        work, (float *)bw_dynamic_shared(), (int)blockDim.x / 32);
+    spread(sums, cells, warp);
     bw_decode_finish(cells, shape, work, place, ticket, out);
 }
 
-template <int padded, bool vectors, typename T>
+template <int padded, bool vectors, bool few_heads, typename T>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, vectors, T>,
+    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
                           (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, work);
@@ -235,8 +236,9 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
 template <int padded, typename T>
 bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                     const bw_decode_work &work) {
-    if (shape.vectors) return start<padded, true, T>(launch, shape, plan, work);
-    return start<padded, false, T>(launch, shape, plan, work);
+    if (!shape.vectors) return start<padded, false, false, T>(launch, shape, plan, work);
+    if (shape.group <= 8 && plan.warps == largest_warps) return start<padded, true, true, T>(launch, shape, plan, work);
+    return start<padded, true, false, T>(launch, shape, plan, work);
 }
 
 }  // namespace

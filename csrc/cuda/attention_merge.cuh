@@ -38,7 +38,7 @@ BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, cons
         length = min(max((int64_t)work.kv_lens[batch], (int64_t)1), shape.keys);
         place.splits = (int)work.by_split_keys.quotient(length + work.split_keys - 1);
     }
-    place.kv_at = ((batch * shape.keys + first) * shape.kv_heads + kv_head) * shape.head_dim;
+    place.kv_at = batch * work.batch_elems + first * work.key_elems + kv_head * shape.head_dim;
     place.keys = (int)max(min(length - first, work.split_keys), (int64_t)0);
     place.row0 = head * shape.group + chunk * work.block_heads;
     place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
@@ -93,34 +93,35 @@ BW_DEVICE uint4 *bw_decode_record(const bw_decode_work &work, int64_t row, int s
 // -- a block's warps --
 
 // One block's cells in shared memory: a cell is a (part of a) warp that met some of the keys for `cell_heads` heads.
-// Head h of the block belongs to slot h / cell_heads; its cells are (share * head_slots + slot) * parts + part.
-template <int cell_heads, int padded, int parts>
+// Head h of the block belongs to slot h / cell_heads; its cells are (share * slots + slot) * parts + part. Where all
+// warps hold the same heads (`static_shares` of them; else 0), everything is known when this is compiled.
+template <int cell_heads, int padded, int parts, int static_shares>
 struct bw_decode_cells {
     static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighbouring rows in different banks
+    static constexpr int batch = static_shares ? static_shares : 2;
     float *top, *sum, *out;  // [cell][cell_heads], [cell][cell_heads], [cell][cell_heads][stride]
     unsigned *ticket;        // the block's, for all its threads
-    int shares, head_slots;
-    static constexpr int batch = parts == 1 ? 4 : 2;  // shares that are read together
+    int shares, slot_bits;
 
-    __device__ __forceinline__ void place_at(float *memory, int cells) {
+    __device__ __forceinline__ bw_decode_cells(const bw_decode_work &work, float *memory, int cells) {
         out = memory;  // first: it is written in vectors
         top = out + cells * cell_heads * stride;
         sum = top + cells * cell_heads;
         ticket = (unsigned *)(sum + cells * cell_heads);
-    }
-    __device__ __forceinline__ int row(int head, int share, int part) const {
-        return ((share * head_slots + head / cell_heads) * parts + part) * cell_heads + head % cell_heads;
+        shares = static_shares ? static_shares : work.shares;
+        slot_bits = static_shares ? 0 : work.slot_bits;
     }
     // Three neighbouring values of a head's output, and the base-2 logarithm of its sum of weights.
     __device__ __forceinline__ float4 total(int head, int dim) const {
+        const int step = (parts * cell_heads) << slot_bits;  // rows from one share to the next
+        const int at0 = static_shares ? head : head / cell_heads * parts * cell_heads + head % cell_heads;
         float best = -INFINITY, weight = 0.0f, value[bw_record_values] = {};
-        const int step = head_slots * parts * cell_heads, at0 = row(head, 0, 0);
 #pragma unroll 1
         for (int share = 0; share < shares; share += batch) {
 #pragma unroll
             for (int i = 0; i < batch * parts; i++) {
-                const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
-                if (share + i / parts < shares) best = fmaxf(best, top[at]);
+                if (!static_shares && share + i / parts >= shares) break;
+                best = fmaxf(best, top[at0 + (share + i / parts) * step + i % parts * cell_heads]);
             }
         }
         const float reference = bw_decode_reference(best);
@@ -128,8 +129,8 @@ struct bw_decode_cells {
         for (int share = 0; share < shares; share += batch) {
 #pragma unroll
             for (int i = 0; i < batch * parts; i++) {
+                if (!static_shares && share + i / parts >= shares) break;
                 const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
-                if (share + i / parts >= shares) break;
                 const float scale = bw_exp2(top[at] - reference);
                 weight = fmaf(sum[at], scale, weight);
 #pragma unroll
