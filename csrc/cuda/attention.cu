@@ -102,7 +102,7 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     work.records = (uint4 *)((char *)launch->scratch + plan.ticket_bytes);
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
-    work.by_records = bw_divider_make(plan.row_records);
+    work.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
     work.by_split_keys = bw_divider_make(plan.split_keys);
     while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
     work.shares = plan.warps / plan.head_slots;

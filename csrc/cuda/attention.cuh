@@ -75,17 +75,20 @@ struct bw_decode_plan {
     int64_t ticket_bytes, record_bytes, scratch_bytes;
 };
 
-// What a kernel gets of it.
+// What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
 struct bw_decode_work {
-    const int *kv_lens;  // NULL: every entry has shape.keys
+    const int *kv_lens;              // NULL: every entry has shape.keys
+    int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
+    bw_divider by_kv_heads;
+    int64_t split_keys;
+    int chunks, splits, block_heads;
+    int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
+    int row_records;
+    unsigned record_magic;  // ceil(2^20 / row_records)
+    int combiners, combiner_items, lane_bits;
     unsigned *tickets;
     uint4 *records;
-    bw_divider by_chunks, by_kv_heads, by_records, by_split_keys;
-    int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
-    int block_heads, chunks, splits;
-    int row_records, combiners, combiner_items, lane_bits;
-    int64_t split_keys;
-    int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
+    bw_divider by_chunks, by_split_keys;
 };
 
 constexpr int bw_decode_split_limit = 128;

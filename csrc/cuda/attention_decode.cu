@@ -71,9 +71,10 @@ double entries_of(const bw_dims *dims) {
     return keys / (double)dims->value[BW_DECODE_KV_LEN];
 }
 
-// The number of splits that leaves the fewest multiprocessors idle at the end, few splits before many: each one adds
-// to what the last block reads back.
+// As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
+// idle at the end, few splits before many: each one adds to what is read back.
 int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
+    if (columns * (double)limit <= (double)slots) return limit;
     int64_t best = 1;
     double best_score = -1;
     for (int64_t splits = 1; splits <= limit; splits++) {
@@ -116,7 +117,7 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
     const int64_t per_unit = bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->warps == 8 ? 32 : 64));
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
     const int64_t splits = choose_splits(columns, units * per_unit, limit);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);

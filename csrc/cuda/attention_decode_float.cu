@@ -206,8 +206,8 @@ BW_DEVICE void spread(const decode_sums<Lanes> &sums, const Cells &cells, int ce
 // `one_slot`: all warps hold the same query heads.
 template <typename Lanes, bool vectors, bool one_slot>
 __global__ void __launch_bounds__(Lanes::warps * 32, 2)
-    attention_decode_float_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
-                                  bw_decode_work work) {
+    attention_decode_float_kernel(const float *q, const float *k, const float *v, float *out, bw_decode_work work,
+                                  bw_attention_shape shape) {
     constexpr int stages = Lanes::stages, stage_floats = Lanes::stage_floats;
     const bw_decode_place place = bw_decode_locate(shape, work);
     const int slot_bits = one_slot ? 0 : work.slot_bits, shares = one_slot ? Lanes::warps : work.shares;
@@ -273,7 +273,7 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
                           plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
-                          (float *)operand[BW_ATTENTION_OUT], shape, work);
+                          (float *)operand[BW_ATTENTION_OUT], work, shape);
 }
 
 template <typename Lanes>

@@ -166,9 +166,9 @@ struct key_reader {
 
 // `few_heads`: at most 8 query heads, so that all warps hold the same ones.
 template <int padded, bool vectors, bool few_heads, typename T>
-__global__ void __launch_bounds__(largest_warps * 32)
-    attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
-                                   bw_decode_work work) {
+__global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
+    attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_decode_work work,
+                                   bw_attention_shape shape) {
     constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded, halves = few_heads ? 1 : 2;
     const bw_decode_place place = bw_decode_locate(shape, work);
     const int slot_bits = few_heads ? 0 : work.slot_bits, slots = 1 << slot_bits;
@@ -230,7 +230,7 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
     return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
-                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, work);
+                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], work, shape);
 }
 
 template <int padded, typename T>

@@ -86,9 +86,26 @@ BW_DEVICE unsigned bw_record_word(float value) {
     return bits == bw_decode_empty ? 0x7fffffffu : bits;
 }
 
-BW_DEVICE uint4 *bw_decode_record(const bw_decode_work &work, int64_t row, int split, int record) {
-    return work.records + ((row * work.splits + split) * work.row_records + record);
-}
+// A block's records: first head, then record of its row, in split `split`.
+struct bw_decode_slots {
+    uint4 *first;
+    int splits, row_records;
+    unsigned magic;
+
+    __device__ __forceinline__ bw_decode_slots(const bw_decode_work &work, const bw_decode_place &place)
+        : first(work.records + place.row0 * (work.splits * work.row_records)),
+          splits(work.splits),
+          row_records(work.row_records),
+          magic(work.record_magic) {
+    }
+    // i / row_records: right for i below 64 row_records, whose product with row_records is below 2^20.
+    __device__ __forceinline__ int head(int i) const {
+        return (int)(((unsigned)i * magic) >> 20);
+    }
+    __device__ __forceinline__ uint4 *at(int head, int split, int record) const {
+        return first + ((head * splits + split) * row_records + record);
+    }
+};
 
 // -- a block's warps --
 
@@ -155,17 +172,17 @@ BW_DEVICE void bw_decode_write(const bw_attention_shape &shape, int64_t row, int
 // The block's result: to `out` when the entry has one split, else to scratch. Every split has at least one key, so that
 // sums are positive.
 template <typename Cells, typename T>
-BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &shape, const bw_decode_work &work,
+BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &shape, const bw_decode_slots &slots,
                                const bw_decode_place &place, T *out) {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < place.heads * work.row_records; i += (int)blockDim.x) {
-        const int head = (int)work.by_records.quotient(i), record = i - head * work.row_records;
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records; i += (int)blockDim.x) {
+        const int head = slots.head(i), record = i - head * slots.row_records;
         const float4 total = cells.total(head, record * bw_record_values);
         if (place.splits == 1) {
             const float value[bw_record_values] = {total.x, total.y, total.z};
             bw_decode_write(shape, place.row0 + head, record * bw_record_values, value, out);
         } else {
-            bw_record_store(bw_decode_record(work, place.row0 + head, (int)blockIdx.y, record),
+            bw_record_store(slots.at(head, (int)blockIdx.y, record),
                             make_uint4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
                                        bw_record_word(total.w)));
         }
@@ -184,10 +201,11 @@ BW_DEVICE unsigned bw_decode_ticket(const bw_decode_work &work) {
 // Brings the block's empty records into the L2, where a combiner would otherwise poll for what is still in memory.
 BW_DEVICE void bw_decode_touch(const bw_decode_work &work, const bw_decode_place &place) {
     if (place.splits == 1 || place.keys == 0) return;
+    const bw_decode_slots slots(work, place);
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < place.heads * work.row_records; i += (int)blockDim.x) {
-        const int head = (int)work.by_records.quotient(i);
-        bw_record_clear(bw_decode_record(work, place.row0 + head, (int)blockIdx.y, i - head * work.row_records));
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records; i += (int)blockDim.x) {
+        const int head = slots.head(i);
+        bw_record_clear(slots.at(head, (int)blockIdx.y, i - head * slots.row_records));
     }
 }
 
@@ -196,7 +214,7 @@ struct bw_decode_sum {
 };
 
 // Every lane's share of a record column: splits sub, sub + lanes, ..., several records in flight.
-BW_DEVICE bw_decode_sum bw_decode_gather(uint4 *from, int64_t stride, int sub, int lanes, int splits) {
+BW_DEVICE bw_decode_sum bw_decode_gather(uint4 *from, int stride, int sub, int lanes, int splits) {
     constexpr int ahead = 4;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
@@ -261,18 +279,17 @@ BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum, int lanes) {
 // One combiner's share of a column's records; neighbouring lanes share out a record's splits.
 template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decode_work &work,
-                                 const bw_decode_place &place, int combiner, T *out) {
+                                 const bw_decode_slots &slots, const bw_decode_place &place, int combiner, T *out) {
     const int first = combiner * work.combiner_items;
     const int end = min(first + work.combiner_items, place.heads * work.row_records);
     const int lanes = 1 << work.lane_bits, sub = (int)threadIdx.x & (lanes - 1);
 #pragma unroll 1
     for (int base = first; base < end; base += (int)blockDim.x >> work.lane_bits) {
         const int item = base + ((int)threadIdx.x >> work.lane_bits);
-        const int head = (int)work.by_records.quotient(item), record = item - head * work.row_records;
+        const int head = slots.head(item), record = item - head * slots.row_records;
         bw_decode_sum sum = {-INFINITY, 0.0f, {}};
         if (item < end) {
-            sum = bw_decode_gather(bw_decode_record(work, place.row0 + head, 0, record), work.row_records, sub, lanes,
-                                   place.splits);
+            sum = bw_decode_gather(slots.at(head, 0, record), slots.row_records, sub, lanes, place.splits);
         }
         bw_decode_add_lanes(sum, lanes);
         if (item >= end || sub != 0) continue;
@@ -286,13 +303,14 @@ BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decod
 template <typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_attention_shape &shape, const bw_decode_work &work,
                                 const bw_decode_place &place, unsigned ticket, T *out) {
+    const bw_decode_slots slots(work, place);
     if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
-    if (place.keys > 0) bw_decode_store(cells, shape, work, place, out);
+    if (place.keys > 0) bw_decode_store(cells, shape, slots, place, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
     const int combiner = (int)*cells.ticket - (work.splits - work.combiners);
-    if (combiner >= 0) bw_decode_combine(shape, work, place, combiner, out);
+    if (combiner >= 0) bw_decode_combine(shape, work, slots, place, combiner, out);
 }
 
 #endif
