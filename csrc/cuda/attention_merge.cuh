@@ -8,7 +8,7 @@
 // while its keys are on their way, and the last `combiners` blocks of a column to do so divide its records.
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
-// plan keeps the earlier combiners of all columns together below the number of multiprocessors.
+// plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
 #ifndef BW_CUDA_ATTENTION_MERGE_CUH
 #define BW_CUDA_ATTENTION_MERGE_CUH
 
