@@ -2,8 +2,8 @@
 
 stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on arrays of the same
 size; all sides use the same arrays again and again, so take --mib well above the last-level cache. Rates count the
-bytes that the operation names (a copy 2 n); plain stores read a line before they write it, non-temporal ones do not, which is
-most of what separates write, copy and triad.
+bytes that the operation names (a copy 2 n); plain stores read a line before they write it, non-temporal ones do not,
+which is most of what separates write, copy and triad.
 
     python tests/benchmarks/stream.py --mib 512 --seconds 1
 """
