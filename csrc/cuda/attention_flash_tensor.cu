@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
 #pragma unroll
         for (int step = 0; step < padded / 16; step++) {
             if constexpr (!queries_in_registers) bw_tensor_rows<padded>(left[0], queries, warp_row, step);
-            const uint32_t (&now)[4] = left[queries_in_registers ? step : 0];
+            const uint32_t(&now)[4] = left[queries_in_registers ? step : 0];
 #pragma unroll
             for (int n = 0; n < tile_keys / 16; n++) {
                 uint32_t right[4];
