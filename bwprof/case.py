@@ -285,7 +285,7 @@ def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
         return array.tobytes()
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {array.dtype}, numbers are needed")
-    return _core.encode(dtype, np.ascontiguousarray(array, dtype=np.float32))
+    return _core.encode(dtype, np.ascontiguousarray(array, dtype=np.float32).data)
 
 
 def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:

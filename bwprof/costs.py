@@ -123,12 +123,12 @@ def _cost_of_arrays(
     broadcast = np.broadcast_arrays(*columns.values())
     values = np.ascontiguousarray(np.stack([array.ravel() for array in broadcast], axis=1))
     out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
-    _core.cost_many(operation, precision, values, out, backend, variant)
+    _core.cost_many(operation, precision, values.data, out.data, backend, variant)
     shape = broadcast[0].shape
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
 
 
-def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:  # noqa: A002 - the public keyword
+def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
     """bytes / seconds / 1e9, in GB/s (10^9 bytes), for numbers or anything `numpy.asarray` takes.
 
     Zero seconds give inf (or nan for zero bytes), never an exception.

@@ -131,7 +131,7 @@ def sizes(largest_bytes: int) -> list[int]:
         if middle not in (low, high):
             order.append(middle)
             gaps += [(low, middle), (middle, high)]
-    return [grid[step] for step in dict.fromkeys(order)]
+    return list(dict.fromkeys(grid[step] for step in order))
 
 
 def measure(

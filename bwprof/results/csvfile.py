@@ -7,6 +7,7 @@ import io
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -55,39 +56,50 @@ class CsvWriter:
     """
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[Row] = ()) -> None:
-        self.path: Path | None = None
-        if isinstance(target, Path):
-            self.path = target
-            if is_plain_target(target):
-                # What a resumed run keeps is never lost: the old file is replaced in one step, then appended to.
-                atomic_write(target, text(rows))
-                self._stream: TextIO = target.open("a", encoding="utf-8", newline="")
-                return
-            self._stream = target.open("w", encoding="utf-8", newline="")
-        else:
-            self._stream = target
-        self._stream.write(text(rows))
-        self._stream.flush()
+        self._stream = None if isinstance(target, Path) else target
+        self._path = target if isinstance(target, Path) else None
+        self._plain = self._path is not None and is_plain_target(self._path)
+        self._file: FileIO | None = None
+        if self._path is not None and self._plain:
+            # What a resumed run keeps is never lost: the old file is replaced in one step, then appended to.
+            atomic_write(self._path, text(rows))
+        if self._path is not None:
+            # Unbuffered: what could not be written is not tried again behind our back.
+            self._file = FileIO(self._path, "a" if self._plain else "w")
+        if not self._plain:
+            try:
+                self._write(text(rows))
+            except OSError:
+                self.close()
+                raise
 
     def append(self, row: Row) -> None:
         """One row, on disk when this returns."""
-        self._stream.write(row_line(row))
-        self._stream.flush()
-        if self.path is not None and is_plain_target(self.path):
-            os.fdatasync(self._stream.fileno())
+        self._write(row_line(row))
+        if self._plain and self._file is not None:
+            os.fdatasync(self._file.fileno())
+
+    def _write(self, content: str) -> None:
+        if self._stream is not None:
+            self._stream.write(content)
+            self._stream.flush()
+        if self._file is not None:
+            data = memoryview(content.encode("utf-8"))
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def rewrite(self, rows: Iterable[Row]) -> None:
         """Replace the whole file in one step (nothing happens on a pipe or a terminal)."""
-        if self.path is not None and is_plain_target(self.path):
-            atomic_write(self.path, text(rows))
+        if self._path is not None and self._plain:
+            atomic_write(self._path, text(rows))
 
     def close(self) -> None:
         """Close the file (standard output stays open)."""
-        if self.path is not None:
-            try:
-                self._stream.close()
-            except OSError:
-                _log.debug("closing %s failed after an earlier error", self.path)
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> CsvWriter:
         return self

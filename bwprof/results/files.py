@@ -29,7 +29,13 @@ def atomic_write(path: Path, content: str) -> None:
         with path.open("w", encoding="utf-8") as stream:
             stream.write(content)
         return
-    target = Path(os.path.realpath(path))
+    try:
+        _replace(Path(os.path.realpath(path)), content)
+    except OSError as error:  # names the file that was meant, not the temporary one
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _replace(target: Path, content: str) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as stream:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
 from bwprof import _core, hardware
 from bwprof.sweep import listing, options, plan
-from bwprof.sweep.interrupts import StoppedError, Interrupts
+from bwprof.sweep.interrupts import Interrupts, StoppedError
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone; keep the interpreter from complaining when it flushes.
-        sys.stdout = None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return INCOMPLETE
     except (ValueError, FileNotFoundError, _core.UnavailableError) as error:
         sys.stderr.write(f"bwprof: error: {error}\n")

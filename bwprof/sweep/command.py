@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import loop, metadata
 from bwprof.sweep.child import ChildExecutor
-from bwprof.sweep.interrupts import StoppedError, Interrupts
+from bwprof.sweep.interrupts import Interrupts, StoppedError
 from bwprof.sweep.loop import Limits
 from bwprof.sweep.measure import Context
 from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
@@ -65,7 +66,12 @@ def run(
     run_id = metadata.new_run_id()
     data = metadata.describe_run(run_id, plan, choice, argv)
     targets = _targets(parsed, run_id)
-    store = _open_store(data, targets)
+    try:
+        store = _open_store(data, targets)
+    except ValueError:
+        if targets.folder is not None:
+            shutil.rmtree(targets.folder, ignore_errors=True)
+        raise
     return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
 
 
@@ -161,6 +167,8 @@ def _ran_out_of_time(row: Row) -> bool:
 
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go; makes the run's folder."""
+    if parsed.csv == "-" and parsed.json == "-":
+        raise ValueError("--csv - and --json - cannot both have the standard output")
     targets = Targets(folder)
     output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
     if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
@@ -174,8 +182,6 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
-    if parsed.csv == "-" and parsed.json == "-":
-        raise ValueError("--csv - and --json - cannot both have the standard output")
     for name, listed in ((parsed.csv, targets.csv), (parsed.json, targets.json)):
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
@@ -190,6 +196,8 @@ def _open_store(
 ) -> Store:
     try:
         return Store(data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         where = error.filename or ", ".join(str(target) for target in (*targets.csv, *targets.json))
         raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None

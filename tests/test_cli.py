@@ -1,0 +1,505 @@
+"""The command: what it writes, what it says about bad input, and what it keeps when things go wrong.
+
+Everything that is measured here is tiny; the roofs are left out by a planted module where they are not the point.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof import suites
+from bwprof.results import schema
+from bwprof.sweep.cli import main
+
+TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16"]
+
+# Planted through sitecustomize: it runs before anything of ours in the command and in its child.
+NO_ROOFS = """
+from bwprof.sweep import local
+local.LocalExecutor.measure_roofs = lambda self: None
+"""
+PLANT = """
+import os, signal, time
+from bwprof.sweep import measure as measuring
+real = measuring.measure
+def planted(device, spec, context, **options):
+    {body}
+    return real(device, spec, context, **options)
+measuring.measure = planted
+"""
+
+
+def command(
+    *arguments: str,
+    folder: Path,
+    plant: str = "",
+    **options: Any,
+) -> subprocess.Popen[str]:
+    """The command as a process of its own, in `folder`, with code planted into it and its child."""
+    planted = folder / "planted"
+    planted.mkdir(exist_ok=True)
+    (planted / "sitecustomize.py").write_text(textwrap.dedent(NO_ROOFS + plant))
+    source = str(Path(bwprof.__file__).parent.parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "bwprof.sweep", *arguments],
+        cwd=folder,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def finished(*arguments: str, folder: Path, plant: str = "", **options: Any) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    process = command(*arguments, folder=folder, plant=plant, **options)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err
+
+
+def run_folder(folder: Path) -> Path:
+    (found,) = (folder / "bwprof-results").iterdir()
+    return found
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# ---- a whole run
+
+
+def test_full_benchmark_suite(tmp_path: Path) -> None:
+    """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
+    lines = ["target_seconds = 6"]
+    for number, operation in enumerate(bwprof.operations()):
+        small = {"elements": 5000, "kv_len": 40, "seq_len": 24, "M": 3, "N": 40, "K": 24, "num_heads": 14}
+        names = [param["name"] for param in operation["params"] if param["name"] in small]
+        params = ", ".join(f"{name} = {small[name]}" for name in names)
+        lines += [
+            "[[case]]",
+            f'name = "case_{number}"',
+            f'operation = "{operation["name"]}"',
+            f"params = {{ {params} }}",
+        ]
+    (tmp_path / "small.toml").write_text("\n".join(lines))
+    code, out, err = finished("--suite", "small.toml", "--backend", "cpu", folder=tmp_path)
+    assert code == 0, err
+    folder = run_folder(tmp_path)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["bandwidth_comparison.png", "bandwidth_comparison.svg", "results.csv", "results.json"]
+    frame = bwprof.load(folder)
+    assert len(frame) == 2 * len(bwprof.operations())
+    assert (frame["status"] == "ok").all(), frame[["case", "reason"]]
+    assert frame["verified"].all()
+    assert (frame["time_ms"] > 0).all()
+    expected = (frame["bytes_read"] + frame["bytes_written"]) / frame["time_ms"] / 1e6
+    assert frame["bandwidth_gb_s"].tolist() == pytest.approx(expected.tolist())
+    half = frame[frame["precision"] == "fp16"]
+    product = half["bandwidth_vs_fp32"] * half["byte_ratio_vs_fp32"]
+    assert half["speedup_vs_fp32"].tolist() == pytest.approx(product.tolist())
+    assert bwprof.load(folder / "results.csv").shape == frame.shape
+    assert frame.attrs["run"]["status"] == "complete"
+    assert frame.attrs["run"]["run_id"] == folder.name == frame.loc[0, "run_id"]
+    assert all(f"case_{number}" in out for number in range(len(bwprof.operations())))
+    assert "measuring cpu:0" in err
+
+
+def test_json_holds_samples_and_metadata(tmp_path: Path) -> None:
+    code, out, err = finished("gemm", *TINY, "--precision", "fp32", "--json", "-", folder=tmp_path)
+    assert code == 0, err
+    document = json.loads(out)
+    (row,) = document["rows"]
+    assert len(row["samples_ns"]) == row["samples"] >= 10
+    median = sorted(row["samples_ns"])[len(row["samples_ns"]) // 2]
+    assert row["time_ms"] * 1e6 == pytest.approx(median, rel=0.5)
+    run = document["run"]
+    assert run["argv"][0] == "gemm"
+    assert run["facts"]["name"] == row["device"]
+    assert {"host", "versions", "build", "environment", "started", "finished", "plan"} <= set(run)
+    assert "NVIDIA_TF32_OVERRIDE" in run["environment"]
+
+
+def test_csv_to_standard_output_is_nothing_but_csv(tmp_path: Path) -> None:
+    code, out, err = finished("gemm", *TINY, "-p", "M=1,2", "--csv", "-", folder=tmp_path)
+    assert code == 0, err
+    rows = csv_rows(out)
+    assert [(row["M"], row["precision"]) for row in rows] == [
+        ("1", "fp32"),
+        ("1", "fp16"),
+        ("2", "fp32"),
+        ("2", "fp16"),
+    ]
+    assert rows[1]["speedup_vs_fp32"], "compared as soon as it is there"
+    assert "GB/s" in err, "the summary goes where it does not disturb"
+
+
+def test_output_to_one_file(tmp_path: Path) -> None:
+    for name in ("rows.csv", "rows.json"):
+        code, _, err = finished("gemm", *TINY, "--output", name, "--quiet", folder=tmp_path)
+        assert (code, err) == (0, "")
+        assert len(bwprof.load(tmp_path / name)) == 2
+    assert not (tmp_path / "bwprof-results").exists()
+
+
+def test_a_case_that_does_not_fit_is_a_skipped_row(tmp_path: Path) -> None:
+    size = ["-p", "M=1", "-p", "N=4Mi", "-p", "K=4Mi"]
+    code, out, err = finished("gemm", "--backend", "cpu", *size, "--precision", "fp32", "--csv", "-", folder=tmp_path)
+    assert code == 0, err
+    (row,) = csv_rows(out)
+    assert row["status"] == "skipped"
+    assert "64 TiB" in row["reason"], "4Mi x 4Mi x 4 bytes"
+    assert "free" in row["reason"]
+    assert row["time_ms"] == ""
+    assert row["bytes_read"] == str(2**44 * 4 + 2**22 * 4)
+
+
+def test_a_precision_that_the_backend_lacks_is_a_skipped_row(tmp_path: Path) -> None:
+    code, out, err = finished("gemm", *TINY, "--precision", "fp32,tf32", "--csv", "-", folder=tmp_path)
+    assert code == 0, err
+    assert [(row["precision"], row["status"]) for row in csv_rows(out)] == [("fp32", "ok"), ("tf32", "skipped")]
+    assert csv_rows(out)[1]["reason"]
+
+
+# ---- options that measure nothing
+
+
+def test_dry_run_lists_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gemm", *TINY, "-p", "M=1", "--dry-run", "--output", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "2 cases on cpu:0" in out
+    assert "1.06 KiB" in out, "(16 + 256) x 4 bytes are read"
+    assert not list(tmp_path.iterdir())
+
+
+def test_list_names_everything_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    for operation in bwprof.operations():
+        assert operation["name"] in out
+        for variants in operation["variants"].values():
+            for variant in variants:
+                assert variant["name"] in out
+    assert all(f"suite {name}:" in out for name in suites.built_in())
+
+
+def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gemm", *TINY, "--once", "--output", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("launched gemm") == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for word in ("examples:", "GB/s", "exit codes", "--resume", "--once", "--seq-lengths"):
+        assert word in out
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gem"], "unknown operation 'gem': did you mean 'gemm'?"),
+        (["gemm", "-p", "M=0"], "M"),
+        (["gemm", "-p", "M=-3"], "-3"),
+        (["gemm", "-p", "M=1Gi", "-p", "N=1Gi", "-p", "K=1Gi"], "gemm"),
+        (["gemm", "-p", "M=99999999999999999999"], "64 bits"),
+        (["gemm", "-p", "M=abc"], "'abc' is not a whole number"),
+        (["gemm", "-p", "M"], "NAME=V1,V2,... is needed"),
+        (["gemm", "-p", "M=1", "-p", "M=2"], "--param M is given twice"),
+        (["gemm", "-p", "L=1"], "unknown parameter of gemm 'L'"),
+        (["gemm", "--precision", "fp23"], "unknown precision 'fp23': did you mean 'fp32'?"),
+        (["gemm", "--backend", "cpuu"], "unknown backend 'cpuu': did you mean 'cpu'?"),
+        (["gemm", "--backend", "cpu", "--device", "9"], "has no device 9: allowed are 0"),
+        (["gemm", "--cache", "warm"], "unknown cache 'warm'"),
+        (["gemm", "--seed", "-1"], "seed is -1"),
+        (["gemm", "--max-time", "0"], "--max-time is '0'"),
+        (["gemm", "--max-time", "soon"], "--max-time is 'soon'"),
+        (["attention_decode", "-p", "num_heads=7", "-p", "num_kv_heads=2"], "num_heads"),
+        (["--suite", "defolt"], "unknown suite 'defolt': did you mean 'default'?"),
+        (["--suite", "absent.toml"], "absent.toml"),
+        (["--resume", "20200101-000000-dead"], "unknown run '20200101-000000-dead'"),
+        (["--resume", "x", "gemm"], "leave out OPERATION"),
+        (["gemm", "--csv", "-", "--json", "-"], "cannot both"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_bad_input_is_exit_code_2(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+    assert not (tmp_path / "bwprof-results").exists() or not list((tmp_path / "bwprof-results").iterdir())
+
+
+def test_a_suite_with_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[[case]]\noperation = "gemm"\nparms = { M = 1 }\n')
+    assert main(["--suite", str(path)]) == 2
+    assert "mine.toml, case 1 ('gemm'): unknown key 'parms': did you mean 'params'?" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not bwprof._core.backends()[0]["devices"] is not True, reason="there is a device")
+def test_a_backend_without_a_device_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = [row["name"] for row in bwprof._core.backends() if not row["devices"]]
+    if not missing:
+        pytest.skip("every backend has a device")
+    assert main(["gemm", "--backend", missing[0]]) == 2
+    assert f"backend '{missing[0]}' has no device" in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written_is_said_before_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["gemm", *TINY, "--output", str(tmp_path / "file" / "below")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert main(["gemm", *TINY, "--output", str(tmp_path), "--csv", "/dev/full"]) == 2
+    assert "No space left" in capsys.readouterr().err
+    assert main(["gemm", *TINY, "--output", str(tmp_path), "--json", str(tmp_path / "no" / "x.json")]) == 2
+    assert Path("/dev/full").is_char_device()
+
+
+# ---- things that go wrong in the middle
+
+
+def test_a_full_disk_in_the_middle_prints_the_finished_rows(tmp_path: Path) -> None:
+    """A file-size limit lets the header through and stops the second row."""
+    limit = """
+        import resource
+        if "bwprof.sweep" in " ".join(__import__("sys").orig_argv):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2800, 2800))
+    """
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2,3", "--output", "rows.csv", folder=tmp_path, plant=textwrap.dedent(limit)
+    )
+    assert code == 3
+    assert "results cannot be written" in err
+    rescued = csv_rows(err[err.index("operation,precision") :])
+    assert len(rescued) >= 1
+    assert rescued[0]["status"] == "ok"
+    assert out == ""
+
+
+def test_a_case_that_kills_its_process_fails_and_the_others_are_measured(tmp_path: Path) -> None:
+    plant = PLANT.format(body="if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSEGV)")
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
+    )
+    assert code == 3, err
+    rows = csv_rows(out)
+    assert [row["status"] for row in rows] == ["ok", "failed", "ok"]
+    assert "signal 11 (SIGSEGV)" in rows[1]["reason"]
+    assert rows[1]["M"] == "2"
+    assert rows[1]["time_ms"] == ""
+
+
+def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
+    plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
+    code, out, _ = finished(
+        "gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
+    )
+    assert code == 3
+    assert [row["status"] for row in csv_rows(out)] == ["failed", "ok"]
+    assert "exit code 7" in csv_rows(out)[0]["reason"]
+
+
+def test_what_a_case_prints_does_not_get_into_the_data(tmp_path: Path) -> None:
+    plant = PLANT.format(body="os.write(1, b'chatter of a library\\n'); print('more chatter')")
+    code, out, err = finished("gemm", *TINY, "--csv", "-", folder=tmp_path, plant=plant)
+    assert code == 0, err
+    assert "chatter" not in out
+    assert "chatter of a library" in err
+
+
+def test_max_time_skips_what_is_left(tmp_path: Path) -> None:
+    plant = PLANT.format(body="time.sleep(0.4)")
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "2", "--csv", "-", folder=tmp_path, plant=plant
+    )
+    assert code == 0, err
+    rows = csv_rows(out)
+    assert len(rows) == 12
+    assert rows[0]["status"] == "ok"
+    assert rows[-1]["status"] == "skipped"
+    assert "--max-time" in rows[-1]["reason"]
+
+
+def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        found = list((folder / "bwprof-results").glob("*/results.csv"))
+        if found and found[0].read_text().count("\n") > count:
+            return
+        time.sleep(0.02)
+    pytest.fail(f"no {count} rows: {process.communicate()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 and os.environ.get('SLOW') else 0)")
+    os.environ["SLOW"] = "1"
+    try:
+        process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", folder=tmp_path, plant=slow)
+    finally:
+        del os.environ["SLOW"]
+    wait_for_rows(process, tmp_path, 2)
+    children = child_processes(process.pid)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not [pid for pid in children if Path(f"/proc/{pid}/cmdline").exists()], "the child has gone"
+    folder = run_folder(tmp_path)
+    before = bwprof.load(folder)
+    assert before["M"].tolist() == [1, 2]
+    assert before.attrs["run"]["status"] == "interrupted"
+    assert f"--resume {folder.relative_to(tmp_path)}" in err
+
+    code, _, err = finished("--resume", folder.name, folder=tmp_path, plant=slow)
+    assert code == 0, err
+    after = bwprof.load(folder)
+    assert after["M"].tolist() == [1, 2, 3, 4]
+    assert set(after["run_id"]) == {folder.name}
+    assert after["timestamp"].tolist()[:2] == before["timestamp"].tolist(), "finished rows are not measured again"
+    assert len(bwprof.load(folder / "results.csv")) == 4
+
+
+def child_processes(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_resume_measures_failed_cases_again(tmp_path: Path) -> None:
+    plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
+    assert finished("gemm", *TINY, "-p", "M=1,2", folder=tmp_path, plant=plant)[0] == 3
+    folder = run_folder(tmp_path)
+    assert bwprof.load(folder)["status"].tolist() == ["failed", "failed", "ok", "ok"]
+    code, _, err = finished("--resume", str(folder), "--quiet", folder=tmp_path)
+    assert (code, err) == (0, "")
+    frame = bwprof.load(folder)
+    assert sorted(zip(frame["M"], frame["precision"], frame["status"], strict=True)) == [
+        (1, "fp16", "ok"),
+        (1, "fp32", "ok"),
+        (2, "fp16", "ok"),
+        (2, "fp32", "ok"),
+    ]
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--csv", "-", folder=tmp_path)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 3
+    assert "Traceback" not in err
+
+
+# ---- the Python function
+
+
+def test_sweep_in_python(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    frame = bwprof.sweep(
+        "gemm",
+        M=[1, 2],
+        N=16,
+        K=16,
+        precision="fp32",
+        backend="cpu",
+        roofs=False,
+        output=tmp_path / "rows.json",
+        progress=lambda done, total, _row: seen.append((done, total)),
+    )
+    assert frame["M"].tolist() == [1, 2]
+    assert seen == [(1, 2), (2, 2)]
+    assert frame.attrs["run"]["status"] == "complete"
+    assert len(bwprof.load(tmp_path / "rows.json")) == 2
+
+
+def test_a_lost_device_raises_with_the_finished_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bwprof.sweep import local
+    from bwprof.sweep.measure import Outcome, unmeasured
+
+    real = local.measuring.measure
+
+    def lost(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
+        if spec.params["M"] == 2:
+            return Outcome(unmeasured(spec, context, "failed", "illegal address").row, fatal=True)
+        return real(device, spec, context, **options)
+
+    monkeypatch.setattr(local.measuring, "measure", lost)
+    with pytest.raises(bwprof.SweepError, match="illegal address") as caught:
+        bwprof.sweep("gemm", M=[1, 2, 3], N=16, K=16, precision="fp32", backend="cpu", roofs=False)
+    assert caught.value.frame["status"].tolist() == ["ok", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"operations": "gem"}, "did you mean 'gemm'"),
+        ({"operations": "gemm", "M": 0}, "M"),
+        ({"operations": "gemm", "M": 1.5}, "M is 1.5, a whole number is needed"),
+        ({"operations": "gemm", "M": []}, "M has no values"),
+        ({"operations": "gemm", "max_time": -1}, "max_time is -1"),
+        ({"operations": "gemm", "output": "rows.xlsx"}, "a file ending in .csv or .json is needed"),
+    ],
+)
+def test_bad_arguments_of_the_function(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.sweep(**options)
+
+
+# ---- bwprof, bwprof info
+
+
+def test_the_console_script_and_info(capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.__main__ import main as bwprof_main
+
+    assert bwprof_main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bwprof {bwprof.__version__}\n"
+    assert bwprof_main(["--list"]) == bwprof_main(["sweep", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert out[: len(out) // 2] == out[len(out) // 2 :]
+    assert bwprof_main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["version"] == bwprof.__version__
+    assert [device["backend"] for device in found["devices"]][-1] == "cpu"
+    assert bwprof_main(["info"]) == 0
+    assert "cpu:0" in capsys.readouterr().out
+
+
+def test_info_is_a_dict() -> None:
+    found = bwprof.info()
+    assert {backend["name"] for backend in found["backends"]} == {"cuda", "cpu"}
+    assert found["devices"][-1]["facts"]["memory_bytes"] > 0
+    assert schema.SCHEMA_VERSION == 1

@@ -1,0 +1,91 @@
+"""The picture: right bars, one look per precision, and no global state touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+from rows import pair, row
+
+import bwprof
+from bwprof import plot
+from bwprof.results import frame
+
+
+def test_bars_show_the_bandwidths() -> None:
+    rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
+    axes = bwprof.plot.comparison(frame.from_rows(rows))
+    assert sorted(bar.get_width() for bar in axes.patches) == [50.0, 60.0, 80.0, 100.0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlabel() == "effective bandwidth (GB/s)"
+    said = [text.get_text() for text in axes.texts]
+    assert "1.60\u00d7" in said
+    assert "2.40\u00d7" in said
+
+
+def test_a_precision_has_one_look_everywhere() -> None:
+    assert plot.style("fp16") == plot.style("fp16")
+    looks = [plot.style(name) for name in ("fp32", "fp16", "bf16", "tf32")]
+    assert len({look.color for look in looks}) == len({look.hatch for look in looks}) == 4
+    assert plot.style("q4_0") == plot.style("q4_0")
+
+
+def test_the_given_axes_are_used_and_nothing_global_changes() -> None:
+    before = dict(mpl.rcParams)
+    axes = Figure().add_subplot()
+    assert bwprof.plot.comparison(frame.from_rows(pair("a", 100.0, 80.0)), ax=axes) is axes
+    assert dict(mpl.rcParams) == before
+
+
+def test_pyplot_is_not_even_imported(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from rows import pair; from bwprof import plot; from bwprof.results import frame\n"
+        f"plot.save(frame.from_rows(pair('a', 100.0, 80.0)), {str(tmp_path / 'p')!r})\n"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_save_writes_png_and_svg(tmp_path: Path) -> None:
+    rows = [
+        *pair("a", 100.0, 80.0, attainable_gb_s=110.0, peak_gb_s=120.0),
+        row("b", "fp32", gb_s=None, status="failed", reason="x", flags=None),
+        row("c", "fp16", flags="not_converged", cache="hot"),
+    ]
+    written = plot.save(frame.from_rows(rows), tmp_path / "picture")
+    assert [path.name for path in written] == ["picture.png", "picture.svg"]
+    assert written[0].read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in written[1].read_text()
+
+
+def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
+    rows = [
+        row("a", "fp32", gb_s=None, status="failed", reason="x"),
+        row("b", "fp32", flags="not_converged", cache="hot"),
+    ]
+    axes = bwprof.plot.comparison(frame.from_rows(rows))
+    said = [text.get_text() for text in axes.texts]
+    assert "failed" in said
+    assert "100*" in said
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b (hot)"]
+
+
+def test_a_nine_column_file_plots(tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(
+        "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
+        "decode,FP32,1,896,896,0.008,400,3200000,0\ndecode,FP16,1,896,896,0.005,320,1600000,0\n"
+    )
+    axes = bwprof.plot.comparison(bwprof.load(path))
+    assert sorted(bar.get_width() for bar in axes.patches) == [320.0, 400.0]
+
+
+def test_nothing_to_draw_is_said() -> None:
+    with pytest.raises(ValueError, match="there are no rows to draw"):
+        bwprof.plot.comparison(frame.from_rows([]))

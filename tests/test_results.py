@@ -1,0 +1,254 @@
+"""Rows, frames, CSV and JSON: nothing is lost, missing is not zero, and what is no result is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rows import pair, row
+
+import bwprof
+from bwprof.results import compare, csvfile, frame, jsonfile, load_samples, schema
+
+CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
+
+
+def test_csv_output(tmp_path: Path) -> None:
+    """The header starts with the nine classic columns in their order; a row survives the way out and back."""
+    path = tmp_path / "rows.csv"
+    original = row("decode", "fp32", gb_s=123.456, noise=0.0, verified=True, reason='a "quoted", text')
+    with csvfile.CsvWriter(path) as writer:
+        assert path.read_text().count("\n") == 1, "the header is written before anything is measured"
+        writer.append(original)
+        assert path.read_text().count("\n") == 2, "a row is on disk when append returns"
+    assert path.read_text().startswith(CLASSIC + ",case,batch,seq_len,kv_len,num_heads,num_kv_heads,head_dim,")
+    with path.open(newline="") as stream:
+        (found,) = csv.DictReader(stream)
+    assert found["operation"] == "gemm"
+    assert found["precision"] == "fp32"
+    assert float(found["bandwidth_gb_s"]) == 123.456
+    assert found["noise"] == "0.0"
+    assert found["energy_j"] == "", "not measured is empty, not zero"
+    assert csvfile.read(path) == [schema.normalise_row(original)]
+
+
+def test_columns_are_those_of_the_schema() -> None:
+    names = list(schema.names())
+    assert names[:9] == CLASSIC.split(",")
+    assert len(set(names)) == len(names)
+    after = ["case", "batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal"]
+    assert names[9 : 9 + len(after)] == after
+    groups = (
+        "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
+        "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us flops tflops arithmetic_intensity "
+        "algorithmic_bytes_read algorithmic_bytes_written footprint_bytes peak_gb_s ceiling_gb_s attainable_gb_s "
+        "pct_peak pct_ceiling pct_attainable peak_tflops roofline_tflops pct_roofline bound dram_bytes_read "
+        "dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status energy_j power_w sm_clock_mhz "
+        "mem_clock_mhz temperature_c throttle verified max_error tolerance flags speedup_vs_fp32 "
+        "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version"
+    ).split()
+    assert [name for name in names if name in groups] == groups
+
+
+def test_every_parameter_of_every_operation_is_a_column() -> None:
+    for operation in bwprof.operations():
+        for param in operation["params"]:
+            assert schema.kinds()[param["name"]] == "integer"
+
+
+def test_frame_has_fixed_types_even_when_empty() -> None:
+    wanted = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
+    for made in (frame.from_rows([]), frame.from_rows([row("a", "fp32")])):
+        assert {name: str(made[name].dtype) for name in made} == {
+            column.name: wanted[column.kind] for column in schema.columns()
+        }
+    assert frame.from_rows([]).attrs["schema_version"] == 1
+
+
+def test_missing_is_missing_and_zero_is_zero() -> None:
+    made = frame.from_rows([row("a", "fp32", noise=0.0, energy_j=None, kv_len=0, batch=None, flags="")])
+    assert made.loc[0, "noise"] == 0.0
+    assert math.isnan(made.loc[0, "energy_j"])
+    assert made.loc[0, "kv_len"] == 0
+    assert made.loc[0, "batch"] is pd.NA
+    assert made.loc[0, "flags"] == ""
+    back = frame.to_rows(made)[0]
+    assert (back["noise"], back["energy_j"], back["kv_len"], back["batch"]) == (0.0, None, 0, None)
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_save_and_load_give_the_same_frame(tmp_path: Path, ending: str) -> None:
+    rows = [
+        *pair("a", 100.0, 90.0, max_error=1.5e-7, verified=True),
+        row("b", "fp32", gb_s=None, status="skipped", flags=None),
+    ]
+    compare.fill(rows)
+    made = frame.from_rows(rows, {"run_id": "run-1"})
+    path = bwprof.save(made, tmp_path / f"rows.{ending}")
+    assert path == tmp_path / f"rows.{ending}"
+    pd.testing.assert_frame_equal(bwprof.load(path), made, check_exact=True)
+    assert bwprof.load(path).attrs["run"] == ({"run_id": "run-1"} if ending == "json" else {})
+
+
+def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    rows = [row("a", "fp32"), row("b", "fp32")]
+    run = {"facts": {"peak_gb_s": float("nan")}, "plan": []}
+    jsonfile.write(path, rows, [[100.0, 101.5], None], run)
+
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} is not JSON")
+
+    document = json.loads(path.read_text(), parse_constant=refuse)
+    assert document["format"] == "bwprof-results"
+    assert document["schema_version"] == 1
+    assert document["run"]["facts"]["peak_gb_s"] is None
+    assert load_samples(path) == [[100.0, 101.5], None]
+
+
+def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.json"
+    jsonfile.write(path, [row("a", "fp32")], [None], {})
+    before = path.read_text()
+
+    def fail(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        jsonfile.write(path, [row("b", "fp32")], [None], {})
+    assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path], "no temporary file stays"
+
+
+def test_a_device_file_is_written_to_and_not_replaced() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        jsonfile.write(Path("/dev/full"), [row("a", "fp32")], [None], {})
+    assert Path("/dev/full").is_char_device()
+
+
+def test_load_reads_a_run_folder_and_rows_that_only_the_csv_got(tmp_path: Path) -> None:
+    first, second = pair("a", 100.0, 90.0)
+    second["timestamp"] = "2026-01-01T00:00:01.000+00:00"
+    jsonfile.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
+    (tmp_path / "results.csv").write_text(csvfile.text([first, second]))
+    found = bwprof.load(tmp_path)
+    assert found["precision"].tolist() == ["fp32", "fp16"]
+    assert found.attrs["run"]["run_id"] == "run-1"
+
+
+def test_load_reads_a_bare_nine_column_csv(tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(
+        f"{CLASSIC}\ndecode,FP32,1,896,896,0.008,402.3,3214848,3584\ndecode,FP16,1,896,896,0.005,321.8,1607424,1792\n"
+    )
+    found = bwprof.load(path)
+    assert found["precision"].tolist() == ["fp32", "fp16"]
+    assert found["case"].tolist() == ["decode", "decode"]
+    assert found["status"].tolist() == ["ok", "ok"]
+    assert found.loc[1, "speedup_vs_fp32"] == pytest.approx(1.6)  # 0.008 / 0.005
+    assert found.loc[1, "bandwidth_vs_fp32"] == pytest.approx(321.8 / 402.3)
+    assert found.loc[1, "byte_ratio_vs_fp32"] == pytest.approx(2.0)  # 3 218 432 / 1 609 216
+    assert found["flags"].isna().all(), "nobody looked, so there is no promise"
+
+
+def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rows.csv"
+    whole = csvfile.text([row("a", "fp32"), row("b", "fp32")])
+    path.write_text(whole[:-60])
+    assert bwprof.load(path)["case"].tolist() == ["a"]
+    assert "cut off" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "time,value\n1,2\n", "its header must start with operation,precision"),
+        ("a.csv", "", "not a bwprof result file"),
+        ("a.csv", f"{CLASSIC}\ndecode,FP32,1,896\n", "line 2: 4 values for 9 columns"),
+        ("a.csv", f"{CLASSIC}\ndecode,FP32,one,2,3,4,5,6,7\n", "line 2: column M: 'one' is not a whole number"),
+        ("a.csv", f"{CLASSIC}\n,FP32,1,2,3,4,5,6,7\n", "operation and precision must not be empty"),
+        ("a.json", "[1, 2", "not a bwprof result file"),
+        ("a.json", '{"rows": []}', 'it has no "format": "bwprof-results"'),
+        ("a.json", '{"format": "bwprof-results", "schema_version": 1}', "rows or run are missing"),
+        ("a.json", '{"format": "bwprof-results", "schema_version": 99}', "schema version 99"),
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"a\.(csv|json)") as caught:
+        bwprof.load(path)
+    assert said in str(caught.value)
+
+
+def test_binary_and_absent_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\x89PNG\xff\xfe\x00")
+    with pytest.raises(ValueError, match="it is not text"):
+        bwprof.load(tmp_path / "a.csv")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
+        bwprof.load(tmp_path / "nothing.csv")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds neither results\.json nor results\.csv"):
+        bwprof.load(tmp_path / "empty")
+
+
+def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"rows\.parquet: results are saved as \.csv or \.json"):
+        bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="column operation, precision"):
+        bwprof.save(pd.DataFrame({"a": [1]}), tmp_path / "rows.csv")
+
+
+def test_comparison_is_worked_out_by_hand() -> None:
+    """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster (FORMULAS.md)."""
+    rows = pair("a", 100.0, 80.0)
+    assert compare.fill(rows)
+    assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)
+    assert rows[1]["byte_ratio_vs_fp32"] == pytest.approx(2.0)
+    assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
+    assert [rows[0][name] for name in schema.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
+    assert not compare.fill(rows), "nothing changes the second time"
+
+
+def test_comparison_across_different_default_variants() -> None:
+    rows = pair("a", 100.0, 80.0)
+    rows[1]["variant"] = "another"
+    compare.fill(rows)
+    assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
+    assert len(compare.groups(rows)) == 1
+
+
+def test_comparison_stays_within_a_variant_where_several_ran() -> None:
+    slow, fast = pair("a", 50.0, 50.0, variant="slow"), pair("a", 100.0, 80.0, variant="fast")
+    rows = [*slow, *fast]
+    compare.fill(rows)
+    assert slow[1]["speedup_vs_fp32"] == pytest.approx(2.0)
+    assert fast[1]["speedup_vs_fp32"] == pytest.approx(1.6)
+
+
+def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() -> None:
+    for change in ({"K": 64}, {"status": "failed", "time_ms": None}, {"run_id": "run-2"}, {"cache": "hot"}):
+        rows = pair("a", 100.0, 80.0)
+        rows[0].update(change)
+        compare.fill(rows)
+        assert rows[1]["speedup_vs_fp32"] is None, change
+
+
+def test_import_is_light() -> None:
+    """No pandas, matplotlib or NumPy, and no library of NVIDIA's, by `import bwprof`."""
+    code = (
+        "import sys, bwprof\n"
+        "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
+        "print(sorted(heavy & set(sys.modules)), callable(bwprof.sweep), callable(bwprof.info))\n"
+        "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True True\n[]\n"

@@ -1,0 +1,152 @@
+"""Suites and plans: what a TOML file and a request stand for, and what is said about their mistakes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bwprof import registry, suites
+from bwprof.sweep import plan
+from bwprof.sweep.plan import Request
+
+HEAD = 'precisions = ["fp32"]\n[[case]]\nname = "x"\noperation = "gemm"\n'
+
+
+def parsed(text: str) -> suites.Suite:
+    return suites.parse(text.encode(), source="my.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[case]]\noparation = "gemm"\n', "my.toml, case 1: unknown key 'oparation': did you mean 'operation'?"),
+        ('[[case]]\noperation = "gem"\n', "my.toml, case 1 ('gem'): unknown operation 'gem': did you mean 'gemm'?"),
+        (HEAD + "params = { m = 1 }\n", "my.toml, case 1 ('x'): unknown parameter of gemm 'm': did you mean 'M'?"),
+        (HEAD + "params = { M = 1.5 }\n", "my.toml, case 1 ('x'): M is 1.5, a whole number is needed"),
+        (HEAD + 'params = { M = "4Kb" }\n', "my.toml, case 1 ('x'): M: '4Kb' is not a whole number"),
+        (HEAD + "params = { M = [] }\n", "M is an empty list"),
+        (HEAD + "params = 3\n", "my.toml, case 1 ('x'): params must be a table"),
+        (HEAD + 'precisions = ["fp61"]\n', "unknown precision 'fp61': did you mean 'fp16'?"),
+        (HEAD + 'backends = ["cudda"]\n', "unknown backend 'cudda': did you mean 'cuda'?"),
+        (HEAD + 'cache = "warm"\n', "unknown cache 'warm': Allowed: cold, hot"),
+        (HEAD + 'variants = ["nosuch"]\n', "unknown variant of gemm 'nosuch'"),
+        (HEAD + "kv_lens = [1, 2]\n", "gemm takes no kv_lens"),
+        ('precison = ["fp32"]\n' + HEAD, "my.toml: unknown key 'precison': did you mean 'precisions'?"),
+        ("[on.gpu]\n" + HEAD, "my.toml, on: unknown backend 'gpu'"),
+        ("text = 'no cases'\n", "my.toml: a suite needs at least one [[case]]"),
+        ("target_seconds = -1\n" + HEAD, "target_seconds is -1, a positive number is needed"),
+        ("case = [\n", "my.toml: not a TOML file"),
+    ],
+)
+def test_a_mistake_names_the_file_the_key_and_the_nearest_right_one(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parsed(text)
+
+
+def test_unknown_suite_names_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"unknown suite 'defualt': did you mean 'default'\? Allowed: default"):
+        suites.load("defualt")
+
+
+def test_numbers_take_suffixes_and_lists_are_products() -> None:
+    suite = parsed(HEAD + 'params = { M = [1, "2k"], N = "1Ki", K = 8 }\n')
+    assert suite.cases[0].params == {"M": (1, 2000), "N": (1024,), "K": (8,)}
+    specs = plan._expanded(suite.cases[0], Request(), ("fp32", "fp16"), False, "cpu")
+    assert [(spec.case, spec.precision, spec.params["M"]) for spec in specs] == [
+        ("x M=1", "fp32", 1),
+        ("x M=1", "fp16", 1),
+        ("x M=2000", "fp32", 2000),
+        ("x M=2000", "fp16", 2000),
+    ]
+
+
+def shapes(backend: str) -> set[tuple[str, tuple[int, ...]]]:
+    made = plan.make(Request(), backend)
+    return {(spec.operation, tuple(spec.params.values())) for spec in made.specs}
+
+
+def test_the_default_suite_has_what_it_promises() -> None:
+    made = plan.make(Request(), "cpu")
+    precisions = {spec.precision for spec in made.specs}
+    assert precisions == {"fp32", "fp16"}
+    found = {spec.case: spec for spec in made.specs}
+    for name, shape in {
+        "decode_gemm": (1, 896, 896),
+        "prefill_gemm_small": (32, 896, 896),
+        "prefill_gemm_medium": (128, 896, 896),
+        "ffn_gemm": (128, 4864, 896),
+        "decode_gemm_8b": (1, 14336, 4096),
+        "batch16_gemm_8b": (16, 14336, 4096),
+    }.items():
+        params = found[name].params
+        assert (params["M"], params["N"], params["K"]) == shape
+    assert {spec.variant for spec in made.specs if spec.case == "prefill_attention"} == {"unfused", "flash"}
+    assert found["prefill_attention"].params["seq_len"] == found["prefill_attention"].params["kv_len"] == 512
+    assert found["prefill_attention"].params["causal"] == 1
+    assert found["decode_attention_32k"].params == {
+        "batch": 1,
+        "kv_len": 32768,
+        "num_heads": 32,
+        "num_kv_heads": 8,
+        "head_dim": 128,
+    }
+    streams = [row["name"] for row in registry.operations() if row["is_stream"]]
+    assert len(streams) == 4
+    assert set(streams) <= {spec.operation for spec in made.specs}
+    only_gpu = {spec.case for spec in plan.make(Request(), "cuda").specs} - set(found)
+    assert only_gpu == {"prefill_attention_4k"}
+
+
+def test_operations_with_params_are_their_product() -> None:
+    request = Request(operations=("gemm",), params={"M": (1, 2), "N": (8,), "K": (8, 16)}, precisions=("fp32",))
+    made = plan.make(request, "cpu")
+    assert [spec.case for spec in made.specs] == ["gemm M=1 K=8", "gemm M=1 K=16", "gemm M=2 K=8", "gemm M=2 K=16"]
+    assert made.target_seconds is None
+
+
+def test_a_suite_can_be_narrowed_and_its_params_replaced() -> None:
+    made = plan.make(Request(operations=("gemm",), suite="default", params={"M": (3,)}, precisions=("fp16",)), "cpu")
+    assert {spec.operation for spec in made.specs} == {"gemm"}
+    assert {spec.params["M"] for spec in made.specs} == {3}
+
+
+def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
+    made = plan.make(Request(seq_lengths=(128, 256), precisions=("fp32",)), "cpu")
+    assert {spec.operation for spec in made.specs} == {"attention_prefill", "attention_decode"}
+    for spec in made.specs:
+        assert spec.params["kv_len"] in (128, 256)
+        assert spec.params.get("seq_len", spec.params["kv_len"]) == spec.params["kv_len"]
+
+
+def test_a_named_precision_that_an_operation_lacks_is_kept_as_a_case_to_answer_for() -> None:
+    lacking = next(row["name"] for row in registry.operations() if "tf32" not in row["precisions"])
+    made = plan.make(Request(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
+    assert [spec.precision for spec in made.specs] == ["fp32", "tf32"]
+
+
+def test_every_variant_can_be_asked_for() -> None:
+    made = plan.make(Request(operations=("attention_prefill",), variants=("all",), precisions=("fp32",)), "cpu")
+    assert [spec.variant for spec in made.specs] == registry.variant_names("attention_prefill", "cpu", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request(operations=("gem",)), "unknown operation 'gem': did you mean 'gemm'?"),
+        (Request(precisions=("fp33",)), "unknown precision 'fp33': did you mean 'fp32'?"),
+        (Request(operations=("gemm",), params={"Mm": (1,)}), "unknown parameter of gemm 'Mm': did you mean 'M'?"),
+        (Request(operations=("gemm",), params={"M": (0,)}), "M"),
+        (Request(operations=("gemm",), params={"M": (-5,)}), "-5"),
+        (Request(operations=("gemm",), params={"M": (2**40,), "N": (2**40,)}), "gemm"),
+        (Request(operations=("gemm",), params={"M": (2**70,)}), "64 bits"),
+        (Request(operations=("attention_decode",), params={"num_heads": (7,), "num_kv_heads": (2,)}), "num_heads"),
+        (Request(operations=("gemm",), variants=("flsh",)), "unknown variant on cpu 'flsh'"),
+        (Request(operations=("gemm",), seq_lengths=(5,)), "has neither seq_len nor kv_len"),
+        (Request(operations=("gemm",), caches=("warm",)), "unknown cache 'warm'"),
+        (Request(seed=-1), "seed is -1"),
+    ],
+)
+def test_bad_requests_name_the_argument_and_what_is_allowed(request_: Request, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        plan.make(request_, "cpu")

@@ -1,0 +1,101 @@
+"""The summary: the three ratios, what is flagged, failed or skipped, and a table that fits."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rows import pair, row
+
+import bwprof
+from bwprof import report
+from bwprof.results import frame
+from bwprof.results.schema import Row
+from bwprof.terminal import console
+
+
+def printed(rows: list[Row]) -> str:
+    stream = io.StringIO()
+    report.print_summary(rows, console(stream))
+    return stream.getvalue()
+
+
+def test_summary_of_one_case_by_hand() -> None:
+    rows = pair("decode", 100.0, 80.0, bound="memory", pct_attainable=95.0)
+    found = bwprof.summary(frame.from_rows(rows)).iloc[0]
+    assert found["case"] == "decode"
+    assert (found["fp32_gb_s"], found["fp16_gb_s"]) == (100.0, 80.0)
+    assert found["bandwidth_ratio"] == pytest.approx(0.8)
+    assert found["byte_ratio"] == pytest.approx(2.0)
+    assert found["time_speedup"] == pytest.approx(1.6)
+    assert found["fp32_pct_attainable"] == 95.0
+    assert found["bound"] == "memory"
+    assert found["status"] == "ok"
+    assert found["flags"] is pd.NA
+
+
+def test_other_precisions_get_their_columns() -> None:
+    rows = [*pair("a", 100.0, 80.0), row("a", "bf16", gb_s=81.0, bytes_read=4000)]
+    found = bwprof.summary(frame.from_rows(rows))
+    assert found.loc[0, "bf16_gb_s"] == 81.0
+    assert "tf32_gb_s" not in found
+
+
+def test_flags_failures_and_skips_are_seen() -> None:
+    rows = [
+        *pair("a", 100.0, 80.0),
+        row("b", "fp32", flags="not_converged"),
+        row("b", "fp16", flags="not_converged;above_attainable"),
+        row("c", "fp32", gb_s=None, status="failed", reason="wrong result: element 7"),
+        row("c", "fp16", gb_s=None, status="skipped", reason="needs 2 TiB of memory, 1 GiB are free"),
+    ]
+    found = bwprof.summary(frame.from_rows(rows)).set_index("case")
+    assert found.loc["b", "flags"] == "not_converged;above_attainable(fp16)"
+    assert found.loc["c", "status"] == "failed"
+    text = printed(rows)
+    assert "b plain: not_converged;above_attainable(fp16)" in text
+    assert "wrong result: element 7" in text
+    assert "needs 2 TiB of memory" in text
+
+
+def test_the_table_fits_and_is_ascii_where_there_is_no_terminal() -> None:
+    names = ["decode_attention_batch8", "prefill_gemm_medium", "kv_gather"]
+    rows = [
+        made
+        for name in names
+        for made in (
+            *pair(name, 4321.0, 4210.0, bound="memory", pct_attainable=100.4),
+            row(name, "bf16", gb_s=4300.0, pct_attainable=99.0, bound="compute"),
+            row(name, "tf32", gb_s=4300.0, pct_attainable=99.0, bound="latency"),
+        )
+    ]
+    text = printed(rows)
+    assert text.isascii()
+    assert max(map(len, text.splitlines())) <= 118
+    assert "\x1b" not in text
+    for name in names:
+        assert name in text, "names are not broken"
+
+
+def test_variants_of_a_case_have_their_own_lines() -> None:
+    rows = [*pair("a", 100.0, 80.0, variant="slow"), *pair("a", 200.0, 180.0, variant="fast")]
+    assert bwprof.summary(frame.from_rows(rows))["variant"].tolist() == ["slow", "fast"]
+
+
+def test_summary_of_a_nine_column_file(tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(
+        "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
+        "decode,FP32,1,896,896,0.008,400,3200000,0\ndecode,FP16,1,896,896,0.005,320,1600000,0\n"
+    )
+    found = bwprof.summary(bwprof.load(path)).iloc[0]
+    assert (found["fp32_gb_s"], found["fp16_gb_s"]) == (400.0, 320.0)
+    assert found["time_speedup"] == pytest.approx(1.6)
+
+
+def test_summary_of_nothing_and_of_something_else() -> None:
+    assert bwprof.summary(frame.from_rows([])).empty
+    with pytest.raises(ValueError, match="not a bwprof frame"):
+        bwprof.summary(pd.DataFrame({"a": [1]}))
