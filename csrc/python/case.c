@@ -214,22 +214,35 @@ static int read_cache(const char *name, bw_cache *out) {
     return 0;
 }
 
+typedef struct memory_work {
+    bw_case *content;
+    bw_cache cache;
+    bw_rotation rotation;
+    int64_t needed, free_bytes;
+} memory_work;
+
+static bw_status run_memory(void *context) {
+    memory_work *work = context;
+    return bw_case_rotation(work->content, work->cache, &work->rotation, &work->needed, &work->free_bytes);
+}
+
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
     case_object *self = (case_object *)object;
     const char *cache_name = "cold";
-    bw_cache cache;
-    bw_rotation rotation = {.sets = 1};
-    int64_t needed = 0, free_bytes = 0;
+    memory_work work = {.rotation = {.sets = 1}};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (read_cache(cache_name, &cache) < 0 || !content_of(self)) return NULL;
-    bw_status status = bw_case_rotation(self->content, cache, &rotation, &needed, &free_bytes);
+    if (read_cache(cache_name, &work.cache) < 0) return NULL;
+    work.content = hold(self);
+    if (!work.content) return NULL;
+    bw_status status = core_run(self->device->session, run_memory, &work);
+    let_go(self);
     /* Not enough is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
     bool fits = !status;
     bw_status_free(status);
-    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
-                         (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
+    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)work.needed, "free", (long long)work.free_bytes,
+                         "buffer_sets", (long long)work.rotation.sets, "fits", fits ? Py_True : Py_False);
 }
 
 /* ---- arrays in and out ---- */
