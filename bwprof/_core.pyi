@@ -62,14 +62,14 @@ def cost_many(
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
     """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
 
-def statistics(samples_ns: Buffer) -> dict[str, Any]:
+def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
     """From float64 samples: median_ns, lo_ns, hi_ns (95 % CI of the median by order statistics), min_ns, noise
     (interquartile range / median), count."""
 
-def encode(precision: str, values: Buffer) -> bytes:
+def encode(precision: str, values: Buffer, /) -> bytes:
     """float32 values to the precision's stored bits."""
 
-def decode(precision: str, data: Buffer) -> bytes:
+def decode(precision: str, data: Buffer, /) -> bytes:
     """Stored bits to float32 values."""
 
 @final
@@ -118,7 +118,7 @@ class Case:
     workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """needed, free, buffer_sets and fits (bool) for measure(cache=...)."""
-    def run(self, arrays: Mapping[str, Buffer]) -> dict[str, bytes]:
+    def run(self, arrays: Mapping[str, Buffer], /) -> dict[str, bytes]:
         """One launch. arrays: stored bits of any in/inout operands; those left out get the generated inputs. Returns
         every out/inout operand's bits."""
     def inputs(self) -> dict[str, bytes]:

@@ -180,8 +180,5 @@ const bw_variant decode_rows[] = {
 
 }  // namespace
 
-extern "C" {
-extern const bw_variant_table bw_cuda_attention_prefill, bw_cuda_attention_decode;
 const bw_variant_table bw_cuda_attention_prefill = {prefill_rows, sizeof prefill_rows / sizeof prefill_rows[0]};
 const bw_variant_table bw_cuda_attention_decode = {decode_rows, sizeof decode_rows / sizeof decode_rows[0]};
-}

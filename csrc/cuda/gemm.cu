@@ -95,7 +95,4 @@ static const bw_variant rows[] = {
      .launch = bw_cublaslt_launch},
 };
 
-extern "C" {
-extern const bw_variant_table bw_cuda_gemm;
 const bw_variant_table bw_cuda_gemm = {rows, (int)(sizeof rows / sizeof rows[0])};
-}

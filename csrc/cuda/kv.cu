@@ -111,7 +111,7 @@ bw_status launch_move(bw_device *device, const move<Unit> &m, From from, To to) 
     return bw_cuda_launch(device, kernel, dim3((unsigned)blocks), dim3(MOVE_THREADS), 0, m, from, to);
 }
 
-// The four operands that every family member starts with: two sources, two targets.
+// The operands that append and copy start with: two sources, two targets.
 template <typename Unit>
 move<Unit> make_move(const bw_launch *launch, int64_t bytes) {
     return {(const Unit *)launch->operand[0], (const Unit *)launch->operand[1], (Unit *)launch->operand[2],

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "cuda/library.h"
 
 #include <dlfcn.h>

@@ -31,11 +31,12 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dt
 }
 
 bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
-                             const bw_device_facts *facts, const bw_variant *before, const bw_variant **out) {
+                             const bw_device_facts *facts, uint64_t passed_over, const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
     char reasons[768] = "";
-    for (int i = 0; i < table->count && &table->rows[i] != before; i++) {
+    for (int i = 0; i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
+        if (passed_over >> i & 1) continue;
         const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
         if (refusal) {
             size_t used = strlen(reasons);
@@ -130,7 +131,7 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
     if (variant_name) {
         BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, dtype, facts, &variant));
     } else {
-        BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, NULL, &variant));
+        BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, 0, &variant));
     }
     BW_GOTO(adopt_variant(self, variant));
     *out = self;
@@ -172,36 +173,67 @@ int64_t bw_case_footprint(const bw_case *self) {
     return self->cost.bytes_read + self->cost.bytes_written + self->scratch_bytes;
 }
 
+/* Of so many sets, the workspace and a flush; INT64_MAX when that overflows. */
+static int64_t bytes_needed(const bw_case *self, int64_t sets, int64_t flush_bytes) {
+    bw_checked bytes = bw_add(bw_mul(bw_num(sets), bw_num(self->set_bytes)), bw_num(self->workspace_bytes));
+    bytes = bw_add(bytes, bw_num(flush_bytes));
+    return bytes.overflow ? INT64_MAX : bytes.value;
+}
+
+/* The last bytes of a device belong to its driver or operating system. */
+static bool bytes_fit(int64_t needed_bytes, int64_t free_bytes) {
+    return needed_bytes <= free_bytes - free_bytes / 32;
+}
+
+static bw_status refuse_memory(const bw_case *self, int64_t needed_bytes, int64_t free_bytes) {
+    return bw_fail(BW_CODE_MEMORY, "%s needs %" PRId64 " bytes (%.2f GB), free are %" PRId64 " (%.2f GB)",
+                   self->op->name, needed_bytes, (double)needed_bytes * 1e-9, free_bytes, (double)free_bytes * 1e-9);
+}
+
+/* Where memory or the number of sets ends the rotation early, a flush makes up for it. A case that is too small for
+ * a full rotation keeps its many sets, so the flush costs it little; one whose sets are too large would be left with
+ * few launches per replay, so that a rotation over at least twice the cache is preferred to it. */
+static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *out) {
+    int64_t cache_bytes = facts_of(self)->cache_bytes;
+    int64_t touched = bw_max64(1, bw_case_footprint(self));
+    int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));
+    int64_t most = bw_min64(wanted, SETS_MAX);
+    /* Rotation may take half of what is free: the rest belongs to others. */
+    int64_t budget = usable_bytes / 2 - self->workspace_bytes;
+    out->sets = bw_max64(1, bw_min64(most, budget / self->set_bytes));
+    if (cache_bytes <= 0) {
+        out->note = "the cache's size is unknown: the inputs may be in it";
+        return;
+    }
+    out->cold = out->sets >= bw_min64(wanted, bw_ceil_div(CACHE_FACTOR_LEAST * cache_bytes, touched));
+    if (out->sets >= wanted) return;
+
+    int64_t flush_bytes = CACHE_FACTOR * cache_bytes;
+    int64_t sets = bw_max64(1, bw_min64(most, (budget - flush_bytes) / self->set_bytes));
+    bool too_small = out->sets == SETS_MAX;
+    if ((too_small || !out->cold) && bytes_fit(bytes_needed(self, sets, flush_bytes), usable_bytes)) {
+        out->sets = sets;
+        out->flush_bytes = flush_bytes;
+        out->cold = true;
+        out->note = too_small ? "too small to rotate out of the cache: read flush before each sample"
+                              : "memory allows no full rotation: read flush before each sample";
+    } else {
+        out->note = out->cold ? "memory allows a rotation over two to four times the cache only"
+                              : "memory allows neither rotation nor a flush: the inputs may be in the cache";
+    }
+}
+
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes,
                            int64_t *free_bytes) {
     int64_t total;
     BW_TRY(self->session->backend->device_memory(self->session->device, free_bytes, &total));
-    int64_t usable = *free_bytes + self->memory_bytes * (self->memory != NULL);
-    int64_t cache_bytes = facts_of(self)->cache_bytes;
-    int64_t touched = bw_max64(1, bw_case_footprint(self));
-    int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));
-    /* Rotation may take half of what is free: the rest belongs to others. */
-    int64_t affordable = bw_max64(1, (usable / 2 - self->workspace_bytes) / bw_max64(1, self->set_bytes));
-    *out = (bw_rotation){.sets = 1, .cold = false, .note = ""};
-    if (cache == BW_CACHE_COLD) {
-        out->sets = bw_min64(bw_min64(wanted, affordable), SETS_MAX);
-        bool enough = out->sets >= wanted || out->sets * touched >= CACHE_FACTOR_LEAST * cache_bytes;
-        if (!enough && usable / 2 > CACHE_FACTOR * cache_bytes + out->sets * self->set_bytes) {
-            out->flush_bytes = CACHE_FACTOR * cache_bytes;
-            out->note = wanted > SETS_MAX ? "too small to rotate out of the cache: read flush before each sample"
-                                          : "memory allows no full rotation: read flush before each sample";
-            enough = true;
-        }
-        out->cold = enough && cache_bytes > 0;
-        if (!enough) out->note = "memory allows neither rotation nor a flush: the inputs may be in the cache";
-        if (cache_bytes <= 0) out->note = "the cache's size is unknown: the inputs may be in it";
-    }
-    *needed_bytes = out->sets * self->set_bytes + self->workspace_bytes + out->flush_bytes;
-    if (*needed_bytes > usable - usable / 32) {
-        return bw_fail(BW_CODE_MEMORY, "%s needs %" PRId64 " bytes (%.2f GB), free are %" PRId64 " (%.2f GB)",
-                       self->op->name, *needed_bytes, (double)*needed_bytes * 1e-9, usable, (double)usable * 1e-9);
-    }
-    return BW_OK;
+    int64_t usable = *free_bytes; /* what the case holds itself it can give back */
+    if (self->memory) usable += self->memory_bytes;
+    if (self->workspace) usable += self->workspace_bytes;
+    *out = (bw_rotation){.sets = 1, .note = ""};
+    if (cache == BW_CACHE_COLD) rotate_cold(self, usable, out);
+    *needed_bytes = bytes_needed(self, out->sets, out->flush_bytes);
+    return bytes_fit(*needed_bytes, usable) ? BW_OK : refuse_memory(self, *needed_bytes, usable);
 }
 
 /* ---- resources ---- */
@@ -261,6 +293,11 @@ static void lay_out_launches(bw_case *self) {
 static bw_status make_ready(bw_case *self, int64_t sets) {
     const bw_backend *backend = self->session->backend;
     bw_device *device = self->session->device;
+    int64_t free_bytes, total_bytes, needed_bytes = bytes_needed(self, sets, 0);
+    /* Asked first: where memory is overcommitted an allocation that is too large succeeds, and kills the process later.
+     */
+    BW_TRY(backend->device_memory(device, &free_bytes, &total_bytes));
+    if (!bytes_fit(needed_bytes, free_bytes)) return refuse_memory(self, needed_bytes, free_bytes);
     self->set_count = sets;
     self->memory_bytes = sets * self->set_bytes;
     self->launches = calloc((size_t)sets, sizeof *self->launches);
@@ -280,35 +317,64 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
     return backend->synchronize(device);
 }
 
+/* Adds why the present variant is passed over; a lost note (no host memory) is no reason to fail. */
+static void add_note(bw_case *self, const char *cause) {
+    const char *before = self->variant_note ? self->variant_note : "";
+    size_t size = strlen(before) + strlen(cause) + strlen(self->variant->name) + 32;
+    char *note = malloc(size);
+    if (!note) return;
+    snprintf(note, size, "%s%svariant %s passed over: %s", before, before[0] ? "; " : "", self->variant->name, cause);
+    free((void *)self->variant_note);
+    self->variant_note = note;
+}
+
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
     const bw_variant_table *table = self->session->backend->variants(self->session->device, self->op_index);
     const bw_variant *next = NULL;
     if (self->variant_asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
+    uint64_t passed_over = self->passed_over | (uint64_t)1 << (self->variant - table->rows);
     bw_status status =
-        bw_variant_default(table, self->op, &self->dims, self->dtype, facts_of(self), self->variant, &next);
+        bw_variant_default(table, self->op, &self->dims, self->dtype, facts_of(self), passed_over, &next);
     if (status) {
         bw_status_free(status);
         return cause;
     }
-    size_t size = strlen(bw_status_message(cause)) + strlen(self->variant->name) + 32;
-    char *note = malloc(size);
-    if (note) snprintf(note, size, "variant %s passed over: %s", self->variant->name, bw_status_message(cause));
-    free((void *)self->variant_note);
-    self->variant_note = note;
+    self->passed_over = passed_over;
+    add_note(self, bw_status_message(cause));
     bw_status_free(cause);
     return adopt_variant(self, next);
 }
 
-bw_status bw_case_ready(bw_case *self, int64_t sets) {
+/* *again: another variant stands in now, and its layout is not that of the one before. */
+static bw_status try_ready(bw_case *self, int64_t sets, bool *again) {
+    *again = false;
     if (self->prepared && self->set_count == sets) return BW_OK;
-    for (;;) {
-        release_memory(self);
-        bw_status status = make_ready(self, sets);
-        if (!status) return BW_OK;
-        release_memory(self);
-        BW_TRY(step_down(self, status));
-    }
+    release_memory(self);
+    bw_status status = make_ready(self, sets);
+    if (!status) return BW_OK;
+    release_memory(self);
+    BW_TRY(step_down(self, status));
+    *again = true;
+    return BW_OK;
+}
+
+bw_status bw_case_ready(bw_case *self, int64_t sets) {
+    bool again;
+    do {
+        BW_TRY(try_ready(self, sets, &again));
+    } while (again);
+    return BW_OK;
+}
+
+bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
+    bool again;
+    do {
+        int64_t needed_bytes, free_bytes;
+        BW_TRY(bw_case_rotation(self, cache, out, &needed_bytes, &free_bytes));
+        BW_TRY(try_ready(self, out->sets, &again));
+    } while (again);
+    return BW_OK;
 }
 
 bw_status bw_case_launch(bw_case *self, int64_t set) {

@@ -31,7 +31,8 @@ typedef struct bw_case {
     uint64_t seed;
     const bw_variant *variant;
     bool variant_asked;       /* named by the caller: no other may stand in for it */
-    const char *variant_note; /* why a default was passed over; owned; NULL = it was not */
+    const char *variant_note; /* why defaults were passed over; owned; NULL = none was */
+    uint64_t passed_over;     /* a bit per row of the variant table */
 
     bw_operand operands[BW_MAX_OPERANDS];
     int operand_count;
@@ -58,10 +59,9 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
 void bw_case_free(bw_case *self); /* NULL is fine */
 
 /* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
- * BW_CODE_UNSUPPORTED with every row's reason when none runs. `before` limits the choice to rows above it (NULL: all).
- */
+ * BW_CODE_UNSUPPORTED with every row's reason when none runs. `passed_over` has a bit for each row to leave out. */
 bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
-                             const bw_device_facts *facts, const bw_variant *before, const bw_variant **out);
+                             const bw_device_facts *facts, uint64_t passed_over, const bw_variant **out);
 
 /* NULL when the row runs this shape, else why not. */
 const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
@@ -74,8 +74,12 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
 
-/* Allocates `sets` filled buffer sets and prepares the variant; does nothing when that is already so. */
+/* Allocates `sets` filled buffer sets and prepares the variant; does nothing when that is already so.
+ * BW_CODE_MEMORY, before anything is allocated, when they do not fit. */
 bw_status bw_case_ready(bw_case *self, int64_t sets);
+
+/* The same with as many sets as the variant, once it is known which one runs, needs for this cache. */
+bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 
 /* Inputs as generated and outputs as never written, in set `set`. */
 bw_status bw_case_reset(bw_case *self, int64_t set);

@@ -16,6 +16,7 @@ enum {
 static const double replay_least_ns = 1e6; /* a sample lasts at least this */
 static const double warmup_least_ns = 20e6;
 static const double warmup_most_ns = 400e6; /* a clock that has not settled by then is the samples' noise */
+static const double warmup_most_s = 0.4;    /* with everything between the timed launches, flushes above all */
 static const double settled_spread = 0.01;
 
 static bool stop_asked(const bw_measure_options *options) {
@@ -39,7 +40,8 @@ typedef struct timed {
     const bw_backend *backend;
     bw_plan *plan;
     int64_t launches;
-    int64_t run; /* launches run since the outputs were reset */
+    int64_t run;     /* launches of this plan so far; it began with set 0 */
+    int64_t watched; /* of these, the ones before `watch` */
 } timed;
 
 static bw_status replay(timed *timed, double *launch_ns) {
@@ -59,6 +61,7 @@ static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t
     timed->backend->plan_free(timed->plan);
     timed->plan = NULL;
     timed->launches = launches;
+    timed->run = timed->watched = 0;
     return timed->backend->plan_create(self->session->device, &spec, &timed->plan);
 }
 
@@ -77,18 +80,17 @@ static bw_status size_plan(bw_case *self, const bw_rotation *rotation, timed *ti
     return launches == first ? BW_OK : create_plan(self, rotation, launches, timed);
 }
 
-/* Replays until the last few agree, so that clocks, caches and pages are as they will stay. */
-static bw_status warm_up(const bw_measure_options *options, timed *timed, double *spent_ns) {
-    double window[WARMUP_WINDOW];
-    *spent_ns = 0.0;
+/* Replays until the last few agree, so that clocks, caches and pages are as they will stay. Adds to *spent_ns. */
+static bw_status warm_up(const bw_measure_options *options, timed *timed, double *spent_ns, double *launch_ns) {
+    double window[WARMUP_WINDOW], deadline = bw_now_s() + warmup_most_s;
     for (int64_t i = 0;; i++) {
         if (stop_asked(options)) return interrupted();
         double ns;
         BW_TRY(replay(timed, &ns));
-        window[i % WARMUP_WINDOW] = ns;
+        window[i % WARMUP_WINDOW] = *launch_ns = ns;
         *spent_ns += ns * (double)timed->launches;
         if (i + 1 < WARMUP_LEAST) continue;
-        if (*spent_ns >= warmup_most_ns) return BW_OK;
+        if (*spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
         if (i + 1 < WARMUP_WINDOW || *spent_ns < warmup_least_ns) continue;
         double low = window[0], high = window[0];
         for (int j = 1; j < WARMUP_WINDOW; j++) {
@@ -97,6 +99,40 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
         }
         if (high - low <= settled_spread * high) return BW_OK;
     }
+}
+
+/* Outputs as never written in the sets that verify_after looks at: the timed launches must write them. (A plan may have
+ * launched on every set when it was made.) */
+static bw_status watch(bw_case *self, timed *timed) {
+    int64_t first = timed->run % self->set_count, last = self->set_count - 1;
+    timed->watched = timed->run;
+    BW_TRY(bw_case_reset(self, first));
+    return first == last ? BW_OK : bw_case_reset(self, last);
+}
+
+/* After timing, the first set that was launched on and the last one must hold the right result. */
+static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
+                              bw_measurement *out) {
+    int64_t first = timed->watched % self->set_count;
+    bool all_sets = timed->run - timed->watched >= self->set_count;
+    int64_t last = all_sets ? self->set_count - 1 : (timed->run - 1) % self->set_count;
+    BW_TRY(bw_verify_set(self, first, options->verify_budget_s, &out->verdict));
+    if (!out->verdict.verified || last == first) return BW_OK;
+    return bw_verify_set(self, last, options->verify_budget_s, &out->verdict);
+}
+
+/* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
+static bw_status settle(bw_case *self, const bw_measure_options *options, timed *timed, bw_measurement *out) {
+    bool fixed = timed->backend->device_facts(self->session->device)->fixed_replay;
+    double launch_ns = INFINITY;
+    out->warmup_ns = 0.0;
+    BW_TRY(watch(self, timed));
+    BW_TRY(warm_up(options, timed, &out->warmup_ns, &launch_ns));
+    int64_t launches = launches_for(self, &out->rotation, fixed, launch_ns);
+    if (launches <= timed->launches + timed->launches / 4) return BW_OK;
+    BW_TRY(create_plan(self, &out->rotation, launches, timed));
+    BW_TRY(watch(self, timed));
+    return warm_up(options, timed, &out->warmup_ns, &launch_ns);
 }
 
 static bool narrow_enough(const bw_statistics *statistics, double target) {
@@ -127,39 +163,28 @@ cleanup:
     return status;
 }
 
-/* After timing, the first set and the last one that was launched on must hold the right result. */
-static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
-                              bw_measurement *out) {
-    BW_TRY(bw_verify_set(self, 0, options->verify_budget_s, &out->verdict));
-    int64_t last = bw_min64(timed->run, self->set_count) - 1;
-    if (!out->verdict.verified || last <= 0) return BW_OK;
-    return bw_verify_set(self, last, options->verify_budget_s, &out->verdict);
-}
-
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.backend = self->session->backend};
     bw_status status = BW_OK;
-    int64_t needed_bytes, free_bytes;
     memset(out, 0, sizeof *out);
     out->host_launch_ns = out->warmup_ns = NAN;
     BW_TRY(bw_session_floor(self->session, &out->timer_floor_ns));
-    BW_TRY(bw_case_rotation(self, options->cache, &out->rotation, &needed_bytes, &free_bytes));
-    BW_TRY(bw_case_ready(self, out->rotation.sets));
+    BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     if (stop_asked(options)) return interrupted();
-    /* The timed launches must write the result themselves. The other sets' outputs are still as never written. */
-    BW_TRY(bw_case_reset(self, 0));
-
     BW_GOTO(size_plan(self, &out->rotation, &timed));
-    BW_GOTO(warm_up(options, &timed, &out->warmup_ns));
+    BW_GOTO(settle(self, options, &timed, out));
     BW_GOTO(sample(options, &timed, out));
     out->launches_per_sample = timed.launches;
     out->host_launch_ns = timed.backend->plan_host_ns(timed.plan);
     BW_GOTO(verify_after(self, options, &timed, out));
 cleanup:
     timed.backend->plan_free(timed.plan);
-    if (status || !out->verdict.verified) bw_measurement_free(out);
+    if (status || !out->verdict.verified) {
+        bw_measurement_free(out);
+        out->converged = false;
+    }
     return status;
 }
 

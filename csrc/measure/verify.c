@@ -9,9 +9,10 @@
 #include "base/clock.h"
 
 enum {
-    ROWS_LEAST = 4, /* checked however long they take: the corners */
+    CORNERS = 4, /* checked however long they take */
     ROWS_MOST = 8192,
-    WHOLE_BYTES = 1 << 25 /* outputs up to this size are downloaded whole, larger ones row by row */
+    VALUES_MOST = 1 << 24, /* 128 MiB of doubles */
+    WHOLE_BYTES = 1 << 25  /* outputs up to this size are downloaded whole, larger ones row by row */
 };
 
 struct bw_expected {
@@ -27,41 +28,94 @@ void bw_expected_free(bw_expected *expected) {
     free(expected);
 }
 
-/* A seeded sequence (splitmix64). */
-static uint64_t next_random(uint64_t *state) {
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+/* A walk over rows [first, first + count): every row once, neighbours far apart wherever it ends. */
+typedef struct walk {
+    int64_t first, count, position, step, left;
+} walk;
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
 }
 
-/* The i-th row to check: the four corners, then random rows, every second one of them within the focus. */
-static int64_t pick_row(const bw_rows *rows, int64_t i, uint64_t *random) {
-    const int64_t corners[ROWS_LEAST] = {0, rows->count - 1, bw_min64(rows->line, rows->count) - 1,
-                                         bw_max64(0, rows->count - rows->line)};
-    if (i < ROWS_LEAST) return corners[i];
-    int64_t within = rows->focus > 0 && i % 2 ? rows->focus : rows->count;
-    return (int64_t)(next_random(random) % (uint64_t)within);
+static walk walk_over(int64_t first, int64_t count, uint64_t seed) {
+    walk result = {.first = first, .count = count, .left = count};
+    if (count < 1) return result;
+    /* Steps of the golden section, made coprime to the count, spread the rows evenly. */
+    result.step = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
+    while (greatest_common_divisor(result.step, count) != 1) result.step++;
+    result.position = (int64_t)(seed * 0x9e3779b97f4a7c15u % (uint64_t)count);
+    return result;
+}
+
+static int64_t walk_on(walk *self) {
+    int64_t row = self->first + self->position;
+    int64_t room = self->count - self->step;
+    self->position = self->position < room ? self->position + self->step : self->position - room;
+    self->left--;
+    return row;
+}
+
+/* The rows in the order in which they are checked: the four corners, then by turns one within the focus and one outside
+ * it; none twice. */
+typedef struct sample {
+    int64_t corners[CORNERS];
+    int taken, turn;
+    bool at_corner; /* the row just given out is one */
+    walk parts[2];
+} sample;
+
+static sample sample_of(const bw_rows *rows, uint64_t seed) {
+    int64_t line = bw_min64(rows->line, rows->count), focus = bw_min64(rows->focus, rows->count);
+    return (sample){.corners = {0, rows->count - 1, line - 1, rows->count - line},
+                    .parts = {walk_over(0, focus, seed), walk_over(focus, rows->count - focus, seed)}};
+}
+
+static bool is_corner(const sample *self, int64_t row, int before) {
+    for (int i = 0; i < before; i++) {
+        if (self->corners[i] == row) return true;
+    }
+    return false;
+}
+
+/* False when all rows have been given out. */
+static bool sample_next(sample *self, int64_t *row) {
+    for (self->at_corner = true; self->taken < CORNERS; self->taken++) {
+        *row = self->corners[self->taken];
+        if (!is_corner(self, *row, self->taken)) {
+            self->taken++;
+            return true;
+        }
+    }
+    self->at_corner = false;
+    while (self->parts[0].left || self->parts[1].left) {
+        walk *part = &self->parts[self->turn ^= 1];
+        if (!part->left) part = &self->parts[self->turn ^ 1];
+        *row = walk_on(part);
+        if (!is_corner(self, *row, CORNERS)) return true;
+    }
+    return false;
 }
 
 static bw_status expect(bw_case *self, double budget_s, bw_expected *expected) {
     bw_rows rows = self->op->rows(&self->dims, self->dtype);
-    int64_t most = bw_min64(ROWS_MOST, bw_max64(ROWS_LEAST, ((int64_t)1 << 24) / rows.elems)); /* 128 MiB of doubles */
-    bool every = rows.count <= most;
-    if (every) most = rows.count;
+    int64_t most = bw_min64(ROWS_MOST, bw_max64(CORNERS, VALUES_MOST / rows.elems));
+    most = bw_min64(most, rows.count);
     expected->total = rows.count;
     expected->rows = calloc((size_t)most, sizeof *expected->rows);
     expected->values = malloc((size_t)(most * rows.elems) * sizeof *expected->values);
     if (!expected->rows || !expected->values) {
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
     }
-    uint64_t random = self->seed ^ 0x76657269667921u;
+    sample order = sample_of(&rows, self->seed);
     double deadline = bw_now_s() + budget_s;
-    for (int64_t i = 0; i < most; i++) {
-        /* A budget that runs out in the middle of "every row" must still have seen all parts of the output: so the
-         * order is the sampled one unless few rows are left to draw. */
-        int64_t row = every && most <= ROWS_LEAST ? i : pick_row(&rows, i, &random);
-        if (i >= ROWS_LEAST && bw_now_s() > deadline) break;
+    int64_t row;
+    for (int64_t i = 0; i < most && sample_next(&order, &row); i++) {
+        if (!order.at_corner && bw_now_s() > deadline) break;
         expected->rows[i].values = expected->values + i * rows.elems;
         BW_TRY(self->op->reference(&self->dims, self->dtype, self->seed, row, &expected->rows[i]));
         expected->count = i + 1;

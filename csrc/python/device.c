@@ -6,13 +6,11 @@
 #include <structmember.h>
 
 bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context) {
+    BW_TRY(bw_session_enter(session));
     bw_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = bw_session_enter(session);
-    if (!status) {
-        status = work(context);
-        bw_session_leave(session);
-    }
+    status = work(context);
+    bw_session_leave(session);
     Py_END_ALLOW_THREADS;
     return status;
 }
@@ -166,7 +164,7 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     const bw_variant_table *table = session->backend->variants(session->device, index);
     const bw_device_facts *facts = session->backend->device_facts(session->device);
     const bw_variant *chosen = NULL;
-    status = bw_variant_default(table, op, &dims.dims, dtype, facts, NULL, &chosen);
+    status = bw_variant_default(table, op, &dims.dims, dtype, facts, 0, &chosen);
     bw_status_free(status); /* none runs: every row's `refuses` says why */
     PyObject *list = PyList_New(table->count);
     for (int i = 0; list && i < table->count; i++) {

@@ -12,6 +12,8 @@
 #include "ops/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
+/* What is held in registers at a time: rows of k, and vectors of a row of v. */
+enum { KEYS_AT_ONCE = 2, VALUES_AT_ONCE = BW_SIMD_FLOATS == 16 ? 4 : 2 };
 
 typedef struct problem {
     const bw_launch *launch;
@@ -95,72 +97,119 @@ BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, r
     }
 }
 
-BW_INLINE void prefetch_row(bw_dtype dtype, const void *data, int64_t start, int64_t elems) {
-    const char *p = bw_at(dtype, data, start);
+/* What to fetch while a tile is worked on: for its key j, head_dim elements of k and v from first + j * step on. Where
+ * a task takes all heads, that walks through the next tile in memory's order, and the hardware's own prefetcher runs
+ * ahead of it; row by row as the heads need them it would not. */
+typedef struct fetch {
+    bool wanted;
+    int64_t first, step;
+} fetch;
+
+BW_INLINE void fetch_row(bw_dtype dtype, const void *data, fetch f, int64_t j, int64_t elems) {
+    if (!f.wanted) return;
+    const char *p = bw_at(dtype, data, f.first + j * f.step);
     for (int64_t i = 0; i < elems * bw_elem_bytes(dtype); i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-/* Scores of `heads` query heads (from q on) with up to a vector of keys; row j of k starts `stride` after row j - 1.
- * Row j + ahead is fetched meanwhile. */
-BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, const float *q, int64_t start,
-                           int64_t keys, bool fetch, float *scores) {
-    const void *k = p->launch->operand[BW_ATTENTION_K];
-    const int64_t stride = p->num_kv_heads * p->head_dim;
-    bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
-    for (int64_t j = 0; j < keys; j++) {
-        bw_vf total[HEADS_AT_ONCE];
+/* dots[h][j + i] = lanes whose sum is q[h] . k[i], for `heads` query heads and `keys` rows of k from element `row` on.
+ */
+BW_INLINE void dot_rows(bw_dtype dtype, const int heads, const int keys, const void *k, int64_t row, int64_t stride,
+                        const float *q, int64_t padded_dim, int64_t head_dim, bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS],
+                        int64_t j) {
+    bw_vf total[HEADS_AT_ONCE][KEYS_AT_ONCE];
 #pragma GCC unroll 4
-        for (int h = 0; h < heads; h++) total[h] = bw_vf_set(0.0f);
-        int64_t row = start + j * stride;
-        if (fetch) prefetch_row(dtype, k, row + TILE_KEYS * stride, p->head_dim);
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
-            bw_vf x = bw_vf_load_as_upto(dtype, k, row + d, p->head_dim - d);
-#pragma GCC unroll 4
-            for (int h = 0; h < heads; h++) total[h] = bw_vf_fma(x, bw_vf_load(q + h * p->padded_dim + d), total[h]);
-        }
-#pragma GCC unroll 4
-        for (int h = 0; h < heads; h++) dots[h][j] = total[h];
+    for (int h = 0; h < heads; h++) {
+#pragma GCC unroll 2
+        for (int i = 0; i < keys; i++) total[h][i] = bw_vf_set(0.0f);
     }
-    for (int64_t j = keys; j < BW_SIMD_FLOATS; j++) {
+    int64_t d = 0;
+    for (; d + BW_SIMD_FLOATS <= head_dim; d += BW_SIMD_FLOATS) {
+        bw_vf x[KEYS_AT_ONCE];
+#pragma GCC unroll 2
+        for (int i = 0; i < keys; i++) x[i] = bw_vf_load_as(dtype, k, row + i * stride + d);
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) {
+            bw_vf y = bw_vf_load(q + h * padded_dim + d);
+#pragma GCC unroll 2
+            for (int i = 0; i < keys; i++) total[h][i] = bw_vf_fma(x[i], y, total[h][i]);
+        }
+    }
+    for (int i = 0; d < head_dim && i < keys; i++) {
+        bw_vf x = bw_vf_load_as_part(dtype, k, row + i * stride + d, (int)(head_dim - d));
+        for (int h = 0; h < heads; h++) total[h][i] = bw_vf_fma(x, bw_vf_load(q + h * padded_dim + d), total[h][i]);
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+#pragma GCC unroll 2
+        for (int i = 0; i < keys; i++) dots[h][j + i] = total[h][i];
+    }
+}
+
+/* Scores of `heads` query heads (from q on) with up to a vector of keys; row j of k starts `stride` after row j - 1.
+ * The first of them is key `key` of its tile. */
+BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, const float *q, int64_t start,
+                           int64_t key, int64_t keys, fetch f, float *scores) {
+    const void *k = p->launch->operand[BW_ATTENTION_K];
+    const int64_t head_dim = p->head_dim, padded_dim = p->padded_dim, stride = p->num_kv_heads * head_dim;
+    bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
+    int64_t j = 0;
+    for (; j + KEYS_AT_ONCE <= keys; j += KEYS_AT_ONCE) {
+        for (int i = 0; i < KEYS_AT_ONCE; i++) fetch_row(dtype, k, f, key + j + i, head_dim);
+        dot_rows(dtype, heads, KEYS_AT_ONCE, k, start + j * stride, stride, q, padded_dim, head_dim, dots, j);
+    }
+    for (; j < keys; j++) dot_rows(dtype, heads, 1, k, start + j * stride, stride, q, padded_dim, head_dim, dots, j);
+    for (; j < BW_SIMD_FLOATS; j++) {
         for (int h = 0; h < heads; h++) dots[h][j] = bw_vf_set(0.0f);
     }
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) bw_vf_store(scores + h * TILE_KEYS, bw_vf_sums(dots[h]));
 }
 
-/* out += scores v for `heads` query heads and `vectors` vectors of the head from d on. */
-BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const problem *p, const float *scores,
-                           int64_t start, int64_t keys, int64_t d, bool fetch, float *out) {
+/* out += scores v for `heads` query heads and `vectors` vectors of the head from d on; `left` elements of the head are
+ * left there, of which a vector may be cut short. */
+BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const bool whole, const problem *p,
+                           const float *scores, int64_t start, int64_t keys, int64_t left, fetch f, float *out) {
     const void *v = p->launch->operand[BW_ATTENTION_V];
-    const int64_t stride = p->num_kv_heads * p->head_dim;
-    bw_vf total[HEADS_AT_ONCE][2];
+    const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
+    bw_vf total[HEADS_AT_ONCE][VALUES_AT_ONCE];
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) {
-#pragma GCC unroll 2
-        for (int i = 0; i < vectors; i++) total[h][i] = bw_vf_load(out + h * p->padded_dim + d + i * BW_SIMD_FLOATS);
+#pragma GCC unroll 4
+        for (int i = 0; i < vectors; i++) total[h][i] = bw_vf_load(out + h * padded_dim + i * BW_SIMD_FLOATS);
     }
     for (int64_t j = 0; j < keys; j++) {
-        int64_t row = start + j * stride + d;
-        bw_vf x[2];
-        if (fetch)
-            prefetch_row(dtype, v, row + TILE_KEYS * stride, bw_min64(vectors * BW_SIMD_FLOATS, p->head_dim - d));
-#pragma GCC unroll 2
+        bw_vf x[VALUES_AT_ONCE];
+        fetch_row(dtype, v, f, j, p->head_dim);
+#pragma GCC unroll 4
         for (int i = 0; i < vectors; i++) {
-            int64_t at = d + i * BW_SIMD_FLOATS;
-            x[i] = bw_vf_load_as_upto(dtype, v, row + i * BW_SIMD_FLOATS, p->head_dim - at);
+            int64_t at = start + j * stride + i * BW_SIMD_FLOATS;
+            x[i] = whole ? bw_vf_load_as(dtype, v, at) : bw_vf_load_as_part(dtype, v, at, (int)left);
         }
 #pragma GCC unroll 4
         for (int h = 0; h < heads; h++) {
             bw_vf weight = bw_vf_set(scores[h * TILE_KEYS + j]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int i = 0; i < vectors; i++) total[h][i] = bw_vf_fma(weight, x[i], total[h][i]);
         }
     }
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) {
-#pragma GCC unroll 2
-        for (int i = 0; i < vectors; i++) bw_vf_store(out + h * p->padded_dim + d + i * BW_SIMD_FLOATS, total[h][i]);
+#pragma GCC unroll 4
+        for (int i = 0; i < vectors; i++) bw_vf_store(out + h * padded_dim + i * BW_SIMD_FLOATS, total[h][i]);
     }
+}
+
+BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, const float *scores, int64_t start,
+                          int64_t keys, fetch f, float *out) {
+    const int64_t head_dim = p->head_dim;
+    int64_t d = 0;
+    for (; d + VALUES_AT_ONCE * BW_SIMD_FLOATS <= head_dim; d += VALUES_AT_ONCE * BW_SIMD_FLOATS, f.wanted = false) {
+        value_block(dtype, heads, VALUES_AT_ONCE, true, p, scores, start + d, keys, 0, f, out + d);
+    }
+    for (; d + BW_SIMD_FLOATS <= head_dim; d += BW_SIMD_FLOATS, f.wanted = false) {
+        value_block(dtype, heads, 1, true, p, scores, start + d, keys, 0, f, out + d);
+    }
+    if (d < head_dim) value_block(dtype, heads, 1, false, p, scores, start + d, keys, head_dim - d, f, out + d);
 }
 
 /* One head's scores of a tile to exp(score - largest so far). */
@@ -185,45 +234,46 @@ static void soften(const problem *p, room *r, int64_t head, float *scores, int64
     r->sum[head] += bw_vf_sum(sum);
 }
 
-/* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. The
- * first block of heads fetches the next tile. */
+/* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. */
 BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, room *r, int64_t first, int64_t start,
-                          int64_t keys, bool fetch) {
+                          int64_t keys, fetch f) {
     const int64_t stride = p->num_kv_heads * p->head_dim;
     const float *q = r->q + first * p->padded_dim;
-    float *out = r->out + first * p->padded_dim;
     for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
-        score_block(dtype, heads, p, q, start + j * stride, bw_min64(BW_SIMD_FLOATS, keys - j), fetch, r->scores + j);
+        int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j);
+        score_block(dtype, heads, p, q, start + j * stride, j, some, f, r->scores + j);
     }
     for (int h = 0; h < heads; h++) soften(p, r, first + h, r->scores + h * TILE_KEYS, keys);
-    for (int64_t d = 0; d < p->head_dim; d += 2 * BW_SIMD_FLOATS) {
-        if (p->head_dim - d > BW_SIMD_FLOATS) {
-            value_block(dtype, heads, 2, p, r->scores, start, keys, d, fetch, out);
-        } else {
-            value_block(dtype, heads, 1, p, r->scores, start, keys, d, fetch, out);
-        }
-    }
+    add_values(dtype, heads, p, r->scores, start, keys, f, r->out + first * p->padded_dim);
 }
 
+/* All query heads of one K/V head; the first of them do the fetching. */
 BW_INLINE void tile_group(bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start, int64_t keys,
-                          bool fetch) {
-    for (int64_t h = 0; h < p->group; h += HEADS_AT_ONCE, fetch = false) {
+                          fetch f) {
+    for (int64_t h = 0; h < p->group; h += HEADS_AT_ONCE, f.wanted = false) {
         switch (p->group - h) {
-            case 1: tile_heads(dtype, 1, p, r, first + h, start, keys, fetch); break;
-            case 2: tile_heads(dtype, 2, p, r, first + h, start, keys, fetch); break;
-            case 3: tile_heads(dtype, 3, p, r, first + h, start, keys, fetch); break;
-            default: tile_heads(dtype, 4, p, r, first + h, start, keys, fetch); break;
+            case 1: tile_heads(dtype, 1, p, r, first + h, start, keys, f); break;
+            case 2: tile_heads(dtype, 2, p, r, first + h, start, keys, f); break;
+            case 3: tile_heads(dtype, 3, p, r, first + h, start, keys, f); break;
+            default: tile_heads(dtype, 4, p, r, first + h, start, keys, f); break;
         }
     }
 }
 
 BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
+    const int64_t stride = p->num_kv_heads * p->head_dim;
+    const bool all_heads = s->head_end - s->head == p->num_kv_heads;
     start_heads(dtype, p, s, r);
     for (int64_t key = s->key; key < s->key_end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, s->key_end - key);
-        bool fetch = key + 2 * TILE_KEYS <= s->key_end;
         for (int64_t head = s->head; head < s->head_end; head++) {
-            tile_group(dtype, p, r, head * p->group, key_start(p, s->entry, key, head), keys, fetch);
+            int64_t start = key_start(p, s->entry, key, head), next = start + TILE_KEYS * stride;
+            fetch f = {key + 2 * TILE_KEYS <= s->key_end, next, stride};
+            if (all_heads) {
+                f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->head_dim;
+                f.step = p->head_dim;
+            }
+            tile_group(dtype, p, r, head * p->group, start, keys, f);
         }
     }
 }

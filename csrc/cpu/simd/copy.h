@@ -6,12 +6,12 @@
 #include "cpu/simd/simd.h"
 
 /* An ordinary store first reads the line that it overwrites (write-allocate: a copy then moves 1.5 times its bytes).
- * A destination that would not stay in the caches anyway is written past them instead. */
-enum { BW_STREAM_MINIMUM_BYTES = 4 << 20, BW_STREAM_CACHE_SHARE = 8 };
+ * A destination larger than a core's own caches is written past them instead. The last-level cache does not count:
+ * it is shared with others, and measured cold, which is the rule, its lines are stale whatever their number. */
+enum { BW_PAST_CACHES_BYTES = 2 << 20 };
 
-BW_INLINE bool bw_writes_past_caches(const bw_device_facts *facts, int64_t bytes) {
-    int64_t share = facts->cache_bytes / BW_STREAM_CACHE_SHARE;
-    return BW_SIMD_STREAMS && bytes >= bw_max64(share, BW_STREAM_MINIMUM_BYTES);
+BW_INLINE bool bw_writes_past_caches(int64_t bytes) {
+    return BW_SIMD_STREAMS && bytes >= BW_PAST_CACHES_BYTES;
 }
 
 /* Ends with a fence where it wrote past the caches. */

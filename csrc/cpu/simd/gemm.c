@@ -9,6 +9,8 @@
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 
+/* Running sums of gemv that fit the registers beside its operands. */
+enum { GEMV_TOTALS = BW_SIMD_FLOATS == 16 ? 24 : 8 };
 enum { GEMV_ROWS_MAX = 8, TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
 
 typedef struct product {
@@ -94,7 +96,7 @@ BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, con
 
 BW_INLINE void gemv_rows(bw_dtype dtype, const int rows, const product *p, const float *a, int64_t first,
                          int64_t last) {
-    const int columns = rows <= 2 ? 4 : rows <= 4 ? 2 : 1;
+    const int columns = rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
     int64_t column = first;
     for (; column + columns <= last; column += columns) gemv_block(dtype, rows, columns, p, a, column);
     for (; column < last; column++) gemv_block(dtype, rows, 1, p, a, column);

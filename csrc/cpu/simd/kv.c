@@ -69,7 +69,7 @@ static bw_status run(row_move *move, int64_t heads, int64_t head_dim) {
     const bw_launch *launch = move->launch;
     move->row_bytes = heads * head_dim * bw_elem_bytes(launch->dtype);
     move->chunk_rows = bw_max64(1, STRETCH_BYTES / move->row_bytes);
-    move->past_caches = bw_writes_past_caches(&launch->device->facts, 2 * move->rows * move->row_bytes);
+    move->past_caches = bw_writes_past_caches(2 * move->rows * move->row_bytes);
     bw_pool_run(launch->device->pool, move_share, move);
     return BW_OK;
 }

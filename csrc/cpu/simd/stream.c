@@ -3,7 +3,7 @@
 
 #include "cpu/simd/copy.h"
 
-enum { PATTERN_ELEMS = 64, PREFETCH_BYTES = 2048 };
+enum { PATTERN_ELEMS = 64, PREFETCH_BYTES = 2048, TRIAD_BUFFER_BYTES = 1024 };
 
 /* Whole segments for each rank, in bytes; the last share ends where the array does. */
 BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, int64_t *last) {
@@ -77,7 +77,7 @@ static void write_share(void *context, int rank, int ranks) {
     const bw_launch *launch = context;
     char *b = launch->operand[BW_STREAM_WRITE_B];
     int64_t bytes = stream_bytes(launch), first, last;
-    bool past_caches = bw_writes_past_caches(&launch->device->facts, bytes);
+    bool past_caches = bw_writes_past_caches(bytes);
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
     BW_DTYPE_SWITCH(launch->dtype, write_pattern, b + first, last - first, past_caches);
@@ -88,7 +88,7 @@ static void copy_share(void *context, int rank, int ranks) {
     const char *a = launch->operand[BW_STREAM_COPY_A];
     char *b = launch->operand[BW_STREAM_COPY_B];
     int64_t bytes = stream_bytes(launch), first, last;
-    bool past_caches = bw_writes_past_caches(&launch->device->facts, bytes);
+    bool past_caches = bw_writes_past_caches(bytes);
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first < last) bw_copy_bytes(b + first, a + first, last - first, past_caches);
 }
@@ -97,23 +97,20 @@ BW_INLINE bw_vf triad(bw_vf a, bw_vf b) {
     return a + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * b; /* the product is exact */
 }
 
-/* Half floats leave in pairs of vectors, so that a whole vector of bytes can be written past the caches. */
+/* By way of a buffer in the L1 cache: narrow results, too, then leave in whole vectors. */
 BW_INLINE void triad_stretch(bw_dtype dtype, const bw_launch *launch, int64_t first, int64_t last, bool past_caches) {
     const void *a = launch->operand[BW_STREAM_TRIAD_A], *b = launch->operand[BW_STREAM_TRIAD_B];
     void *c = launch->operand[BW_STREAM_TRIAD_C];
-    const int64_t step = BW_SIMD_BYTES / bw_elem_bytes(dtype);
+    const int64_t step = TRIAD_BUFFER_BYTES / bw_elem_bytes(dtype);
     int64_t i = first;
-    for (; i + step <= last; i += step) {
-        char out[BW_SIMD_BYTES];
+    for (; past_caches && i + step <= last; i += step) {
+        _Alignas(64) char buffer[TRIAD_BUFFER_BYTES];
         for (int64_t j = 0; j < step; j += BW_SIMD_FLOATS) {
             bw_vf sum = triad(bw_vf_load_as(dtype, a, i + j), bw_vf_load_as(dtype, b, i + j));
-            bw_vf_store_as(dtype, out, j, sum);
+            bw_vf_store_as(dtype, buffer, j, sum);
         }
-        bw_vf whole = bw_vf_load((const float *)out);
-        if (past_caches) {
-            bw_stream_vector(bw_at_mutable(dtype, c, i), whole);
-        } else {
-            bw_vf_store(bw_at_mutable(dtype, c, i), whole);
+        for (int64_t j = 0; j < TRIAD_BUFFER_BYTES; j += BW_SIMD_BYTES) {
+            bw_stream_vector((char *)bw_at_mutable(dtype, c, i) + j, bw_vf_load((const float *)(buffer + j)));
         }
     }
     if (past_caches) bw_stream_fence();
@@ -126,13 +123,13 @@ BW_INLINE void triad_stretch(bw_dtype dtype, const bw_launch *launch, int64_t fi
 static void triad_share(void *context, int rank, int ranks) {
     const bw_launch *launch = context;
     int64_t bytes = stream_bytes(launch), elem = bw_elem_bytes(launch->dtype), first, last;
-    bool past_caches = bw_writes_past_caches(&launch->device->facts, bytes);
+    bool past_caches = bw_writes_past_caches(bytes);
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
     BW_DTYPE_SWITCH(launch->dtype, triad_stretch, launch, first / elem, last / elem, past_caches);
 }
 
-#define PAST_CACHES "; destinations of 1/8 of the last-level cache and more are written past the caches"
+#define PAST_CACHES "; 2 MiB and more are written past the caches (non-temporal), where the ISA can"
 
 /* The launch and the table of stream_<stem>, whose threads run <stem>_share. */
 #define BW_STREAM(stem, sentence)                                                                        \

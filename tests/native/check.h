@@ -1,0 +1,65 @@
+/* What the checks share: a failure is printed where it happened and the check goes on. */
+#ifndef TESTS_NATIVE_CHECK_H
+#define TESTS_NATIVE_CHECK_H
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fake.h"
+#include "measure/measure.h"
+
+typedef struct check {
+    const char *name;
+    bool per_op; /* run once for every operation of the registry */
+    void (*run)(int op_index);
+} check;
+
+/* One list per file, ended by a row without a name. */
+extern const check verify_checks[], replay_checks[], rotation_checks[], variant_checks[], stop_checks[], fault_checks[];
+
+extern int check_failures;
+
+#define CHECK(condition, ...)                                      \
+    do {                                                           \
+        if (!(condition)) {                                        \
+            check_failures++;                                      \
+            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+            printf(__VA_ARGS__);                                   \
+            printf("\n");                                          \
+        }                                                          \
+    } while (0)
+
+#define CHECK_EQUAL(found, wanted)                                                                               \
+    do {                                                                                                         \
+        int64_t found_ = (int64_t)(found), wanted_ = (int64_t)(wanted);                                          \
+        CHECK(found_ == wanted_, "%s is %" PRId64 ", expected %s = %" PRId64, #found, found_, #wanted, wanted_); \
+    } while (0)
+
+/* Expects success; frees the status either way and says whether it was one. */
+bool check_ok(bw_status status, const char *what);
+/* Expects this code and, in the message, this text; frees the status. */
+void check_code(bw_status status, bw_code code, const char *text, const char *what);
+
+#define OK(expression) check_ok((expression), #expression)
+#define FAILS(expression, code, text) check_code((expression), (code), (text), #expression)
+
+typedef struct fixture {
+    bw_session *session;
+    bw_case *content;
+} fixture;
+
+/* A shape with several rows of every kind, tails and a head group of 3; `page` where the operation knows pages. */
+bw_dims small_dims(const bw_op *op, int64_t page);
+/* kv_copy of this many floats per array in FP32, or the float vectors of stream_copy: byte counts worked out by hand.
+ */
+bw_status open_case(fixture *fixture, const char *op, bw_dtype dtype, const bw_dims *dims, const char *variant);
+bw_status open_small(fixture *fixture, int op_index, int64_t page);
+bw_status open_copy(fixture *fixture, int64_t elements);
+void close_case(fixture *fixture);
+
+/* Cold, +-0.5 %, at least 10 samples, as long as it takes up to 20 s, all rows checked. */
+bw_measure_options usual_options(void);
+
+#endif

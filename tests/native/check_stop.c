@@ -1,0 +1,190 @@
+/* When sampling stops, what it leaves behind, and the guard against a second thread. */
+#include <pthread.h>
+
+#include "check.h"
+
+typedef struct run {
+    fixture f;
+    bw_measurement m;
+} run;
+
+static bool measure(run *run, const bw_measure_options *options) {
+    run->m = (bw_measurement){0};
+    return OK(open_copy(&run->f, 256)) && OK(bw_measure(run->f.content, options, &run->m));
+}
+
+static void end(run *run) {
+    bw_measurement_free(&run->m);
+    close_case(&run->f);
+}
+
+static void quiet_times_stop_at_once(int op_index) {
+    (void)op_index;
+    for (int64_t least = 10; least <= 25; least += 15) {
+        run r;
+        bw_measure_options options = usual_options();
+        options.min_samples = least;
+        if (measure(&r, &options)) {
+            CHECK(r.m.converged, "quiet times did not converge");
+            CHECK_EQUAL(r.m.statistics.count, least);
+            for (int64_t i = 0; i < r.m.statistics.count; i++) {
+                CHECK(fabs(r.m.samples_ns[i] - 1e6) < 1e-3, "sample %g", r.m.samples_ns[i]);
+            }
+            CHECK(r.m.statistics.low == r.m.statistics.high && r.m.statistics.noise == 0.0,
+                  "an interval of quiet times");
+            CHECK(r.m.timer_floor_ns == 500.0, "floor %g", r.m.timer_floor_ns);
+            CHECK(r.m.host_launch_ns == 1234.0, "host time %g", r.m.host_launch_ns);
+            CHECK(r.m.warmup_ns >= 20e6, "warmed up for %g ns", r.m.warmup_ns);
+        }
+        end(&r);
+    }
+}
+
+/* Below six samples no interval holds 95 %. */
+static void six_samples_at_least(int op_index) {
+    (void)op_index;
+    run r;
+    bw_measure_options options = usual_options();
+    options.min_samples = 1;
+    if (measure(&r, &options)) {
+        CHECK(r.m.converged, "not converged");
+        CHECK(r.m.statistics.count >= 6, "%" PRId64 " samples", r.m.statistics.count);
+        CHECK(isfinite(r.m.statistics.low) && isfinite(r.m.statistics.high), "an infinite interval converged");
+    }
+    end(&r);
+}
+
+/* +-2 %: a median known to 0.5 % takes more than 10 samples and far fewer than 4096. */
+static void noise_takes_more_samples(int op_index) {
+    (void)op_index;
+    run r;
+    bw_measure_options options = usual_options();
+    fake.clock = FAKE_NOISY;
+    fake.amplitude = 0.02;
+    if (measure(&r, &options)) {
+        const bw_statistics *s = &r.m.statistics;
+        CHECK(r.m.converged, "not converged");
+        CHECK(s->count > 10 && s->count < 1000, "%" PRId64 " samples", s->count);
+        CHECK(s->high - s->median <= 0.005 * s->median && s->median - s->low <= 0.005 * s->median,
+              "%g in [%g, %g] is not within 0.5 %%", s->median, s->low, s->high);
+        CHECK(fabs(s->median - 1e6) < 0.01e6, "median %g", s->median);
+    }
+    end(&r);
+}
+
+static void the_time_limit_is_not_convergence(int op_index) {
+    (void)op_index;
+    run r;
+    bw_measure_options options = usual_options();
+    fake.clock = FAKE_NOISY;
+    fake.amplitude = 0.2;
+    options.max_seconds = 0.0;
+    if (measure(&r, &options)) {
+        CHECK(!r.m.converged, "10 samples of +-20 %% count as converged");
+        CHECK_EQUAL(r.m.statistics.count, 10);
+    }
+    end(&r);
+    /* The samples kept are bounded even where time is not. */
+    options.max_seconds = 1e9;
+    options.precision_target = 1e-9;
+    if (measure(&r, &options)) {
+        CHECK(!r.m.converged, "converged to 1e-9");
+        CHECK_EQUAL(r.m.statistics.count, 4096);
+    }
+    end(&r);
+}
+
+/* Samples come back in the order taken, so that a drift can be seen in them. */
+static void drift_stays_visible(int op_index) {
+    (void)op_index;
+    run r;
+    bw_measure_options options = usual_options();
+    fake.clock = FAKE_DRIFTING;
+    fake.amplitude = 0.02;
+    options.max_seconds = 0.0;
+    if (measure(&r, &options)) {
+        CHECK(!r.m.converged, "2 %% per sample count as converged");
+        for (int64_t i = 1; i < r.m.statistics.count; i++) {
+            CHECK(r.m.samples_ns[i] > r.m.samples_ns[i - 1], "samples are not in the order taken");
+        }
+        CHECK(r.m.warmup_ns >= 400e6, "a drifting clock was taken for settled after %g ns", r.m.warmup_ns);
+    }
+    end(&r);
+}
+
+static bool stop_after(void *context) {
+    int *left = context;
+    return --*left < 0;
+}
+
+/* Whenever it is asked to stop it does, and leaves nothing behind. */
+static void poll_interrupts(int op_index) {
+    (void)op_index;
+    int asked = 0;
+    for (;; asked++) {
+        run r;
+        int left = asked;
+        bw_measure_options options = usual_options();
+        options.poll = stop_after;
+        options.poll_context = &left;
+        r.m = (bw_measurement){0};
+        if (!OK(open_copy(&r.f, 256))) return end(&r);
+        bw_status status = bw_measure(r.f.content, &options, &r.m);
+        bool finished = !status;
+        if (!finished) FAILS(status, BW_CODE_INTERRUPTED, "interrupted");
+        CHECK(finished == (r.m.samples_ns != NULL), "samples of an interrupted measurement");
+        CHECK_EQUAL(fake.live_plans, 0);
+        /* The case can be measured afterwards. */
+        options.poll = NULL;
+        if (!finished && asked % 8 == 0) {
+            OK(bw_measure(r.f.content, &options, &r.m));
+            CHECK(r.m.verdict.verified, "%s", r.m.verdict.reason);
+        }
+        end(&r);
+        if (finished) break;
+    }
+    CHECK(asked >= 12, "poll was called %d times only", asked);
+}
+
+static void *enter(void *session) {
+    return bw_session_enter(session);
+}
+
+static void a_second_thread_is_busy(int op_index) {
+    (void)op_index;
+    fixture f;
+    pthread_t thread;
+    void *result = NULL;
+    if (!OK(open_copy(&f, 256)) || !OK(bw_session_enter(f.session))) return close_case(&f);
+    CHECK_EQUAL(pthread_create(&thread, NULL, enter, f.session), 0);
+    CHECK_EQUAL(pthread_join(thread, &result), 0);
+    FAILS(result, BW_CODE_BUSY, "another thread");
+    bw_session_leave(f.session);
+    CHECK_EQUAL(pthread_create(&thread, NULL, enter, f.session), 0);
+    CHECK_EQUAL(pthread_join(thread, &result), 0);
+    OK(result);
+    bw_session_leave(f.session);
+    close_case(&f);
+}
+
+static void sessions_check_the_index(int op_index) {
+    (void)op_index;
+    bw_session *session = NULL;
+    FAILS(bw_session_open(&fake_backend, 1, &session), BW_CODE_INVALID, "allowed is 0 to 0");
+    FAILS(bw_session_open(&fake_backend, -1, &session), BW_CODE_INVALID, "toy device -1");
+    CHECK(session == NULL, "a session that failed to open");
+    bw_session_close(NULL);
+    bw_case_free(NULL);
+}
+
+const check stop_checks[] = {
+    {"quiet_times_stop_at_once", false, quiet_times_stop_at_once},
+    {"six_samples_at_least", false, six_samples_at_least},
+    {"noise_takes_more_samples", false, noise_takes_more_samples},
+    {"the_time_limit_is_not_convergence", false, the_time_limit_is_not_convergence},
+    {"drift_stays_visible", false, drift_stays_visible},
+    {"poll_interrupts", false, poll_interrupts},
+    {"a_second_thread_is_busy", false, a_second_thread_is_busy},
+    {"sessions_check_the_index", false, sessions_check_the_index},
+    {NULL, false, NULL},
+};

@@ -1,0 +1,156 @@
+/* Which variant a case gets, and how a missing library gives way to the next row. */
+#include "check.h"
+
+static void expect_variant(const char *asked, const char *wanted) {
+    fixture f;
+    bw_dims dims = {.value = {100}};
+    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, asked))) {
+        CHECK(strcmp(f.content->variant->name, wanted) == 0, "%s, expected %s", f.content->variant->name, wanted);
+    }
+    close_case(&f);
+}
+
+static void the_last_supported_row_is_the_default(int op_index) {
+    (void)op_index;
+    fake.rows = 3;
+    expect_variant(NULL, "library");
+    expect_variant("plain", "plain");
+    fake.refusing[2] = true;
+    expect_variant(NULL, "middle");
+    fake.refusing[2] = false;
+    fake.preferring[0] = true;
+    expect_variant(NULL, "plain");
+    fake.refusing[0] = true;
+    expect_variant(NULL, "library");
+}
+
+static void refusals_say_why(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_dims dims = {.value = {100}};
+    fake.rows = 3;
+    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, "fastest"), BW_CODE_INVALID, "plain, middle, library");
+    close_case(&f);
+    fake.refusing[0] = fake.refusing[1] = fake.refusing[2] = true;
+    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, NULL), BW_CODE_UNSUPPORTED,
+          "plain: this row refuses everything; middle: this row");
+    close_case(&f);
+    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, "middle"), BW_CODE_UNSUPPORTED, "'middle' does not run");
+    close_case(&f);
+    fake.rows = 0;
+    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, NULL), BW_CODE_UNSUPPORTED, "no kernels for it");
+    close_case(&f);
+}
+
+static void measure_steps_down(const char *wanted, const char *note, const char *second_note) {
+    fixture f;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    if (OK(open_copy(&f, 1024)) && OK(bw_measure(f.content, &options, &m))) {
+        const char *found = f.content->variant_note ? f.content->variant_note : "";
+        CHECK(strcmp(f.content->variant->name, wanted) == 0, "%s, expected %s", f.content->variant->name, wanted);
+        CHECK(strstr(found, note) && strstr(found, second_note), "'%s' should mention '%s' and '%s'", found, note,
+              second_note);
+        CHECK(m.verdict.verified, "%s", m.verdict.reason);
+    }
+    bw_measurement_free(&m);
+    close_case(&f);
+}
+
+static void a_missing_library_steps_down(int op_index) {
+    (void)op_index;
+    fake.rows = 3;
+    measure_steps_down("library", "", "");
+    fake.missing[2] = true;
+    measure_steps_down("middle", "variant library passed over: library 2 is not installed", "");
+    fake.missing[1] = true;
+    measure_steps_down("plain", "library 2 is not installed", "library 1 is not installed");
+}
+
+/* A preferred row that is missing gives way to the one that would have been the default without it. */
+static void a_missing_preferred_row_steps_down(int op_index) {
+    (void)op_index;
+    fake.rows = 3;
+    fake.preferring[0] = fake.missing[0] = true;
+    measure_steps_down("library", "variant plain passed over", "");
+}
+
+static void nothing_stands_in_for_a_named_variant(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_dims dims = {.value = {100}};
+    fake.rows = 3;
+    fake.missing[2] = true;
+    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, "library"))) {
+        FAILS(bw_verify_case(f.content, 1.0, &verdict), BW_CODE_UNAVAILABLE, "library 2 is not installed");
+    }
+    close_case(&f);
+    fake.missing[0] = fake.missing[1] = true;
+    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, NULL))) {
+        FAILS(bw_verify_case(f.content, 1.0, &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+        /* And again: nothing is left half done. */
+        FAILS(bw_verify_case(f.content, 1.0, &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+    }
+    close_case(&f);
+}
+
+/* The row that steps in has another footprint, so it needs another number of sets: 8 KiB touched and 56 KiB of scratch
+ * are 64 KiB, of which 4 make 4 x 64 KiB; the library would have taken 32 sets of 8 KiB. */
+static void the_rotation_follows_the_variant(int op_index) {
+    (void)op_index;
+    for (int tight = 0; tight < 2; tight++) {
+        fixture f;
+        bw_measurement m = {0};
+        bw_measure_options options = usual_options();
+        fake_reset();
+        fake.rows = 3;
+        fake.missing[2] = true;
+        fake.scratch[1] = 56 * 1024;
+        fake.workspace[2] = 1024;
+        fake.cache_bytes = 64 * 1024;
+        if (tight) fake.memory_bytes = 1 << 20; /* 32 sets of 64 KiB are 2 MiB */
+        if (OK(open_copy(&f, 1024)) && OK(bw_measure(f.content, &options, &m))) {
+            CHECK(strcmp(f.content->variant->name, "middle") == 0, "%s", f.content->variant->name);
+            CHECK_EQUAL(m.rotation.sets, 4);
+            CHECK_EQUAL(fake.last_plan.set_count, 4);
+            CHECK(m.rotation.cold, "%s", m.rotation.note);
+        }
+        bw_measurement_free(&m);
+        close_case(&f);
+    }
+}
+
+/* Prepared once per layout, released before the next; a second measurement needs no new one. */
+static void prepared_once(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    fake.cache_bytes = 64 * 1024;
+    if (OK(open_copy(&f, 1024))) {
+        for (int i = 0; i < 2; i++) {
+            OK(bw_measure(f.content, &options, &m));
+            bw_measurement_free(&m);
+        }
+        CHECK_EQUAL(fake.prepared[0], 1);
+        options.cache = BW_CACHE_HOT;
+        OK(bw_measure(f.content, &options, &m));
+        bw_measurement_free(&m);
+        CHECK_EQUAL(fake.prepared[0], 2);
+        CHECK_EQUAL(fake.live_states, 1);
+        CHECK_EQUAL(fake.live_allocations, 1);
+    }
+    close_case(&f);
+}
+
+const check variant_checks[] = {
+    {"the_last_supported_row_is_the_default", false, the_last_supported_row_is_the_default},
+    {"refusals_say_why", false, refusals_say_why},
+    {"a_missing_library_steps_down", false, a_missing_library_steps_down},
+    {"a_missing_preferred_row_steps_down", false, a_missing_preferred_row_steps_down},
+    {"nothing_stands_in_for_a_named_variant", false, nothing_stands_in_for_a_named_variant},
+    {"the_rotation_follows_the_variant", false, the_rotation_follows_the_variant},
+    {"prepared_once", false, prepared_once},
+    {NULL, false, NULL},
+};

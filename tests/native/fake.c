@@ -1,0 +1,482 @@
+#include "fake.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/input.h"
+
+fake_state fake;
+
+void fake_reset(void) {
+    fake_forget();
+    fake = (fake_state){.memory_bytes = (int64_t)1 << 30,
+                        .cache_bytes = 1 << 12,
+                        .fixed_replay = true,
+                        .seed = 7,
+                        .rows = 1,
+                        .launch_ns = 1e6};
+}
+
+static bw_status called(const char *name) {
+    if (++fake.calls != fake.fail_at) return BW_OK;
+    fake.failed = true;
+    strncpy(fake.failed_call, name, sizeof fake.failed_call - 1);
+    return bw_fail(fake.fail_code, "planned failure of call %lld, %s", (long long)fake.calls, name);
+}
+
+/* ---- device and memory ---- */
+
+struct bw_device {
+    bw_device_facts facts;
+};
+
+static bw_status device_count(int *count, char *reason, size_t reason_size) {
+    (void)reason, (void)reason_size;
+    *count = 1;
+    return called("device_count");
+}
+
+static bw_status device_name(int index, char *name, size_t name_size) {
+    (void)index;
+    strncpy(name, "toy", name_size);
+    return called("device_name");
+}
+
+static bw_status device_open(int index, bw_device **out) {
+    (void)index;
+    BW_TRY(called("device_open"));
+    bw_device *device = calloc(1, sizeof *device);
+    if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device");
+    device->facts.cache_bytes = fake.cache_bytes;
+    device->facts.fixed_replay = fake.fixed_replay;
+    device->facts.memory_bytes = fake.memory_bytes;
+    strcpy(device->facts.timer, "toy");
+    fake.live_devices++;
+    *out = device;
+    return BW_OK;
+}
+
+static void device_close(bw_device *device) {
+    fake.live_devices--;
+    free(device);
+}
+
+static const bw_device_facts *device_facts(const bw_device *device) {
+    return &device->facts;
+}
+
+static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
+    (void)device;
+    *free_bytes = fake.memory_bytes - fake.live_bytes;
+    *total_bytes = fake.memory_bytes;
+    return called("device_memory");
+}
+
+static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
+    (void)device;
+    BW_TRY(called("allocate"));
+    if (bytes > fake.memory_bytes - fake.live_bytes) {
+        fake.refused_allocations++;
+        return bw_fail(BW_CODE_MEMORY, "the device has no %lld bytes", (long long)bytes);
+    }
+    void *memory = aligned_alloc(256, ((size_t)bytes + 255) / 256 * 256);
+    if (!memory) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld bytes", (long long)bytes);
+    fake.live_allocations++;
+    fake.live_bytes += bytes;
+    *out = memory;
+    return BW_OK;
+}
+
+/* A release with another size than the allocation's shows as live_bytes that do not come back to 0. */
+static void release(bw_device *device, void *memory, int64_t bytes) {
+    (void)device;
+    fake.live_allocations--;
+    fake.live_bytes -= bytes;
+    free(memory);
+}
+
+static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
+    (void)device;
+    BW_TRY(called("fill"));
+    bw_input_fill(dtype, bw_input_key_make(seed, operand), 0, count, out);
+    return BW_OK;
+}
+
+static bw_status poison(bw_device *device, void *memory, int64_t bytes) {
+    (void)device;
+    BW_TRY(called("poison"));
+    memset(memory, 0xff, (size_t)bytes);
+    return BW_OK;
+}
+
+static bw_status copy(bw_device *device, void *to, const void *from, int64_t bytes) {
+    (void)device;
+    BW_TRY(called("copy"));
+    memcpy(to, from, (size_t)bytes);
+    return BW_OK;
+}
+
+static bw_status synchronize(bw_device *device) {
+    (void)device;
+    return called("synchronize");
+}
+
+/* ---- the kernel ---- */
+
+/* The outputs that a right launch writes, worked out once per case: rows as stored bits. */
+typedef struct image {
+    const bw_op *op;
+    bw_dims dims;
+    bw_dtype dtype;
+    uint64_t seed;
+    int64_t count;
+    bw_reference_row *rows;
+    char **bits;
+} image;
+
+static image outputs;
+
+void fake_forget(void) {
+    for (int64_t i = 0; outputs.bits && i < outputs.count; i++) free(outputs.bits[i]);
+    free(outputs.bits);
+    free(outputs.rows);
+    memset(&outputs, 0, sizeof outputs);
+}
+
+static void encode(bw_dtype dtype, const double *values, int64_t count, void *out) {
+    for (int64_t i = 0; i < count; i++) {
+        char *to = (char *)out + bw_dtype_bytes(dtype, i);
+        float narrow = (float)values[i];
+        int32_t integer = (int32_t)values[i];
+        if (dtype == BW_I32) {
+            memcpy(to, &integer, sizeof integer);
+        } else {
+            bw_status_free(bw_dtype_encode(dtype, &narrow, 1, to));
+        }
+    }
+}
+
+static bool same_case(const bw_launch *launch) {
+    return outputs.op == bw_op_at(fake.op_index) && outputs.dtype == launch->dtype && outputs.seed == fake.seed &&
+           memcmp(outputs.dims.value, launch->dims->value, sizeof outputs.dims.value) == 0;
+}
+
+static bw_status prepare_image(const bw_launch *launch, const bw_operand *operands) {
+    if (same_case(launch)) return BW_OK;
+    fake_forget();
+    const bw_op *op = bw_op_at(fake.op_index);
+    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    /* Rows past the focus, where there is one, are those that no launch may touch. */
+    int64_t count = rows.focus ? rows.focus : rows.count;
+    double *values = malloc((size_t)rows.elems * sizeof *values);
+    outputs.rows = calloc((size_t)count, sizeof *outputs.rows);
+    outputs.bits = calloc((size_t)count, sizeof *outputs.bits);
+    outputs.count = count;
+    bw_status status = BW_OK;
+    if (!values || !outputs.rows || !outputs.bits) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+    for (int64_t i = 0; i < count; i++) {
+        bw_reference_row *row = &outputs.rows[i];
+        row->values = values;
+        BW_GOTO(op->reference(launch->dims, launch->dtype, fake.seed, i, row));
+        bw_dtype dtype = operands[row->operand].dtype;
+        outputs.bits[i] = malloc((size_t)bw_dtype_bytes(dtype, row->count));
+        if (!outputs.bits[i]) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+        encode(dtype, values, row->count, outputs.bits[i]);
+        row->values = NULL;
+    }
+    outputs.op = op;
+    outputs.dtype = launch->dtype;
+    outputs.seed = fake.seed;
+    outputs.dims = *launch->dims;
+cleanup:
+    free(values);
+    if (status) fake_forget();
+    return status;
+}
+
+static void corrupt(const bw_launch *launch, const bw_operand *operands) {
+    const bw_op *op = bw_op_at(fake.op_index);
+    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    double *values = calloc((size_t)rows.elems, sizeof *values);
+    bw_reference_row row = {.values = values};
+    if (!values || op->reference(launch->dims, launch->dtype, fake.seed, fake.plant_row, &row)) abort();
+    bw_dtype dtype = operands[row.operand].dtype;
+    double tolerance = op->tolerance(launch->dims, launch->dtype);
+    double value = row.values[fake.plant_element];
+    char *place = (char *)launch->operand[row.operand] + bw_dtype_bytes(dtype, row.offset + fake.plant_element);
+    if (fake.plant == FAKE_NAN) {
+        memset(place, 0xff, (size_t)bw_dtype_bytes(dtype, 1));
+    } else if (tolerance == 0.0) {
+        *place ^= 1; /* the last bit of a value that must be equal */
+    } else {
+        value += 4.0 * tolerance * fmax(fabs(value), row.scale);
+        encode(dtype, &value, 1, place);
+    }
+    free(values);
+}
+
+static void write_rows(const bw_launch *launch, const bw_operand *operands, bool shifted) {
+    for (int64_t i = 0; i < outputs.count; i++) {
+        const bw_reference_row *row = &outputs.rows[i];
+        int64_t from = shifted ? (i + 1) % outputs.count : i;
+        int64_t count = bw_min64(row->count, outputs.rows[from].count);
+        bw_dtype dtype = operands[row->operand].dtype;
+        memcpy((char *)launch->operand[row->operand] + bw_dtype_bytes(dtype, row->offset), outputs.bits[from],
+               (size_t)bw_dtype_bytes(dtype, count));
+    }
+}
+
+/* Every set must hold the generated inputs: a launch on a set that does not is an error of whoever filled it. */
+static bw_status check_inputs(const bw_launch *launch, const bw_operand *operands, int count) {
+    for (int i = 0; i < count; i++) {
+        const bw_operand *operand = &operands[i];
+        if (!launch->operand[i] || (uintptr_t)launch->operand[i] % 256) {
+            return bw_fail(BW_CODE_DEVICE, "operand %s is not aligned", operand->name);
+        }
+        if (operand->role != BW_IN) continue;
+        char *wanted = malloc((size_t)operand->bytes);
+        if (!wanted) return bw_fail(BW_CODE_MEMORY, "no memory to check %s", operand->name);
+        if (operand->recipe == BW_RECIPE_HASH) {
+            bw_input_fill(operand->dtype, bw_input_key_make(fake.seed, i), 0, operand->elems, wanted);
+        } else {
+            bw_op_at(fake.op_index)->host_input(launch->dims, fake.seed, i, wanted);
+        }
+        bool same = memcmp(wanted, launch->operand[i], (size_t)operand->bytes) == 0;
+        free(wanted);
+        if (!same) return bw_fail(BW_CODE_DEVICE, "this set's %s is not the generated one", operand->name);
+    }
+    return BW_OK;
+}
+
+static bool in_replay, on_last_set;
+
+static bw_status launch_row(int row, const bw_launch *launch) {
+    BW_TRY(called("launch"));
+    const bw_op *op = bw_op_at(fake.op_index);
+    bw_operand operands[BW_MAX_OPERANDS];
+    int count;
+    BW_TRY(bw_op_operands(op, launch->dims, launch->dtype, operands, &count));
+    if (!in_replay) BW_TRY(check_inputs(launch, operands, count));
+    if ((fake.scratch[row] > 0) != (launch->scratch != NULL) || (fake.workspace[row] > 0) != !!launch->workspace) {
+        return bw_fail(BW_CODE_DEVICE, "scratch or workspace is not what the variant asked for");
+    }
+    if (launch->scratch) memset(launch->scratch, 1, (size_t)fake.scratch[row]);
+    if (launch->workspace) memset(launch->workspace, 1, (size_t)fake.workspace[row]);
+    BW_TRY(prepare_image(launch, operands));
+    bool now = fake.plant != FAKE_RIGHT && (fake.when == FAKE_ALWAYS || (fake.when == FAKE_IN_REPLAYS && in_replay) ||
+                                            (fake.when == FAKE_ON_LAST_SET && on_last_set));
+    if (now && fake.plant == FAKE_NOTHING) return BW_OK;
+    write_rows(launch, operands, now && fake.plant == FAKE_SHIFTED);
+    if (now && (fake.plant == FAKE_WRONG_ELEMENT || fake.plant == FAKE_NAN)) corrupt(launch, operands);
+    return BW_OK;
+}
+
+/* ---- variants ---- */
+
+static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, void **state) {
+    (void)sets, (void)set_count;
+    BW_TRY(called("prepare"));
+    if (fake.missing[row]) return bw_fail(BW_CODE_UNAVAILABLE, "library %d is not installed", row);
+    *state = malloc(1);
+    if (!*state) return bw_fail(BW_CODE_MEMORY, "no memory for a variant's state");
+    fake.live_states++;
+    fake.prepared[row]++;
+    return BW_OK;
+}
+
+static void release_state(void *state) {
+    fake.live_states--;
+    free(state);
+}
+
+#define ROW_FUNCTIONS(row)                                                                                \
+    static const char *refuses_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) { \
+        (void)dims, (void)dtype, (void)facts;                                                             \
+        return fake.refusing[row] ? "this row refuses everything" : NULL;                                 \
+    }                                                                                                     \
+    static bool prefers_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {        \
+        (void)dims, (void)dtype, (void)facts;                                                             \
+        return fake.preferring[row];                                                                      \
+    }                                                                                                     \
+    static int64_t scratch_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {     \
+        (void)dims, (void)dtype, (void)facts;                                                             \
+        return fake.scratch[row];                                                                         \
+    }                                                                                                     \
+    static int64_t workspace_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {   \
+        (void)dims, (void)dtype, (void)facts;                                                             \
+        return fake.workspace[row];                                                                       \
+    }                                                                                                     \
+    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {              \
+        return prepare_row(row, sets, set_count, state);                                                  \
+    }                                                                                                     \
+    static bw_status launch_##row(const bw_launch *launch) {                                              \
+        return launch_row(row, launch);                                                                   \
+    }
+ROW_FUNCTIONS(0)
+ROW_FUNCTIONS(1)
+ROW_FUNCTIONS(2)
+
+#define ROW(row, title)                                                                                      \
+    {                                                                                                        \
+        .name = title, .text = title, .precisions = ~0u, .refuses = refuses_##row, .prefers = prefers_##row, \
+        .scratch_bytes = scratch_##row, .workspace_bytes = workspace_##row, .prepare = prepare_##row,        \
+        .release = release_state, .launch = launch_##row                                                     \
+    }
+static const bw_variant variant_rows[FAKE_ROWS] = {ROW(0, "plain"), ROW(1, "middle"), ROW(2, "library")};
+
+static const bw_variant_table *variants(const bw_device *device, int op_index) {
+    static const bw_variant_table tables[FAKE_ROWS + 1] = {
+        {variant_rows, 0}, {variant_rows, 1}, {variant_rows, 2}, {variant_rows, 3}};
+    (void)device;
+    fake.op_index = op_index;
+    return &tables[fake.rows];
+}
+
+/* ---- plans and the toy clock ---- */
+
+struct bw_plan {
+    bw_device *device;
+    bw_plan_spec spec;
+    bw_launch *sets;
+    int64_t next; /* where the rotation stands; a fixed replay starts over */
+    void *flush;
+};
+
+static void plan_free(bw_plan *plan) {
+    if (!plan) return;
+    if (plan->flush) release(plan->device, plan->flush, plan->spec.flush_bytes);
+    free(plan->sets);
+    free(plan);
+    fake.live_plans--;
+}
+
+static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
+    BW_TRY(called("plan_create"));
+    bw_status status = BW_OK;
+    bw_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
+    fake.live_plans++;
+    plan->device = device;
+    plan->spec = *spec;
+    plan->sets = malloc((size_t)spec->set_count * sizeof *plan->sets);
+    if (!plan->sets) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a plan's sets"));
+    memcpy(plan->sets, spec->sets, (size_t)spec->set_count * sizeof *plan->sets);
+    if (spec->flush_bytes) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
+    for (int64_t i = 0; fake.launches_at_create && spec->variant && i < spec->set_count; i++) {
+        on_last_set = i == spec->set_count - 1;
+        status = spec->variant->launch(&plan->sets[i]);
+        on_last_set = false;
+        if (status) goto cleanup;
+    }
+    if (spec->variant) {
+        fake.last_plan = *spec;
+        fake.plans++;
+    }
+    *out = plan;
+    return BW_OK;
+cleanup:
+    plan_free(plan);
+    return status;
+}
+
+static double launch_time(int64_t replay) {
+    static uint32_t noise = 1;
+    noise = noise * 1664525u + 1013904223u;
+    switch (fake.clock) {
+        case FAKE_NOISY: return fake.launch_ns * (1.0 + fake.amplitude * ((double)noise / 2147483648.0 - 1.0));
+        case FAKE_DRIFTING: return fake.launch_ns * (1.0 + fake.amplitude * (double)replay);
+        case FAKE_SLOW_START: return fake.launch_ns * (replay < 10 ? fake.amplitude : 1.0);
+        case FAKE_QUIET: break;
+    }
+    return fake.launch_ns;
+}
+
+static bw_status replay_launches(bw_plan *plan) {
+    const bw_plan_spec *spec = &plan->spec;
+    if (spec->launches < 1 || spec->set_count < 1) return bw_fail(BW_CODE_DEVICE, "a plan of nothing");
+    if (plan->device->facts.fixed_replay) plan->next = 0;
+    for (int64_t i = 0; spec->variant && i < spec->launches; i++) {
+        on_last_set = plan->next == spec->set_count - 1;
+        int64_t set = fake.plant == FAKE_SET_ZERO ? 0 : plan->next;
+        BW_TRY(spec->variant->launch(&plan->sets[set]));
+        plan->next = (plan->next + 1) % spec->set_count;
+    }
+    return BW_OK;
+}
+
+static bw_status plan_run(bw_plan *plan, double *ns) {
+    BW_TRY(called("plan_run"));
+    in_replay = true;
+    bw_status status = replay_launches(plan);
+    in_replay = on_last_set = false;
+    if (status) return status;
+    *ns = (double)plan->spec.launches * (plan->spec.variant ? launch_time(fake.replays++) : 500.0);
+    fake.last_replay_ns = *ns;
+    return BW_OK;
+}
+
+static double plan_host_ns(const bw_plan *plan) {
+    return plan ? 1234.0 : 0.0;
+}
+
+const bw_backend fake_backend = {
+    .name = "toy",
+    .text = "host memory and a toy clock",
+    .built = true,
+    .device_count = device_count,
+    .device_name = device_name,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_facts = device_facts,
+    .device_memory = device_memory,
+    .variants = variants,
+    .allocate = allocate,
+    .release = release,
+    .fill = fill,
+    .poison = poison,
+    .duplicate = copy,
+    .upload = copy,
+    .download = copy,
+    .synchronize = synchronize,
+    .plan_create = plan_create,
+    .plan_run = plan_run,
+    .plan_host_ns = plan_host_ns,
+    .plan_free = plan_free,
+};
+
+/* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
+
+static int64_t host_allocations, host_fail_at;
+
+int64_t fake_host_memory(int64_t fail_at) {
+    int64_t made = host_allocations;
+    host_allocations = 0;
+    host_fail_at = fail_at;
+    return made;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+
+static bool host_memory_ends(void) {
+    return ++host_allocations == host_fail_at;
+}
+
+void *__wrap_malloc(size_t size) {
+    return host_memory_ends() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size) {
+    return host_memory_ends() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size) {
+    return host_memory_ends() ? NULL : __real_realloc(memory, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+    return host_memory_ends() ? NULL : __real_aligned_alloc(alignment, size);
+}

@@ -1,0 +1,66 @@
+/* A backend for the tests of csrc/measure: host memory, a toy clock, and faults on demand.
+ *
+ * Its kernel works out the outputs from the descriptor's own reference rows, so that it is right by construction for
+ * every operation of the registry; what is then planted is the only error there is. One device, one process per check.
+ */
+#ifndef TESTS_NATIVE_FAKE_H
+#define TESTS_NATIVE_FAKE_H
+
+#include "backend/backend.h"
+
+enum { FAKE_ROWS = 3 }; /* variants, cheapest first: plain, middle, library */
+
+typedef enum fake_plant {
+    FAKE_RIGHT,
+    FAKE_WRONG_ELEMENT, /* element plant_element of reference row plant_row */
+    FAKE_NAN,           /* the same place, all bits set */
+    FAKE_NOTHING,       /* the launch writes nothing */
+    FAKE_SHIFTED,       /* every row holds its neighbour's values */
+    FAKE_SET_ZERO       /* replays launch on the first set only */
+} fake_plant;
+
+typedef enum fake_when { FAKE_ALWAYS, FAKE_IN_REPLAYS, FAKE_ON_LAST_SET } fake_when;
+typedef enum fake_clock { FAKE_QUIET, FAKE_NOISY, FAKE_DRIFTING, FAKE_SLOW_START } fake_clock;
+
+typedef struct fake_state {
+    /* What a check asks for. */
+    int64_t memory_bytes, cache_bytes;
+    bool fixed_replay;
+    bool launches_at_create; /* plan_create launches on every set once, as a backend that captures does */
+    uint64_t seed;           /* of the case: the inputs that a launch must find */
+    fake_plant plant;
+    fake_when when;
+    int64_t plant_row, plant_element;
+    int rows;                     /* variants offered */
+    bool missing[FAKE_ROWS];      /* prepare says UNAVAILABLE */
+    bool refusing[FAKE_ROWS];     /* refuses every shape */
+    bool preferring[FAKE_ROWS];   /* prefers every shape */
+    int64_t scratch[FAKE_ROWS];   /* bytes */
+    int64_t workspace[FAKE_ROWS]; /* bytes */
+    double launch_ns, amplitude;  /* of the toy clock */
+    fake_clock clock;
+    int64_t fail_at; /* the so-many-th backend call fails; 0 = none */
+    bw_code fail_code;
+
+    /* What happened. */
+    int64_t calls;
+    bool failed; /* the planned failure came */
+    char failed_call[32];
+    int64_t live_allocations, live_bytes, live_plans, live_states, live_devices;
+    int64_t refused_allocations; /* asked for more than was free */
+    int64_t replays, plans, prepared[FAKE_ROWS];
+    bw_plan_spec last_plan; /* its pointers are not to be followed */
+    double last_replay_ns;
+    int op_index;
+} fake_state;
+
+extern fake_state fake;
+extern const bw_backend fake_backend;
+
+void fake_reset(void);  /* a quiet, right device with plenty of memory */
+void fake_forget(void); /* frees the images of outputs that launches keep */
+
+/* The n-th host allocation from now on fails (0: none); returns how many were made since the last call. */
+int64_t fake_host_memory(int64_t fail_at);
+
+#endif

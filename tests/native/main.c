@@ -1,0 +1,139 @@
+/* Checks of csrc/measure against a fake backend. `checks --list` names them, `checks NAME` runs one (exit status 1: it
+ * failed), `checks --ranks N` prints the ranks of the median's interval for 1 to N samples. */
+#include <stdlib.h>
+
+#include "check.h"
+
+int check_failures;
+
+static const check *const lists[] = {verify_checks,  replay_checks, rotation_checks,
+                                     variant_checks, stop_checks,   fault_checks};
+enum { LISTS = sizeof lists / sizeof lists[0] };
+
+bool check_ok(bw_status status, const char *what) {
+    bool ok = !status;
+    CHECK(ok, "%s failed: %s", what, bw_status_message(status));
+    bw_status_free(status);
+    return ok;
+}
+
+void check_code(bw_status status, bw_code code, const char *text, const char *what) {
+    CHECK(bw_status_code(status) == code, "%s gave code %d, expected %d: %s", what, (int)bw_status_code(status),
+          (int)code, bw_status_message(status));
+    CHECK(strstr(bw_status_message(status), text), "%s says '%s', which does not mention '%s'", what,
+          bw_status_message(status), text);
+    bw_status_free(status);
+}
+
+bw_dims small_dims(const bw_op *op, int64_t page) {
+    static const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"elements", 5000}, {"M", 3},        {"N", 37},      {"K", 29},
+                 {"beta", 1},        {"batch", 2},    {"seq_len", 5}, {"kv_len", 7},
+                 {"num_heads", 6},   {"head_dim", 8}, {"causal", 1},  {"num_kv_heads", 2}};
+    bw_dims dims = {0};
+    unsigned given = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int index = bw_op_param_index(op, sizes[i].name);
+        if (index < 0) continue;
+        dims.value[index] = sizes[i].value;
+        given |= 1u << index;
+    }
+    int page_index = bw_op_param_index(op, "page_size");
+    if (page_index >= 0 && page) {
+        dims.value[page_index] = page;
+        given |= 1u << page_index;
+    }
+    OK(bw_op_complete(op, BW_FP32, given, &dims));
+    return dims;
+}
+
+bw_status open_case(fixture *fixture, const char *op, bw_dtype dtype, const bw_dims *dims, const char *variant) {
+    int index;
+    *fixture = (struct fixture){NULL, NULL};
+    BW_TRY(bw_op_find(op, &index));
+    BW_TRY(bw_session_open(&fake_backend, 0, &fixture->session));
+    return bw_case_create(fixture->session, index, dtype, dims, variant, fake.seed, &fixture->content);
+}
+
+bw_status open_small(fixture *fixture, int op_index, int64_t page) {
+    bw_dims dims = small_dims(bw_op_at(op_index), page);
+    return open_case(fixture, bw_op_at(op_index)->name, BW_FP32, &dims, NULL);
+}
+
+bw_status open_copy(fixture *fixture, int64_t elements) {
+    bw_dims dims = {.value = {elements}};
+    return open_case(fixture, "stream_copy", BW_FP32, &dims, NULL);
+}
+
+void close_case(fixture *fixture) {
+    bw_case_free(fixture->content);
+    bw_session_close(fixture->session);
+    *fixture = (struct fixture){NULL, NULL};
+}
+
+bw_measure_options usual_options(void) {
+    return (bw_measure_options){.cache = BW_CACHE_COLD,
+                                .precision_target = 0.005,
+                                .min_samples = 10,
+                                .max_seconds = 20.0,
+                                .verify_budget_s = 20.0};
+}
+
+static void list_checks(void) {
+    for (int i = 0; i < LISTS; i++) {
+        for (const check *row = lists[i]; row->name; row++) {
+            if (!row->per_op) printf("%s\n", row->name);
+            for (int op = 0; row->per_op && op < bw_op_count(); op++) printf("%s/%s\n", row->name, bw_op_at(op)->name);
+        }
+    }
+}
+
+static void print_ranks(int64_t most) {
+    for (int64_t count = 1; count <= most; count++) {
+        int64_t low = -1, high = -1;
+        bool found = bw_median_ranks(count, &low, &high);
+        printf("%" PRId64 " %d %" PRId64 " %" PRId64 "\n", count, found, low, high);
+    }
+}
+
+static bool run_check(const char *name) {
+    for (int i = 0; i < LISTS; i++) {
+        for (const check *row = lists[i]; row->name; row++) {
+            for (int op = 0; op < (row->per_op ? bw_op_count() : 1); op++) {
+                char full[128];
+                snprintf(full, sizeof full, row->per_op ? "%s/%s" : "%s", row->name, bw_op_at(op)->name);
+                if (strcmp(full, name) != 0) continue;
+                fake_reset();
+                row->run(op);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--ranks") == 0) {
+        print_ranks(atoll(argv[2]));
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        list_checks();
+        return 0;
+    }
+    if (argc != 2 || !run_check(argv[1])) {
+        printf("usage: checks --list | --ranks N | NAME\n");
+        return 2;
+    }
+    CHECK_EQUAL(fake.live_allocations, 0);
+    CHECK_EQUAL(fake.live_bytes, 0);
+    CHECK_EQUAL(fake.live_plans, 0);
+    CHECK_EQUAL(fake.live_states, 0);
+    CHECK_EQUAL(fake.live_devices, 0);
+    CHECK(fake.refused_allocations == 0, "%" PRId64 " times more was asked of the device than it had free",
+          fake.refused_allocations);
+    fake_forget();
+    return check_failures != 0;
+}
