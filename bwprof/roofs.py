@@ -21,6 +21,10 @@ from bwprof import _core
 _log = logging.getLogger("bwprof.roofs")
 
 SMALLEST_BYTES = 64 * 1024
+# A launch is cold by rotating over at most about this many buffer sets, past four times the cache; smaller streams
+# would need a flush before every sample, which costs more than the curve's lower end is worth.
+_MOST_SETS = 1024
+_CACHE_FACTOR = 4
 LARGEST_BYTES = 1024**3
 PRECISION = "fp32"
 
@@ -118,9 +122,9 @@ class Roofs:
         return last.seconds / last.total_bytes
 
 
-def sizes(largest_bytes: int) -> list[int]:
+def sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
     """Sizes to measure, in an order that makes every prefix a useful curve: ends first, then halving the gaps."""
-    smallest = min(SMALLEST_BYTES, largest_bytes)
+    smallest = min(smallest_bytes, largest_bytes)
     count = max(1, round(math.log(largest_bytes / smallest, 4)))
     grid = [round(smallest * (largest_bytes / smallest) ** (step / count)) for step in range(count + 1)]
     order = [count, 0]
@@ -158,7 +162,8 @@ def measure(
     budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 2.8)
     streams = [operation for operation in _core.operations() if operation["is_stream"]]
     largest = min(LARGEST_BYTES, max(SMALLEST_BYTES, device.memory()[0] // 8))
-    plan = [(stream, size) for size in sizes(largest) for stream in streams]
+    smallest = max(SMALLEST_BYTES, _CACHE_FACTOR * facts["cache_bytes"] // _MOST_SETS)
+    plan = [(stream, size) for size in sizes(smallest, largest) for stream in streams]
     started = time.monotonic()
     points: list[RoofPoint] = []
     for number, (stream, size) in enumerate(plan):

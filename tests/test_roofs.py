@@ -74,10 +74,10 @@ def test_roofs_survive_json_and_know_their_device() -> None:
 
 
 def test_sizes_start_with_both_ends() -> None:
-    found = roofs.sizes(1 << 30)
+    found = roofs.sizes(1 << 16, 1 << 30)
     assert found[:2] == [1 << 30, 1 << 16]
     assert sorted(found) == pytest.approx([1 << bits for bits in range(16, 31, 2)], rel=1e-4)
-    assert roofs.sizes(1 << 16) == [1 << 16]
+    assert roofs.sizes(1 << 16, 1 << 16) == [1 << 16]
 
 
 def graded(**more: object) -> dict[str, object]:
