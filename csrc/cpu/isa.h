@@ -46,6 +46,9 @@ typedef struct bw_cpu_kernels {
     void (*fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
     /* The wrapping sum of the whole 32-bit words in `bytes` bytes: reads them all. */
     uint32_t (*sum)(const void *data, int64_t bytes);
+    /* One thread's arithmetic roof: so many FLOPs a round, in registers. */
+    float (*multiply_adds)(int64_t rounds);
+    const int *flops_per_round;
 } bw_cpu_kernels;
 
 /* The best instruction set that this machine and operating system run. */
