@@ -11,7 +11,8 @@
 #include "base/input.h"
 #include "ops/list.h"
 
-/* clang-format off: one line each, best first. */
+/* One line each, best first. */
+/* clang-format off */
 #define BW_CPU_ISAS_X86_64(X)                                                                                     \
     X(avx512, x86_64, "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512") \
     X(avx2, x86_64, "-mavx2 -mfma -mf16c")

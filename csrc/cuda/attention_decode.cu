@@ -39,7 +39,7 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
 
 // Mirrors the cells of attention_decode_float.cu; a part is 16 lanes for head_dim up to 64, else a warp.
 void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
-    const int slot_heads = group <= 4 ? 4 : 8, parts = padded <= 64 ? 2 : 1;
+    const int slot_heads = group <= 4 || padded == 256 ? 4 : 8, parts = padded <= 64 ? 2 : 1;
     plan->warps = 4;
     plan->head_slots = slots_for(group, slot_heads, plan->warps);
     plan->block_heads = slot_heads * plan->head_slots;

@@ -156,18 +156,16 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
                           (float *)operand[BW_ATTENTION_OUT], shape, work);
 }
 
-template <int padded>
-bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                    const bw_decode_work &work) {
-    if (plan.block_heads / plan.head_slots == 4) return start<padded, 4>(launch, shape, plan, work);
-    return start<padded, 8>(launch, shape, plan, work);
-}
-
 }  // namespace
 
 bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                  const bw_decode_work &work) {
-    if (shape.head_dim <= 64) return start_for<64>(launch, shape, plan, work);
-    if (shape.head_dim <= 128) return start_for<128>(launch, shape, plan, work);
-    return start_for<256>(launch, shape, plan, work);
+    const bool four = plan.block_heads / plan.head_slots == 4;
+    if (shape.head_dim <= 64) {
+        return four ? start<64, 4>(launch, shape, plan, work) : start<64, 8>(launch, shape, plan, work);
+    }
+    if (shape.head_dim <= 128) {
+        return four ? start<128, 4>(launch, shape, plan, work) : start<128, 8>(launch, shape, plan, work);
+    }
+    return start<256, 4>(launch, shape, plan, work);  // the plan gives such heads 4 to a warp: registers
 }

@@ -139,30 +139,31 @@ __global__ void __launch_bounds__(largest_warps * 32)
     const int64_t kv_at = place.batch * shape.keys * stride + place.kv_head * shape.head_dim;
     const int64_t pace = (int64_t)shares * step_keys, steps = (place.end - place.first + pace - 1) / pace;
 
-    // Step s of this share: keys first + (s * shares + share) * 16 on; past the end it holds zeros.
-    auto fetch = [&](int64_t step) {
-        const int64_t key = place.first + step * pace + share * step_keys, valid = place.end - key;
-        const int64_t at = kv_at + min(key, place.end - 1) * stride;
-        T *stage = ring + step % stages * stage_elems;
-        bw_tensor_fetch<padded>(stage, k + at, stride, step_keys, valid, shape.head_dim, shape.vectors, loader,
-                                loaders);
-        bw_tensor_fetch<padded>(stage + step_keys * padded, v + at, stride, step_keys, valid, shape.head_dim,
-                                shape.vectors, loader, loaders);
-    };
-    for (int s = 0; s < stages - 1; s++) {
-        if (s < steps) fetch(s);
-        bw_copy_commit();
-    }
     uint32_t queries[padded / 16][4];
     const int64_t q_at = (place.batch * shape.heads + place.head0 + slot * row_heads) * shape.head_dim;
     load_queries<padded>(q + q_at, place.heads - slot * row_heads, shape.head_dim, queries);
     decode_sums<padded> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
-    for (int64_t step = 0; step < steps; step++) {
-        bw_copy_wait<stages - 2>();
-        meet(slots);  // this step's keys are there, and the stage that is filled next has been used
-        if (step + stages - 1 < steps) fetch(step + stages - 1);
+    // Step s of a share: keys first + (s * shares + share) * 16 on; zeros past the end. The copies of step `ahead`
+    // start while step ahead - stages + 1 is worked on.
+    for (int64_t ahead = 0; ahead < steps + stages - 1; ahead++) {
+        const int64_t step = ahead - (stages - 1);
+        if (step >= 0) {
+            bw_copy_wait<stages - 2>();
+            meet(slots);  // this step's keys are there, and the stage that is filled next has been used
+        }
+        if (ahead < steps) {
+            const int64_t key = place.first + ahead * pace + share * step_keys;
+            const int64_t at = kv_at + min(key, place.end - 1) * stride;
+#pragma unroll 1
+            for (int i = 0; i < 2; i++) {
+                T *tile = ring + (ahead % stages * 2 + i) * step_keys * padded;
+                bw_tensor_fetch<padded>(tile, (i == 0 ? k : v) + at, stride, step_keys, place.end - key, shape.head_dim,
+                                        shape.vectors, loader, loaders);
+            }
+        }
         bw_copy_commit();
+        if (step < 0) continue;
         T *stage = ring + step % stages * stage_elems;
         const int64_t valid = place.end - (place.first + step * pace + share * step_keys);
         meet_keys<padded>(queries, stage, stage + step_keys * padded, valid, shape.scale, sums);

@@ -6,13 +6,11 @@
 #include <structmember.h>
 
 bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context) {
+    BW_TRY(bw_session_enter(session));
     bw_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = bw_session_enter(session);
-    if (!status) {
-        status = work(context);
-        bw_session_leave(session);
-    }
+    status = work(context);
+    bw_session_leave(session);
     Py_END_ALLOW_THREADS;
     return status;
 }
