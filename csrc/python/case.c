@@ -497,7 +497,7 @@ static int check_options(const bw_measure_options *o) {
 static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", NULL};
     case_object *self = (case_object *)object;
-    measure_work work = {NULL};
+    measure_work work = {0};
     const char *cache_name = "cold";
     double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
     long long min_samples = 10;
