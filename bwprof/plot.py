@@ -116,7 +116,7 @@ def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
                 _bar(ax, row, center, thickness, longest)
         _gain(ax, group, place)
     if any(group.rows.get("fp16", {}).get("speedup_vs_fp32") for group in groups):
-        heading = "FP16 is faster\nin time by"
+        heading = "FP16 speed-up\nin time"
         ax.annotate(
             heading, (1.07, 1.0), xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#222222"
         )

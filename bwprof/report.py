@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 _PAIR = ("fp32", "fp16")
+_MEANINGS = {
+    "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
+    "near_timer_floor": "within three times an empty launch",
+    "throttled": "the clock was held down",
+    "not_cold": "inputs may have been in the cache",
+    "not_converged": "noisy: the confidence interval is wider than asked",
+    "unverified": "the result was not checked",
+}
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -194,15 +202,31 @@ def _attained(line: dict[str, Any], precisions: Sequence[str]) -> str:
 def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
     notes = ["GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio."]
     notes[0] += "\n% attain.: of what a plain stream of the same bytes and mix reaches, per precision."
-    flagged = [line for line in lines if line["flags"]]
+    flagged: dict[str, list[str]] = {}
+    for line in lines:
+        for flag in (line["flags"] or "").split(";"):
+            if flag:
+                name, _, precisions = flag.partition("(")
+                flagged.setdefault(name, []).append(_named(line) + (f" ({precisions}" if precisions else ""))
     if flagged:
         notes.append("* to be read with care:")
-        notes += [f"  {_named(line)}: {line['flags']}" for line in flagged]
-    broken = [line for line in lines if line["status"] in ("failed", "skipped")]
-    if broken:
-        notes.append("failed and skipped:")
-        notes += [f"  {_named(line)}: {line['status']}: {line['reason']}" for line in broken]
+        notes += [_listed(f"{name} ({_MEANINGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
+    broken: dict[str, list[str]] = {}
+    for line in lines:
+        if line["status"] in ("failed", "skipped"):
+            broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
+    notes += [_listed(reason, held, len(lines)) for reason, held in broken.items()]
     return notes
+
+
+def _listed(head: str, names: Sequence[str], total: int) -> str:
+    """What is said, and of which cases; wrapped."""
+    import textwrap
+
+    from bwprof.terminal import PLAIN_WIDTH
+
+    said = "every case" if len(names) == total > 1 else ", ".join(names)
+    return textwrap.fill(f"{head}: {said}", PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _named(line: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Roofs: how fast plain streams move memory on a device, by read/write mix and by size.
 
 The four streams are measured as a curve over the bytes they move. A case is then held against the stream of its own
-mix and size: between the streams' mixes the time per byte is interpolated over the read fraction, between sizes it is
-interpolated on logarithmic scales.
+mix and size: between the streams' mixes the time per byte is interpolated over the read fraction, between sizes the
+time over the bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from bwprof import _core
 _log = logging.getLogger("bwprof.roofs")
 
 SMALLEST_BYTES = 64 * 1024
-LARGEST_BYTES = 1024**3
+# A launch is cold by rotating over at most about this many buffer sets, past four times the cache; smaller streams
+# would need a flush before every sample, which costs more than the curve's lower end is worth.
+_MOST_SETS = 1024
+_CACHE_FACTOR = 4
+# On a CPU the rotation passes the caches whatever a launch's size, and first touches of memory are dear.
+LARGEST_BYTES = {"cpu": 256 * 1024**2, "cuda": 1024**3}
 PRECISION = "fp32"
 
 # Seconds for all ceilings and the curve.
@@ -112,16 +117,16 @@ class Roofs:
             return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
         for low, high in pairwise(points):
             if total_bytes <= high.total_bytes:
-                weight = math.log(total_bytes / low.total_bytes) / math.log(high.total_bytes / low.total_bytes)
-                per_low, per_high = low.seconds / low.total_bytes, high.seconds / high.total_bytes
-                return math.exp(math.log(per_low) + weight * math.log(per_high / per_low))
+                # Between neighbouring sizes time is a latency plus bytes over bandwidth: a straight line.
+                weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
+                return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
         return last.seconds / last.total_bytes
 
 
-def sizes(largest_bytes: int) -> list[int]:
+def sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
     """Sizes to measure, in an order that makes every prefix a useful curve: ends first, then halving the gaps."""
-    smallest = min(SMALLEST_BYTES, largest_bytes)
-    count = max(1, round(math.log(largest_bytes / smallest, 4)))
+    smallest = min(smallest_bytes, largest_bytes)
+    count = max(1, round(math.log2(largest_bytes / smallest)))
     grid = [round(smallest * (largest_bytes / smallest) ** (step / count)) for step in range(count + 1)]
     order = [count, 0]
     gaps = [(0, count)]
@@ -157,15 +162,16 @@ def measure(
     facts = device.facts()
     budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 2.8)
     streams = [operation for operation in _core.operations() if operation["is_stream"]]
-    largest = min(LARGEST_BYTES, max(SMALLEST_BYTES, device.memory()[0] // 8))
-    plan = [(stream, size) for size in sizes(largest) for stream in streams]
+    largest = min(LARGEST_BYTES.get(device.backend, 1024**3), max(SMALLEST_BYTES, device.memory()[0] // 8))
+    smallest = max(SMALLEST_BYTES, _CACHE_FACTOR * facts["cache_bytes"] // _MOST_SETS)
+    plan = [(stream, size) for size in sizes(smallest, largest) for stream in streams]
     started = time.monotonic()
     points: list[RoofPoint] = []
     for number, (stream, size) in enumerate(plan):
         left = budget - (time.monotonic() - started)
         if left <= 0 and number >= 2 * len(streams):
             break
-        per_point = max(0.01, min(0.12, left / (len(plan) - number)))
+        per_point = max(0.01, min(0.12, left / (len(plan) - number) / 3))
         point = _measure_point(device, stream, size, per_point, poll)
         if point is not None:
             points.append(point)

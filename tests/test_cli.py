@@ -24,7 +24,8 @@ from bwprof import suites
 from bwprof.results import schema
 from bwprof.sweep.cli import main
 
-TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16"]
+# Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
+TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 NO_ROOFS = """
@@ -97,6 +98,7 @@ def test_full_benchmark_suite(tmp_path: Path) -> None:
             f'name = "case_{number}"',
             f'operation = "{operation["name"]}"',
             f"params = {{ {params} }}",
+            'cache = "hot"',
         ]
     (tmp_path / "small.toml").write_text("\n".join(lines))
     code, out, err = finished("--suite", "small.toml", "--backend", "cpu", folder=tmp_path)
@@ -436,6 +438,7 @@ def test_sweep_in_python(tmp_path: Path) -> None:
         K=16,
         precision="fp32",
         backend="cpu",
+        cache="hot",
         roofs=False,
         output=tmp_path / "rows.json",
         progress=lambda done, total, _row: seen.append((done, total)),
@@ -459,7 +462,7 @@ def test_a_lost_device_raises_with_the_finished_rows(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(local.measuring, "measure", lost)
     with pytest.raises(bwprof.SweepError, match="illegal address") as caught:
-        bwprof.sweep("gemm", M=[1, 2, 3], N=16, K=16, precision="fp32", backend="cpu", roofs=False)
+        bwprof.sweep("gemm", M=[1, 2, 3], N=16, K=16, precision="fp32", backend="cpu", cache="hot", roofs=False)
     assert caught.value.frame["status"].tolist() == ["ok", "failed"]
 
 

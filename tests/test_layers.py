@@ -170,7 +170,9 @@ def test_import_is_light() -> None:
         "maps = open('/proc/self/maps').read()\n"
         "print(heavy, [n for n in ('libcuda.', 'libcublas', 'libcupti', 'libnvidia') if n in maps])\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[] []\n"
 
 

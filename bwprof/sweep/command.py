@@ -254,8 +254,10 @@ def _run_specs(
         progress.stage("opening the device")
         facts = executor.open()
         store.run["facts"] = facts
-        progress.stage("measuring the roofs")
-        roofs = _earlier_roofs(store.run, facts) or executor.measure_roofs()
+        roofs = _earlier_roofs(store.run, facts)
+        if roofs is None and any(spec.cache == "cold" for spec in specs):  # hot rows are held against no roof
+            progress.stage("measuring the roofs")
+            roofs = executor.measure_roofs()
         store.run["roofs"] = roofs.to_dict() if roofs else None
         context = Context(store.run["run_id"], choice.backend, facts, roofs)
         executor.set_context(context)

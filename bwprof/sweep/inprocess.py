@@ -45,8 +45,10 @@ def run(
     status = "failed"
     try:
         run_data["facts"] = executor.open()
-        shown.stage("measuring the roofs")
-        found = executor.measure_roofs() if with_roofs else None
+        found = None
+        if with_roofs and any(spec.cache == "cold" for spec in made.specs):  # hot rows are held against no roof
+            shown.stage("measuring the roofs")
+            found = executor.measure_roofs()
         run_data["roofs"] = found.to_dict() if found else None
         context = Context(run_data["run_id"], choice.backend, run_data["facts"], found)
         executor.set_context(context)

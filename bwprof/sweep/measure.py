@@ -193,8 +193,7 @@ def _bound(row: Row) -> str | None:
     """What limits the case.
 
     Latency below three times the timer's floor; else memory or compute by the side of the ridge. Where the
-    arithmetic peak is unknown there is no ridge: then it is memory when the case reaches at least half of what a
-    plain stream of the same bytes reaches.
+    arithmetic peak is unknown there is no ridge, and nothing is said.
     """
     floor = row["timer_floor_us"]
     if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
@@ -206,8 +205,6 @@ def _bound(row: Row) -> str | None:
     roof = row["ceiling_gb_s"] or row["peak_gb_s"]
     if row["peak_tflops"] and roof:
         return "memory" if row["arithmetic_intensity"] * roof < row["peak_tflops"] * 1e3 else "compute"
-    if row["pct_attainable"] is not None:
-        return "memory" if row["pct_attainable"] >= 50 else "compute"
     return None
 
 

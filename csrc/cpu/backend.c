@@ -7,15 +7,18 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "cpu/device.h"
 #include "cpu/host.h"
 
 enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, ALIGNMENT = 256 };
+enum { PEAK_ROUNDS = 100000, PEAK_RUNS = 7 };
 
 static bw_status device_count(int *count, char *reason, size_t reason_size) {
     *count = 1;
@@ -48,11 +51,42 @@ static void find_facts(bw_device_facts *facts, const char *isa, int threads) {
     facts->cache_bytes = bw_host_cache_bytes();
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
-    for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
-    snprintf(facts->tflops_source, sizeof facts->tflops_source, "unknown: depends on the clock under load");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
     facts->fixed_replay = false;
     bw_host_note(facts->cache_bytes, facts->note, sizeof facts->note);
+}
+
+typedef struct peak_task {
+    const bw_cpu_kernels *kernels;
+    int64_t rounds;
+    _Atomic float keep; /* the sums, so that they are worked out */
+} peak_task;
+
+static void peak_share(void *context, int rank, int ranks) {
+    peak_task *task = context;
+    (void)rank, (void)ranks;
+    atomic_store(&task->keep, task->kernels->multiply_adds(task->rounds));
+}
+
+/* The clock under load is the processor's secret, so the arithmetic roof is measured: the best of a few short runs of
+ * multiply-adds on all threads. Narrower types are widened to FP32, so their roof is the same. */
+static void measure_peak(bw_device *device) {
+    bw_device_facts *facts = &device->facts;
+    peak_task task = {.kernels = device->kernels, .rounds = PEAK_ROUNDS};
+    double best_s = INFINITY;
+    bw_pool_enter(device->pool);
+    for (int i = 0; i < PEAK_RUNS; i++) {
+        double start_s = bw_now_s();
+        bw_pool_run(device->pool, peak_share, &task);
+        best_s = fmin(best_s, bw_now_s() - start_s);
+    }
+    bw_pool_leave(device->pool);
+    double flops = (double)PEAK_ROUNDS * *device->kernels->flops_per_round * bw_pool_size(device->pool);
+    for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
+    facts->peak_tflops[BW_FP32] = facts->peak_tflops[BW_FP16] = facts->peak_tflops[BW_BF16] = flops / best_s * 1e-12;
+    snprintf(facts->tflops_source, sizeof facts->tflops_source,
+             "measured: FP32 multiply-adds in registers, %s, %d threads", device->kernels->isa,
+             bw_pool_size(device->pool));
 }
 
 static void device_close(bw_device *device) {
@@ -80,6 +114,7 @@ static bw_status device_open(int index, bw_device **out) {
     BW_GOTO(wanted_threads(&threads));
     BW_GOTO(bw_pool_create(threads, &device->pool));
     find_facts(&device->facts, device->kernels->isa, bw_pool_size(device->pool));
+    measure_peak(device);
     device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
     *out = device;
     device = NULL;

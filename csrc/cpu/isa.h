@@ -11,7 +11,8 @@
 #include "base/input.h"
 #include "ops/list.h"
 
-/* clang-format off: one line each, best first. */
+/* One line each, best first. */
+/* clang-format off */
 #define BW_CPU_ISAS_X86_64(X)                                                                                     \
     X(avx512, x86_64, "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512") \
     X(avx2, x86_64, "-mavx2 -mfma -mf16c")
@@ -45,6 +46,9 @@ typedef struct bw_cpu_kernels {
     void (*fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
     /* The wrapping sum of the whole 32-bit words in `bytes` bytes: reads them all. */
     uint32_t (*sum)(const void *data, int64_t bytes);
+    /* One thread's arithmetic roof: so many FLOPs a round, in registers. */
+    float (*multiply_adds)(int64_t rounds);
+    const int *flops_per_round;
 } bw_cpu_kernels;
 
 /* The best instruction set that this machine and operating system run. */

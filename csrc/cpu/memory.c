@@ -49,6 +49,15 @@ static bw_mapping *take_cached(bw_memory *memory, int64_t bytes) {
     return mapping;
 }
 
+/* Large mappings are rounded up to a quarter of a power of two, so that the next case, a little larger, finds this one
+ * large enough. */
+static int64_t size_class(int64_t bytes, int64_t free_bytes) {
+    int64_t step = HUGE_BYTES;
+    while (step <= bytes / 8) step *= 2;
+    bw_checked rounded = bw_mul(bw_num(bw_ceil_div(bytes, step)), bw_num(step));
+    return bytes < HUGE_BYTES || rounded.overflow || rounded.value > free_bytes / 2 ? bytes : rounded.value;
+}
+
 static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
     int64_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
     bw_checked rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
@@ -93,7 +102,7 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, vo
             return bw_fail(BW_CODE_MEMORY, "%.3f GB of memory are needed, %.3f GB are free", (double)bytes * 1e-9,
                            (double)free_bytes * 1e-9);
         }
-        BW_TRY(map_fresh(bytes, &mapping));
+        BW_TRY(map_fresh(size_class(bytes, free_bytes), &mapping));
         bw_pool_enter(pool);
         bw_pool_run(pool, touch_pages, mapping);
         bw_pool_leave(pool);

@@ -1,5 +1,5 @@
 // attention_prefill, flash, FP16 and BF16: online softmax with both products on tensor cores, accumulated in float.
-//   - a warp owns 16 queries and meets all keys, 64 at a time; scores and weights never leave its registers;
+//   - a warp owns 16 queries and meets all keys, 64 (or 32) at a time; scores and weights never leave its registers;
 //   - K and V tiles arrive by asynchronous copies: V while the scores are worked out, the next K during the product
 //     with V;
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
@@ -10,7 +10,11 @@
 
 namespace {
 
-constexpr int tile_keys = 64, largest_warps = 8;
+constexpr int largest_warps = 8;
+
+// Keys of a tile: 256 columns of output leave few registers for scores.
+template <int padded>
+constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 
 // What a warp carries from tile to tile. A lane holds two rows: lane / 4 and lane / 4 + 8.
 template <int padded>
@@ -33,15 +37,15 @@ BW_DEVICE void rescale(flash_sums<padded> &sums, int half, float best) {
 
 // Scores to weights, in place. `last[half]` is the last key that the lane's rows attend; where the whole tile lies
 // before it, `masked` is false. The first tile holds key 0, which every row attends, so that maxima are finite.
-template <int padded>
-BW_DEVICE void soften(float (&scores)[tile_keys / 8][4], int64_t key0, const int64_t (&last)[2], bool masked,
-                      float scale, flash_sums<padded> &sums) {
+template <int padded, int eights>
+BW_DEVICE void soften(float (&scores)[eights][4], int64_t key0, const int64_t (&last)[2], bool masked, float scale,
+                      flash_sums<padded> &sums) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float best = sums.top[half];
 #pragma unroll
-        for (int n = 0; n < tile_keys / 8; n++) {
+        for (int n = 0; n < eights; n++) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 float score = scores[n][2 * half + c] * scale;
@@ -54,7 +58,7 @@ BW_DEVICE void soften(float (&scores)[tile_keys / 8][4], int64_t key0, const int
         best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 2));
         rescale(sums, half, best);
 #pragma unroll
-        for (int n = 0; n < tile_keys / 8; n++) {
+        for (int n = 0; n < eights; n++) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const float weight = bw_exp2(scores[n][2 * half + c] - best);
@@ -65,10 +69,10 @@ BW_DEVICE void soften(float (&scores)[tile_keys / 8][4], int64_t key0, const int
     }
 }
 
-template <int padded, typename T>
-BW_DEVICE void multiply_values(const float (&weights)[tile_keys / 8][4], T *values, flash_sums<padded> &sums) {
+template <int padded, int eights, typename T>
+BW_DEVICE void multiply_values(const float (&weights)[eights][4], T *values, flash_sums<padded> &sums) {
 #pragma unroll
-    for (int step = 0; step < tile_keys / 16; step++) {
+    for (int step = 0; step < eights / 2; step++) {
         uint32_t left[4];
         bw_tensor_weights(left, weights[2 * step], weights[2 * step + 1], T());
 #pragma unroll
@@ -113,6 +117,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     attention_flash_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                   int64_t query_tiles) {
     constexpr bool queries_in_registers = padded <= 128;
+    constexpr int tile_keys = tile_keys_for<padded>;
     const int threads = (int)blockDim.x, thread = (int)threadIdx.x, rows = threads / 32 * 16;
     T *queries = (T *)bw_dynamic_shared(), *keys = queries + rows * padded, *values = keys + tile_keys * padded;
     const int64_t pairs = shape.batch * shape.heads;
@@ -187,7 +192,7 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
     const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
     const int warps = padded <= 128 && long_tiles >= 2 * launch->device->facts.units ? 8 : 4;
     const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
-    const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys) * padded * sizeof(T);
+    const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys_for<padded>)*padded * sizeof(T);
     void *const *operand = launch->operand;
     return bw_cuda_launch(launch->device, attention_flash_tensor_kernel<padded, T>,
                           dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3((unsigned)warps * 32), shared_bytes,

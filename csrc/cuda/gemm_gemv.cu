@@ -166,7 +166,7 @@ template <typename T>
 bw_status start_for(const bw_launch *launch, const gemv_shape &shape) {
     if (!rows_aligned(shape.k, launch->dtype)) {
         if (shape.m == 1) return start<T, 1, false>(launch, shape);
-        return start<T, sizeof(T) == 4 ? largest_m_float : largest_m_half, false>(launch, shape);
+        return start < T, sizeof(T) == 4 ? largest_m_float : largest_m_half, false > (launch, shape);
     }
     switch (template_rows(shape.m)) {
         case 1: return start<T, 1, true>(launch, shape);

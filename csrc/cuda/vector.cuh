@@ -105,23 +105,15 @@ struct bw_vector<__nv_bfloat16> : bw_vector_of_pairs<__nv_bfloat16> {
     }
 };
 
-// ONCE: the data will not be touched again soon, so the caches may drop it first.
-template <bool ONCE, typename Unit>
-static __device__ Unit bw_load(const Unit *from) {
-    if constexpr (ONCE) {
-        return __ldcs(from);
-    } else {
-        return *from;
-    }
+// The data will not be touched again soon, so the caches may drop it first.
+template <typename Unit>
+static __device__ Unit bw_load_once(const Unit *from) {
+    return __ldcs(from);
 }
 
-template <bool ONCE, typename Unit>
-static __device__ void bw_store(Unit *to, Unit value) {
-    if constexpr (ONCE) {
-        __stcs(to, value);
-    } else {
-        *to = value;
-    }
+template <typename Unit>
+static __device__ void bw_store_once(Unit *to, Unit value) {
+    __stcs(to, value);
 }
 
 #endif

@@ -16,7 +16,8 @@ enum {
 static const double replay_least_ns = 1e6; /* a sample lasts at least this */
 static const double warmup_least_ns = 20e6;
 static const double warmup_most_ns = 400e6; /* a clock that has not settled by then is the samples' noise */
-static const double warmup_most_s = 0.4;    /* with everything between the timed launches, flushes above all */
+static const double warmup_least_s = 20e-3;
+static const double warmup_most_s = 0.4; /* with everything between the timed launches, flushes above all */
 static const double settled_spread = 0.01;
 
 static bool stop_asked(const bw_measure_options *options) {
@@ -82,7 +83,9 @@ static bw_status size_plan(bw_case *self, const bw_rotation *rotation, timed *ti
 
 /* Replays until the last few agree, so that clocks, caches and pages are as they will stay. Adds to *spent_ns. */
 static bw_status warm_up(const bw_measure_options *options, timed *timed, double *spent_ns, double *launch_ns) {
-    double window[WARMUP_WINDOW], deadline = bw_now_s() + warmup_most_s;
+    double window[WARMUP_WINDOW];
+    double deadline = bw_now_s() + fmin(warmup_most_s, fmax(warmup_least_s, options->max_seconds));
+    double least_ns = fmin(warmup_least_ns, options->max_seconds * 1e9);
     for (int64_t i = 0;; i++) {
         if (stop_asked(options)) return interrupted();
         double ns;
@@ -91,7 +94,7 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
         *spent_ns += ns * (double)timed->launches;
         if (i + 1 < WARMUP_LEAST) continue;
         if (*spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
-        if (i + 1 < WARMUP_WINDOW || *spent_ns < warmup_least_ns) continue;
+        if (i + 1 < WARMUP_WINDOW || *spent_ns < least_ns) continue;
         double low = window[0], high = window[0];
         for (int j = 1; j < WARMUP_WINDOW; j++) {
             low = fmin(low, window[j]);

@@ -140,8 +140,14 @@ static int shape_operands(const shape *s, bw_dtype dtype, bw_operand out[BW_MAX_
     out[BW_ATTENTION_V] = tensor("v", BW_IN, dtype, s->len, s->kv_heads, s);
     out[BW_ATTENTION_OUT] = tensor("out", BW_OUT, bw_dtype_get(dtype)->result, s->seq, s->heads, s);
     if (!s->kv_lens) return 4;
-    out[BW_ATTENTION_KV_LENS] = (bw_operand){
-        .name = "kv_lens", .role = BW_IN, .dtype = BW_I32, .recipe = BW_RECIPE_HOST, .rank = 1, .shape = {s->batch}};
+    out[BW_ATTENTION_KV_LENS] = (bw_operand){.name = "kv_lens",
+                                             .role = BW_IN,
+                                             .dtype = BW_I32,
+                                             .recipe = BW_RECIPE_HOST,
+                                             .rank = 1,
+                                             .shape = {s->batch},
+                                             .minimum = 1,
+                                             .maximum = s->len};
     return 5;
 }
 

@@ -15,6 +15,18 @@ static bw_case *content_of(case_object *self) {
     return self->content;
 }
 
+/* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
+ * when the case is closed. */
+static bw_case *hold(case_object *self) {
+    bw_case *content = content_of(self);
+    if (content && self->users++ == 0) self->holder = PyThread_get_thread_ident();
+    return content;
+}
+
+static void let_go(case_object *self) {
+    self->users--;
+}
+
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "operation", "precision", "params", "kv_lens", "variant", "seed", NULL};
     case_object *self = (case_object *)object;
@@ -53,17 +65,23 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     return 0;
 }
 
-/* Frees the case, after another thread that is still measuring on the device has finished. */
+/* Frees the case, after other threads that still use it, or measure on the device, have finished. */
 static void release_content(case_object *self) {
+    const struct timespec pause = {.tv_nsec = 1000000};
     bw_case *content = self->content;
     if (!content) return;
     self->content = NULL;
+    while (self->users) {
+        Py_BEGIN_ALLOW_THREADS;
+        nanosleep(&pause, NULL);
+        Py_END_ALLOW_THREADS;
+    }
     Py_BEGIN_ALLOW_THREADS;
     for (;;) {
         bw_status busy = bw_session_enter(content->session);
         if (!busy) break;
         bw_status_free(busy);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nanosleep(&pause, NULL);
     }
     bw_session *session = content->session;
     bw_case_free(content);
@@ -82,7 +100,12 @@ static void case_dealloc(PyObject *object) {
 
 static PyObject *case_close(PyObject *object, PyObject *unused) {
     (void)unused;
-    release_content((case_object *)object);
+    case_object *self = (case_object *)object;
+    if (self->users && self->holder == PyThread_get_thread_ident()) {
+        PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
+        return NULL;
+    }
+    release_content(self);
     Py_RETURN_NONE;
 }
 
@@ -191,22 +214,35 @@ static int read_cache(const char *name, bw_cache *out) {
     return 0;
 }
 
+typedef struct memory_work {
+    bw_case *content;
+    bw_cache cache;
+    bw_rotation rotation;
+    int64_t needed, free_bytes;
+} memory_work;
+
+static bw_status run_memory(void *context) {
+    memory_work *work = context;
+    return bw_case_rotation(work->content, work->cache, &work->rotation, &work->needed, &work->free_bytes);
+}
+
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
     case_object *self = (case_object *)object;
     const char *cache_name = "cold";
-    bw_cache cache;
-    bw_rotation rotation = {.sets = 1};
-    int64_t needed = 0, free_bytes = 0;
+    memory_work work = {.rotation = {.sets = 1}};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (read_cache(cache_name, &cache) < 0 || !content_of(self)) return NULL;
-    bw_status status = bw_case_rotation(self->content, cache, &rotation, &needed, &free_bytes);
+    if (read_cache(cache_name, &work.cache) < 0) return NULL;
+    work.content = hold(self);
+    if (!work.content) return NULL;
+    bw_status status = core_run(self->device->session, run_memory, &work);
+    let_go(self);
     /* Not enough is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
     bool fits = !status;
     bw_status_free(status);
-    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
-                         (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
+    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)work.needed, "free", (long long)work.free_bytes,
+                         "buffer_sets", (long long)work.rotation.sets, "fits", fits ? Py_True : Py_False);
 }
 
 /* ---- arrays in and out ---- */
@@ -312,7 +348,7 @@ static bool is_input(const bw_operand *operand) {
 
 static PyObject *case_run(PyObject *object, PyObject *arrays) {
     case_object *self = (case_object *)object;
-    run_work work = {.content = content_of(self), .launch = true};
+    run_work work = {.content = hold(self), .launch = true};
     PyObject *result = NULL;
     if (!work.content) return NULL;
     PyObject *items = PyMapping_Items(arrays);
@@ -326,27 +362,34 @@ static PyObject *case_run(PyObject *object, PyObject *arrays) {
         if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
     }
     Py_XDECREF(items);
+    let_go(self);
     return result;
 }
 
 static PyObject *case_inputs(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    run_work work = {.content = content_of(self), .launch = false};
-    return work.content ? run_and_collect(self, &work, is_input) : NULL;
+    run_work work = {.content = hold(self), .launch = false};
+    if (!work.content) return NULL;
+    PyObject *result = run_and_collect(self, &work, is_input);
+    let_go(self);
+    return result;
 }
 
 static bw_status run_launch(void *context) {
     bw_case *content = context;
     BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
+    if (content->own_inputs) BW_TRY(bw_case_reset(content, 0));
     return bw_case_launch(content, 0);
 }
 
 static PyObject *case_launch(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    if (!content_of(self)) return NULL;
-    bw_status status = core_run(self->device->session, run_launch, self->content);
+    bw_case *content = hold(self);
+    if (!content) return NULL;
+    bw_status status = core_run(self->device->session, run_launch, content);
+    let_go(self);
     if (status) return core_raise(state_of(self), status);
     Py_RETURN_NONE;
 }
@@ -367,9 +410,12 @@ static bw_status run_verify(void *context) {
 static PyObject *case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"budget_s", NULL};
     case_object *self = (case_object *)object;
-    verify_work work = {.content = content_of(self), .budget_s = 0.1};
-    if (!work.content || !PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
+    verify_work work = {.budget_s = 0.1};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
+    work.content = hold(self);
+    if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_verify, &work);
+    let_go(self);
     if (status) return core_raise(state_of(self), status);
     const bw_verdict *v = &work.verdict;
     return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:s}", "verified", v->verified ? Py_True : Py_False, "max_error",
@@ -451,14 +497,14 @@ static int check_options(const bw_measure_options *o) {
 static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", NULL};
     case_object *self = (case_object *)object;
-    measure_work work = {.content = content_of(self)};
+    measure_work work = {0};
     const char *cache_name = "cold";
     double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
     long long min_samples = 10;
     PyObject *poll = NULL;
     bw_cache cache;
-    if (!work.content || !PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdLddO", names, &cache_name, &precision_target,
-                                                      &min_samples, &max_seconds, &verify_budget_s, &poll)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdLddO", names, &cache_name, &precision_target, &min_samples,
+                                     &max_seconds, &verify_budget_s, &poll)) {
         return NULL;
     }
     if (read_cache(cache_name, &cache) < 0) return NULL;
@@ -470,9 +516,12 @@ static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs
                                         .poll = poll_python,
                                         .poll_context = poll && poll != Py_None ? poll : NULL};
     if (check_options(&work.options) < 0) return NULL;
+    work.content = hold(self);
+    if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_measure, &work);
-    if (status) return core_raise(state_of(self), status);
-    PyObject *result = measurement_dict(self->content, &work.options, &work.result);
+    PyObject *result =
+        status ? core_raise(state_of(self), status) : measurement_dict(work.content, &work.options, &work.result);
+    let_go(self);
     bw_measurement_free(&work.result);
     return result;
 }

@@ -22,7 +22,9 @@ typedef struct device_object {
 typedef struct case_object {
     PyObject_HEAD
     device_object *device;
-    bw_case *content; /* NULL once closed */
+    bw_case *content;     /* NULL once closed */
+    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
+    unsigned long holder; /* the thread of the first of them */
 } case_object;
 
 /* ---- errors.c ---- */
@@ -55,7 +57,8 @@ PyObject *core_variant_dict(const bw_variant *variant);
 /* ---- device.c, case.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec;
 
-/* Runs `work` without the GIL and as the session's only user. */
+/* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held: no
+ * other thread can close it in between. */
 bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context);
 
 /* ---- numbers.c ---- */

@@ -6,13 +6,11 @@
 #include <structmember.h>
 
 bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context) {
+    BW_TRY(bw_session_enter(session));
     bw_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = bw_session_enter(session);
-    if (!status) {
-        status = work(context);
-        bw_session_leave(session);
-    }
+    status = work(context);
+    bw_session_leave(session);
     Py_END_ALLOW_THREADS;
     return status;
 }
@@ -105,14 +103,23 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
                          f->fixed_replay ? Py_True : Py_False, "note", f->note);
 }
 
+typedef struct memory_work {
+    bw_session *session;
+    int64_t free_bytes, total_bytes;
+} memory_work;
+
+static bw_status run_memory(void *context) {
+    memory_work *work = context;
+    return work->session->backend->device_memory(work->session->device, &work->free_bytes, &work->total_bytes);
+}
+
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
-    int64_t free_bytes, total_bytes;
-    if (!session) return NULL;
-    bw_status status = session->backend->device_memory(session->device, &free_bytes, &total_bytes);
+    memory_work work = {.session = session_of((device_object *)object)};
+    if (!work.session) return NULL;
+    bw_status status = core_run(work.session, run_memory, &work);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
+    return Py_BuildValue("(LL)", (long long)work.free_bytes, (long long)work.total_bytes);
 }
 
 typedef struct floor_work {

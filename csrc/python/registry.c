@@ -1,4 +1,5 @@
 /* What there is: operations, precisions, backends, and what operations cost. */
+#include "build_info.h"
 #include "python/core.h"
 
 static PyObject *text_or_none(const char *text) {
@@ -94,7 +95,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     PyObject *list = PyList_New(0);
     if (!list) return NULL;
     if (!backend->built) {
-        PyOS_snprintf(reason, reason_size, "not in this build: it was made without nvcc");
+        PyOS_snprintf(reason, reason_size, "%s", BW_BUILD_CUDA_REASON);
         return list;
     }
     bw_status status;

@@ -8,6 +8,8 @@ BW_OPERATIONS(BW_DECLARE)
 extern const bw_cpu_kernels BW_CPU_NAME(kernels);
 void BW_CPU_NAME(fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
 uint32_t BW_CPU_NAME(sum)(const void *data, int64_t bytes);
+float BW_CPU_NAME(multiply_adds)(int64_t rounds);
+extern const int BW_CPU_NAME(flops_per_round);
 
 #define BW_QUOTE(text) #text
 #define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
@@ -22,4 +24,6 @@ const bw_cpu_kernels BW_CPU_NAME(kernels) = {
         },
     .fill = BW_CPU_NAME(fill),
     .sum = BW_CPU_NAME(sum),
+    .multiply_adds = BW_CPU_NAME(multiply_adds),
+    .flops_per_round = &BW_CPU_NAME(flops_per_round),
 };

@@ -1,0 +1,142 @@
+"""A thousand cases leave nothing behind: host memory, device memory, threads, files."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+from collections.abc import Callable
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import SMALL, small_cases
+
+from bwprof import _core
+
+CASES = 1000
+WARM_UP = 150
+MIB = 1 << 20
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def entries(folder: str) -> int:
+    return len(os.listdir(folder))
+
+
+def use(device: _core.Device, name: str, precision: str, params: dict[str, int], *, measure: bool) -> None:
+    try:
+        case = _core.Case(device, name, precision, params)
+    except _core.UnsupportedError:
+        return  # not on this device; creating the error is part of the exercise
+    with case:
+        outputs = case.run(case.inputs())
+        assert outputs
+        assert case.verify(0.0)["verified"]
+        if measure:
+            assert case.measure(cache="hot", max_seconds=0.0, verify_budget_s=0.0)["verified"]
+
+
+def run_cases(device: _core.Device, count: int) -> None:
+    for i, one in enumerate(islice(cycle(small_cases()), count)):
+        use(device, *one, measure=i % 53 == 0)
+
+
+def fail_cases(device: _core.Device, count: int) -> None:
+    """The ways in which a case ends before it begins."""
+    attempts: list[tuple[Any, ...]] = [
+        ("gemm", "fp32", {"M": 0}),
+        ("gemm", "fp33", {}),
+        ("germ", "fp32", {}),
+        ("gemm", "fp32", {"Q": 1}),
+        ("kv_copy", "fp32", {"batch": 1 << 30, "kv_len": 1 << 30}),
+        ("attention_prefill", "fp16", {"num_heads": 7, "num_kv_heads": 2}),
+    ]
+    for attempt in islice(cycle(attempts), count):
+        with pytest.raises(ValueError, match=r"\w"):
+            _core.Case(device, *attempt)
+    with _core.Case(device, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
+        for _ in range(count):
+            with pytest.raises(ValueError, match="A"):
+                case.run({"A": b"too short"})
+
+
+def growth(work: Callable[[int], None]) -> int:
+    """Of the resident set over CASES, after enough of them that pools and caches are full."""
+    if "libasan" in Path("/proc/self/maps").read_text():
+        pytest.skip("AddressSanitizer keeps freed memory for a while: the resident set says nothing")
+    work(WARM_UP)
+    before = resident_bytes()
+    work(CASES)
+    return resident_bytes() - before
+
+
+def test_no_host_memory_is_lost(device: _core.Device) -> None:
+    """A leak of one small buffer set (24 KB) or of one reference row per case would show as several MiB."""
+    assert growth(lambda count: run_cases(device, count)) < 4 * MIB
+
+
+def test_no_host_memory_is_lost_by_failing(device: _core.Device) -> None:
+    assert growth(lambda count: fail_cases(device, count)) < MIB
+
+
+def test_no_references_are_lost(cpu: _core.Device) -> None:
+    """A Case holds its Device while it is open, and no longer."""
+    before = sys.getrefcount(cpu)
+    case = _core.Case(cpu, "gemm", "fp32", {"M": 1})
+    assert sys.getrefcount(cpu) == before + 1
+    case.close()
+    assert sys.getrefcount(cpu) == before
+    case.close()
+    run_cases(cpu, 40)
+    assert sys.getrefcount(cpu) == before
+
+
+@pytest.mark.parametrize("backend", [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_devices_give_back_threads_and_files(backend: str) -> None:
+    def open_and_close() -> None:
+        with _core.Device(backend) as device, _core.Case(device, "stream_copy", "fp32", {"elements": 100}) as case:
+            case.launch()
+
+    for _ in range(3):
+        open_and_close()
+    before = entries("/proc/self/task"), entries("/proc/self/fd")
+    for _ in range(30):
+        open_and_close()
+    assert (entries("/proc/self/task"), entries("/proc/self/fd")) == before
+
+
+def test_dropped_without_closing(cpu: _core.Device) -> None:
+    """The last reference closes a case, and a device after its cases."""
+    threads = entries("/proc/self/task")
+    device = _core.Device("cpu")
+    case = _core.Case(device, "stream_copy", "fp32", {"elements": 100})
+    case.launch()
+    del device, case
+    gc.collect()
+    assert entries("/proc/self/task") == threads
+
+
+@pytest.mark.cuda
+def test_no_device_memory_is_lost() -> None:
+    """Free memory is the whole GPU's: another process there would disturb this, so the smallest of three is taken."""
+    with _core.Device("cuda") as device:
+        run_cases(device, WARM_UP)
+        lost = []
+        for _ in range(3):
+            before = device.memory()[0]
+            run_cases(device, CASES // 3)
+            lost.append(before - device.memory()[0])
+    assert min(lost) <= 0, f"{min(lost)} bytes of device memory were not given back"
+
+
+def test_small_cases_name_real_parameters() -> None:
+    known = {p["name"] for op in _core.operations() for p in op["params"]}
+    assert set(SMALL) <= known
+    assert all(re.fullmatch(r"\w+", name) for name in known)

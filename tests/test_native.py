@@ -1,0 +1,149 @@
+"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand (tests/native).
+
+Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bwprof import _core
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "tests" / "native"
+LAYERS = ("base", "ops", "measure")
+FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread -Icsrc -Itests/native")
+SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
+WRAP = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc"
+
+
+def check_names() -> list[str]:
+    """What `checks --list` prints, read from the tables, so that nothing is compiled while tests are collected."""
+    names = []
+    for path in sorted(NATIVE.glob("check_*.c")):
+        for name, per_op in re.findall(r'\{"(\w+)", (true|false), \w+\}', path.read_text()):
+            operations = [operation["name"] for operation in _core.operations()]
+            names += [f"{name}/{operation}" for operation in operations] if per_op == "true" else [name]
+    return names
+
+
+def clean_environment() -> dict[str, str]:
+    """Without what a sanitizer's run of the whole test suite has set for Python."""
+    drop = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "CFLAGS")
+    return {name: value for name, value in os.environ.items() if name not in drop}
+
+
+@dataclass
+class Checks:
+    program: Path
+    environment: dict[str, str] = field(default_factory=clean_environment)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.program, *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+def call(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}"
+
+
+def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment: the sanitizers if a program built with them runs, leak detection if that works here."""
+    source, program = folder / "probe.c", folder / "probe"
+    source.write_text("int main(void) { return 0; }\n")
+    command = [*compiler, *SANITIZE, str(source), "-o", str(program)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return [], {}
+    for leaks in ("1", "0"):
+        # It finds leaks in no process that is being traced.
+        options = {"ASAN_OPTIONS": f"detect_leaks={leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        environment = clean_environment() | options
+        if subprocess.run([program], env=environment, capture_output=True, check=False).returncode == 0:
+            return SANITIZE, options
+    return [], {}
+
+
+@pytest.fixture(scope="session")
+def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Checks:
+    name = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(name[0]) is None:
+        pytest.skip(f"no C compiler: {name[0]} was not found")
+    folder = tmp_path_factory.mktemp("native")
+    flags, options = sanitizers(name, folder)
+    sources = [path for layer in LAYERS for path in sorted((source_tree / "csrc" / layer).glob("*.c"))]
+    sources += sorted(NATIVE.glob("*.c"))
+    objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
+
+    def compile_one(source: Path, target: Path) -> None:
+        call([*name, *FLAGS, *flags, "-c", str(source), "-o", str(target)])
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(compile_one, sources, objects))
+    program = folder / "checks"
+    call([*name, "-pthread", *flags, WRAP, *map(str, objects), "-lm", "-o", str(program)])
+    return Checks(program, clean_environment() | options)
+
+
+@pytest.mark.parametrize("name", check_names())
+def test_check(checks: Checks, name: str) -> None:
+    done = checks.run(name)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}"
+
+
+def test_every_check_is_a_test(checks: Checks) -> None:
+    done = checks.run("--list")
+    assert sorted(done.stdout.split()) == sorted(check_names())
+    assert len(check_names()) > 100
+
+
+def ranks_of(checks: Checks, most: int) -> dict[int, tuple[int, int] | None]:
+    rows = [[int(word) for word in line.split()] for line in checks.run("--ranks", str(most)).stdout.splitlines()]
+    return {count: (low, high) if found else None for count, found, low, high in rows}
+
+
+def test_median_ranks_against_tables(checks: Checks) -> None:
+    """Ranks (from 1) that tables of the sign test give for 95 %."""
+    ranks = ranks_of(checks, 100)
+    assert [ranks[count] for count in range(1, 6)] == [None] * 5
+    published = {6: (1, 6), 9: (2, 8), 10: (2, 9), 12: (3, 10), 15: (4, 12), 20: (6, 15), 25: (8, 18), 50: (18, 33)}
+    for count, (low, high) in (published | {100: (40, 61)}).items():
+        assert ranks[count] == (low - 1, high - 1), count
+
+
+def test_median_ranks_against_exact_binomials(checks: Checks) -> None:
+    """In whole numbers: the narrowest symmetric interval that misses with at most 1 in 20."""
+    ranks = ranks_of(checks, 4096)
+    for count in [*range(1, 260), 511, 512, 777, 1000, 1001, 2048, 3001, 4095, 4096]:
+        dropped, below, ways = -1, 0, 1
+        for successes in range(count // 2):
+            below += ways
+            if 40 * below > 2**count:
+                break
+            dropped = successes
+            ways = ways * (count - successes) // (successes + 1)
+        assert ranks[count] == (None if dropped < 0 else (dropped, count - 1 - dropped)), count
