@@ -19,6 +19,11 @@ struct bw_attention_shape {
     float scale;   // log2(e) / sqrt(head_dim): softmax is taken in powers of 2
 };
 
+// Whether rows of head_dim elements all start at multiples of 16 bytes.
+static inline bool bw_attention_vectors(int64_t head_dim, bw_dtype dtype) {
+    return head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+}
+
 static inline bw_attention_shape bw_attention_shape_make(int64_t batch, int64_t queries, int64_t keys, int64_t heads,
                                                          int64_t kv_heads, int64_t head_dim, bool causal,
                                                          bw_dtype dtype) {
@@ -31,7 +36,7 @@ static inline bw_attention_shape bw_attention_shape_make(int64_t batch, int64_t 
     shape.group = heads / kv_heads;
     shape.head_dim = (int)head_dim;
     shape.causal = causal;
-    shape.vectors = head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+    shape.vectors = bw_attention_vectors(head_dim, dtype);
     shape.scale = (float)(1.4426950408889634 / sqrt((double)head_dim));
     return shape;
 }

@@ -11,7 +11,9 @@ int64_t round_up(int64_t value, int64_t multiple) {
     return bw_ceil_div(value, multiple) * multiple;
 }
 
-int padded_dim(int64_t head_dim) {
+// Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
+int padded_dim(int64_t head_dim, bw_dtype dtype) {
+    if (!bw_attention_vectors(head_dim, dtype)) return 256;
     return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 
@@ -131,7 +133,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
-    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM]);
+    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);

@@ -279,7 +279,6 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
 template <typename Lanes>
 bw_status start_lanes(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                       const bw_decode_work &work) {
-    if (!shape.vectors) return start<Lanes, false, false>(launch, shape, plan, work);
     if (plan.head_slots == 1) return start<Lanes, true, true>(launch, shape, plan, work);
     return start<Lanes, true, false>(launch, shape, plan, work);
 }
@@ -297,6 +296,12 @@ bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, co
 
 bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                  const bw_decode_work &work) {
+    if (!shape.vectors) {
+        if (plan.block_heads / plan.head_slots == 4) {
+            return start<bw_decode_lanes<256, 4>, false, false>(launch, shape, plan, work);
+        }
+        return start<bw_decode_lanes<256, 8>, false, false>(launch, shape, plan, work);
+    }
     if (shape.head_dim <= 64) return start_for<64>(launch, shape, plan, work);
     if (shape.head_dim <= 128) return start_for<128>(launch, shape, plan, work);
     return start_for<256>(launch, shape, plan, work);

@@ -236,7 +236,6 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const 
 template <int padded, typename T>
 bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                     const bw_decode_work &work) {
-    if (!shape.vectors) return start<padded, false, false, T>(launch, shape, plan, work);
     if (shape.group <= 8 && plan.warps == largest_warps) return start<padded, true, true, T>(launch, shape, plan, work);
     return start<padded, true, false, T>(launch, shape, plan, work);
 }
@@ -247,6 +246,7 @@ bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_sh
                                   const bw_decode_work &work) {
     return bw_cuda_by_half_type(launch->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        if (!shape.vectors) return start<256, false, false, T>(launch, shape, plan, work);
         if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
         if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
         return start_for<256, T>(launch, shape, plan, work);
