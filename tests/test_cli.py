@@ -277,6 +277,12 @@ def test_a_backend_without_a_device_says_why(capsys: pytest.CaptureFixture[str])
     assert f"backend '{missing[0]}' has no device" in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_read_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    assert main(["--suite", str(tmp_path / "folder.toml")]) == 2
+    assert "folder.toml" in capsys.readouterr().err
+
+
 def test_output_that_cannot_be_written_is_said_before_measuring(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +337,27 @@ def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
     assert code == 3
     assert [row["status"] for row in csv_rows(out)] == ["failed", "ok"]
     assert "exit code 7" in csv_rows(out)[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("os._exit(9)", "the process that opens the device ended with exit code 9"),
+        ("raise _core.UnavailableError('gone')", "gone"),
+    ],
+)
+def test_a_device_that_cannot_be_opened_is_exit_code_2(tmp_path: Path, body: str, said: str) -> None:
+    plant = f"""
+import os
+from bwprof import _core
+def planted(self):
+    {body}
+local.LocalExecutor.open = planted
+"""
+    code, out, err = finished("gemm", *TINY, folder=tmp_path, plant=plant)
+    assert (code, out) == (2, "")
+    assert f"bwprof: error: {said}" in err
+    assert not list((tmp_path / "bwprof-results").iterdir()), "no folder without rows"
 
 
 def test_what_a_case_prints_does_not_get_into_the_data(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may include whom, who may know what: CONTRIBUTING's layers, checked on the sources and on the compiled objects."""
+"""Who may include whom, who may know what: CONTRIBUTING's layers, checked on sources and compiled objects."""
 
 from __future__ import annotations
 
