@@ -329,6 +329,27 @@ def test_a_case_that_kills_its_process_fails_and_the_others_are_measured(tmp_pat
     assert rows[1]["time_ms"] == ""
 
 
+def test_a_wrong_result_is_a_failed_row_without_a_time(tmp_path: Path) -> None:
+    plant = """
+from bwprof.sweep import measure as measuring
+real = measuring._finished
+def planted(row, result, context):
+    if row["M"] == 2:
+        result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
+    return real(row, result, context)
+measuring._finished = planted
+"""
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
+    )
+    assert code == 3
+    right, wrong = csv_rows(out)
+    assert (right["status"], right["verified"]) == ("ok", "True")
+    assert (wrong["status"], wrong["verified"], wrong["time_ms"]) == ("failed", "False", "")
+    assert wrong["reason"] == "wrong result: D[0, 3] is 1, the reference says 2"
+    assert "D[0, 3]" in err
+
+
 def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
     plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
     code, out, _ = finished(

@@ -211,7 +211,7 @@ bw_status bw_verify_set(bw_case *self, int64_t set, double budget_s, bw_verdict 
         char element[128];
         name_element(&self->operands[worst_yet.operand], worst_yet.index, element, sizeof element);
         snprintf(out->reason, sizeof out->reason,
-                 "wrong result: %s is %.9g, the reference says %.9g (error %.3g, tolerance %.3g)", element,
+                 "%s is %.9g, the reference says %.9g (error %.3g, tolerance %.3g)", element,
                  worst_yet.found, worst_yet.wanted, worst_yet.error, out->tolerance);
     }
     return BW_OK;
