@@ -67,6 +67,13 @@ def check_backend(name: str) -> str:
     return lowered
 
 
+def check_seed(seed: int) -> int:
+    """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
+    if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
+        raise ValueError(f"seed is {seed!r}: allowed are 0 to 2^63 - 1")
+    return int(seed)
+
+
 def param_names(operation_name: str) -> list[str]:
     """The operation's parameters in their order."""
     return [param["name"] for param in operation(operation_name)["params"]]

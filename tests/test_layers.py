@@ -1,4 +1,4 @@
-"""Who may include whom, who may know what: DESIGN's layer rules, checked on the sources and on the compiled objects."""
+"""Who may include whom, who may know what: CONTRIBUTING's layers, checked on sources and compiled objects."""
 
 from __future__ import annotations
 
@@ -159,6 +159,36 @@ def test_python_names_no_operation() -> None:
         for node in ast.walk(tree):
             spelled = [] if node in texts else [word for word in words_of(node) if word in names]
             wrong += [f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}: names {word}" for word in spelled]
+    assert not wrong, "\n".join(wrong)
+
+
+def imports_of(path: Path) -> set[str]:
+    """The parts of bwprof that a file of the package imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("bwprof.")}
+    return found
+
+
+def test_python_imports_go_downwards() -> None:
+    """Commands and pictures stand on results and on the registry, never the other way round."""
+    top = {"sweep", "info", "report", "plot"}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part in top | {"__init__", "__main__"}:
+            continue
+        allowed = {"results", "_core"} if part == "results" else None
+        for name in sorted(imports_of(path)):
+            if name in top or (allowed is not None and name not in allowed):
+                wrong.append(f"{path.relative_to(PACKAGE)}: may not import bwprof.{name}")
     assert not wrong, "\n".join(wrong)
 
 

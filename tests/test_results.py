@@ -45,7 +45,7 @@ def test_columns_are_those_of_the_schema() -> None:
     assert len(set(names)) == len(names)
     after = ["case", "batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal"]
     assert names[9 : 9 + len(after)] == after
-    groups = (  # noqa: SIM905
+    groups = (
         "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
         "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us flops tflops arithmetic_intensity "
         "algorithmic_bytes_read algorithmic_bytes_written footprint_bytes peak_gb_s ceiling_gb_s attainable_gb_s "

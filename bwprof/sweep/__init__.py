@@ -93,9 +93,9 @@ def sweep(
     Examples
     --------
     >>> import bwprof
-    >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", backend="cpu", roofs=False)
+    >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> frame["M"].tolist()
-    [1, 2]
+    [1, 1, 2, 2]
     """
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request

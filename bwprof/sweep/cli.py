@@ -39,9 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; keep the interpreter from complaining when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return INCOMPLETE
-    except (ValueError, FileNotFoundError, _core.UnavailableError) as error:
+    except (ValueError, OSError, _core.UnavailableError) as error:
         sys.stderr.write(f"bwprof: error: {error}\n")
         return USAGE
+    except _core.DeviceError as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return INCOMPLETE
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:

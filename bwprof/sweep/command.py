@@ -68,11 +68,11 @@ def run(
     targets = _targets(parsed, run_id)
     try:
         store = _open_store(data, targets)
-    except ValueError:
+        return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
+    except (UnwritableError, _core.UnavailableError):  # nothing was measured
         if targets.folder is not None:
             shutil.rmtree(targets.folder, ignore_errors=True)
         raise
-    return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
 
 
 def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, *, max_time: float | None) -> int:

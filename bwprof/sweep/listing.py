@@ -38,7 +38,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
     from bwprof.terminal import console, table
 
     screen = console(stream)
-    numbers = ["read", "written", "FLOPs", "memory", "launch", "case"]
+    numbers = ["read", "written", "FLOPs", "memory", "launch", "in all"]
     grid = table(screen, "", ["case", "precision", "variant", *numbers, "note"], numbers=numbers)
     total = 0.0
     with _core.Device(choice.backend, choice.index) as device:
@@ -50,7 +50,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
     screen.print(grid)
     stream.write(
         f"{len(plan.specs)} cases on {choice.backend}:{choice.index} {choice.name}, about {seconds_text(total)} "
-        "(memory: all buffer sets; launch and case: estimated time)\n"
+        "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
 

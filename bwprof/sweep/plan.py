@@ -88,8 +88,7 @@ def make(request: Request, backend: str) -> Plan:
     for cache in request.caches:
         if cache not in CACHES:
             raise ValueError(unknown("cache", cache, CACHES))
-    if request.seed < 0 or request.seed >= 2**63:
-        raise ValueError(f"seed is {request.seed}: allowed are 0 to 2^63 - 1")
+    registry.check_seed(request.seed)
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
     entries = [_overridden(entry, request) for entry in entries]

@@ -30,22 +30,12 @@ static double exact(const bw_dims *dims, bw_dtype dtype) {
     return 0.0;
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/* Logical pages are scattered over the physical ones: page p lies at (multiplier p + offset) mod count. The multiplier
- * is coprime to the count, near its golden section, so that neighbours end up far apart. */
+/* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
+ * count. */
 static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
-    int64_t multiplier = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
-    while (greatest_common_divisor(multiplier, count) != 1) multiplier++;
+    int64_t step = bw_spread_step(count);
     int64_t offset = (int64_t)(seed % (uint64_t)count);
-    return (int64_t)(((unsigned __int128)multiplier * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
+    return (int64_t)(((unsigned __int128)step * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
 }
 
 /* A generated row of `width` elements. */
