@@ -106,7 +106,7 @@ _ROOFS = [
         pct_peak="bandwidth / peak, %",
         pct_ceiling="bandwidth / ceiling, %",
         pct_attainable="bandwidth / attainable, %: the grade of a kernel at any size",
-        peak_tflops="theoretical dense arithmetic rate, TFLOP/s",
+        peak_tflops="dense arithmetic rate, TFLOP/s: theoretical on a GPU, measured in registers on a CPU",
         roofline_tflops="min(peak_tflops, arithmetic_intensity x ceiling), TFLOP/s",
         pct_roofline="tflops / roofline, %",
     ),

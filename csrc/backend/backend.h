@@ -31,7 +31,7 @@ typedef struct bw_device_facts {
     int64_t memory_clock_khz, bus_bits;
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
-    double peak_tflops[BW_DTYPE_COUNT]; /* theoretical dense; NaN = unknown */
+    double peak_tflops[BW_DTYPE_COUNT]; /* dense, theoretical or measured: see the source; NaN = unknown */
     char tflops_source[96];
     char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
