@@ -152,7 +152,7 @@ _PROVENANCE = [
         run_id="run that this row belongs to",
         timestamp="when it was measured, UTC",
         device_uuid="device's UUID",
-        driver="driver's version; the kernel's release on a CPU",
+        driver="driver's version and the newest CUDA that it supports; the kernel's release on a CPU",
         bwprof_version="version that measured it",
     ),
     *_columns("integer", schema_version="version of these columns"),

@@ -21,7 +21,7 @@ typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to b
 typedef struct bw_device_facts {
     char name[128];
     char uuid[64];    /* "" where there is none */
-    char driver[64];  /* driver's version; the kernel's release on a CPU */
+    char driver[64];  /* driver's version and the CUDA it supports; the kernel's release on a CPU */
     char runtime[64]; /* CUDA runtime's version; the instruction set in use on a CPU */
     int major, minor; /* compute capability; 0 on a CPU */
     int units;        /* multiprocessors, or threads used */
