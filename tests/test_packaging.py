@@ -18,7 +18,7 @@ import pytest
 
 from bwprof import _core
 
-SHIPPED_FOLDERS = (".ci", "bwprof", "csrc", "docs", "notebooks", "tests")
+SHIPPED_FOLDERS = (".ci", "bwprof", "csrc", "notebooks", "tests")
 SHIPPED_FILES = (
     ".clang-format",
     ".gitignore",

@@ -100,6 +100,7 @@ def sweep(
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request
 
+    _check_names(params)
     request: Request = Request(
         operations=_words(operations),
         params={name: _whole_numbers(name, value) for name, value in params.items()},
@@ -118,7 +119,19 @@ def sweep(
 def _words(value: Words) -> tuple[str, ...]:
     if value is None:
         return ()
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    words = value.split(",") if isinstance(value, str) else value
+    return tuple(word.strip() for word in words)
+
+
+def _check_names(params: dict[str, Any]) -> None:
+    """A misspelt option lands among the parameters: it is answered with all names there are."""
+    from bwprof import registry
+    from bwprof.names import unknown
+
+    known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
+    for name in params:
+        if name not in known:
+            raise ValueError(unknown("argument", name, [*known, *(sweep.__kwdefaults__ or {})]))
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:

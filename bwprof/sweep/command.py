@@ -104,15 +104,7 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
         for spec in plan.specs:
             interrupts.check()
             try:
-                with _core.Case(
-                    device,
-                    spec.operation,
-                    spec.precision,
-                    spec.params,
-                    kv_lens=spec.kv_lens,
-                    variant=spec.variant,
-                    seed=spec.seed,
-                ) as case:
+                with spec.open(device) as case:
                     case.launch()
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:

@@ -60,15 +60,7 @@ def _estimated(
     """A case's line, and its seconds."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
-        case = _core.Case(
-            device,
-            spec.operation,
-            spec.precision,
-            spec.params,
-            kv_lens=spec.kv_lens,
-            variant=spec.variant,
-            seed=spec.seed,
-        )
+        case = spec.open(device)
         with case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bwprof import registry, suites
+from bwprof import _core, registry, suites
 from bwprof.names import unknown
 from bwprof.suites import Suite, SuiteCase
 
@@ -59,6 +59,18 @@ class Spec:
         """The inverse of `to_dict`."""
         lens = found["kv_lens"]
         return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None})
+
+    def open(self, device: _core.Device) -> _core.Case:
+        """The case on a device, nothing allocated yet."""
+        return _core.Case(
+            device,
+            self.operation,
+            self.precision,
+            self.params,
+            kv_lens=self.kv_lens,
+            variant=self.variant,
+            seed=self.seed,
+        )
 
     @property
     def title(self) -> str:

@@ -124,8 +124,8 @@ static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
     out[BW_APPEND_K] = out[BW_APPEND_V] = token;
     out[BW_APPEND_K].name = "k";
     out[BW_APPEND_V].name = "v";
-    /* A product of batch and pages_per_sequence that overflows is caught by the token count: pages <= tokens + batch
-     * * cached, both below 2^62, and bw_op_operands checks the rest. */
+    /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
+     * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
     out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
@@ -136,7 +136,7 @@ static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
                                         .recipe = BW_RECIPE_HOST,
                                         .rank = 1,
                                         .shape = {s.tokens},
-                                        .maximum = outer * s.page_rows - 1};
+                                        .maximum = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1)};
     return 5;
 }
 
