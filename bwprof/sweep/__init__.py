@@ -97,30 +97,35 @@ def sweep(
     >>> frame["M"].tolist()
     [1, 1, 2, 2]
     """
+    from bwprof.names import whole_number
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request
 
     _check_names(params)
     request: Request = Request(
-        operations=_words(operations),
+        operations=_words("operations", operations),
         params={name: _whole_numbers(name, value) for name, value in params.items()},
         kv_lens=_whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
-        precisions=_words(precision),
-        variants=_words(variant),
-        caches=_words(cache),
+        precisions=_words("precision", precision),
+        variants=_words("variant", variant),
+        caches=_words("cache", cache),
         suite=str(suite) if suite is not None else None,
         backend=backend,
-        device=device,
-        seed=seed,
+        device=whole_number(device, "device") if device is not None else None,
+        seed=whole_number(seed, "seed"),
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
 
 
-def _words(value: Words) -> tuple[str, ...]:
+def _words(name: str, value: Words) -> tuple[str, ...]:
     if value is None:
         return ()
-    words = value.split(",") if isinstance(value, str) else value
-    return tuple(word.strip() for word in words)
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
+    found = tuple(word.strip() if isinstance(word, str) else word for word in words)
+    for word in found:
+        if not isinstance(word, str) or not word:
+            raise ValueError(f"{name} is {value!r}: names are needed")
+    return found
 
 
 def _check_names(params: dict[str, Any]) -> None:
@@ -135,10 +140,12 @@ def _check_names(params: dict[str, Any]) -> None:
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    items = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else list(value)
-    for item in items:
-        if not hasattr(item, "__index__"):
-            raise ValueError(f"{name} is {item!r}, a whole number is needed")
+    from bwprof.names import whole_number
+
+    try:
+        items = [value] if isinstance(value, (str, bytes)) else list(value)
+    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
+        items = [value]
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(int(item) for item in items)
+    return tuple(whole_number(item, name) for item in items)
