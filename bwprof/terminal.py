@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_WIDTH = 118
+INTERRUPTED = 130
 
 
 def guarded(command: Callable[[], int], *, failed: int) -> int:
@@ -25,6 +26,10 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
     try:
         code = command()
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
+        with suppress(OSError):
+            sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
     except BrokenPipeError:
         _silence(1)
         return failed

@@ -70,6 +70,21 @@ def test_closed_streams(tmp_path: Path, closed: str) -> None:
     assert bwprof.load(folder)["status"].tolist() == ["ok"]
 
 
+@pytest.mark.parametrize("module", ["bwprof", "bwprof.sweep"])
+def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'bwprof.sweep.listing':\n"
+        "            signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    code, said = in_shell(f"PYTHONPATH={tmp_path}:$PYTHONPATH {sys.executable} -m {module} --list", tmp_path)
+    assert (code, said) == (130, "bwprof: interrupted\n")
+
+
 # ---- outputs ----
 
 
@@ -87,6 +102,20 @@ def test_a_device_that_cannot_be_opened_leaves_no_folder(
     assert main([*TINY, "--output", str(tmp_path)]) == 2
     assert "BWPROF_CPU_ISA is 'abacus'" in capsys.readouterr().err
     assert not list(tmp_path.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [
+        ("--csv - >/dev/full", "the standard output"),
+        ("--csv /dev/full", "/dev/full"),
+        ("--json /dev/full", "/dev/full"),
+    ],
+)
+def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
+    code, said = in_shell(f"$B {shlex.join(TINY)} {option}", tmp_path)
+    assert code == 2
+    assert said == f"bwprof: error: results cannot be written to {where}: No space left on device\n"
 
 
 # ---- options and arguments ----

@@ -412,7 +412,7 @@ def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> N
     pytest.fail(f"no {count} rows: {process.communicate()}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 and os.environ.get('SLOW') else 0)")
     os.environ["SLOW"] = "1"

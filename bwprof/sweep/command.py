@@ -214,13 +214,20 @@ def _check_distinct(targets: Targets) -> None:
     seen: dict[str, str] = {}
     for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
         for target in list(listed):
-            if not isinstance(target, Path) or not is_plain_target(target):
+            if not isinstance(target, Path) or not _is_file(target):
                 continue
             earlier = seen.setdefault(os.path.realpath(target), kind)
             if earlier != kind:
                 raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
             if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
                 listed.remove(target)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return is_plain_target(path)
+    except OSError:  # said when it is opened
+        return False
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -238,7 +245,7 @@ def _open_store(
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = error.filename or ", ".join(str(target) for target in (*targets.csv, *targets.json))
+        where = error.filename or "the standard output"
         raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None
 
 

@@ -57,6 +57,27 @@ int core_read_int64(const char *op_name, const char *name, PyObject *value, int6
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+int core_read_seed(PyObject *value, uint64_t *out) {
+    PyObject *integer = PyNumber_Index(value);
+    if (!integer) return -1;
+    *out = PyLong_AsUnsignedLongLong(integer);
+    Py_DECREF(integer);
+    if (!PyErr_Occurred()) return 0;
+    PyErr_Format(PyExc_ValueError, "seed = %R: allowed is 0 to 2^64 - 1", value);
+    return -1;
+}
+
+int core_take_buffer(PyObject *array, bool as_copy, Py_buffer *out) {
+    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS) < 0) return -1;
+    if (!as_copy) return 0;
+    PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
+    PyBuffer_Release(out);
+    if (!copy) return -1;
+    int result = PyObject_GetBuffer(copy, out, PyBUF_C_CONTIGUOUS);
+    Py_DECREF(copy);
+    return result;
+}
+
 static void unknown_param(const bw_op *op, PyObject *key) {
     char allowed[256] = "";
     for (int i = 0; i < op->param_count; i++) {

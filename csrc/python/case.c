@@ -27,16 +27,6 @@ static void let_go(case_object *self) {
     self->users--;
 }
 
-static int read_seed(PyObject *value, uint64_t *out) {
-    PyObject *integer = PyNumber_Index(value);
-    if (!integer) return -1;
-    *out = PyLong_AsUnsignedLongLong(integer);
-    Py_DECREF(integer);
-    if (!PyErr_Occurred()) return 0;
-    PyErr_Format(PyExc_ValueError, "seed = %R: allowed is 0 to 2^64 - 1", value);
-    return -1;
-}
-
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "operation", "precision", "params", "kv_lens", "variant", "seed", NULL};
     case_object *self = (case_object *)object;
@@ -53,7 +43,7 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
                                      &precision, &params, &kv_lens, &variant, &seed_object)) {
         return -1;
     }
-    if (seed_object && read_seed(seed_object, &seed) < 0) return -1;
+    if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
     bw_status status = core_find_op(op_name, &index, &op);
     if (!status) status = bw_dtype_find(precision, &dtype);
     if (status) {
@@ -319,18 +309,6 @@ static bw_status run_arrays(void *context) {
     return BW_OK;
 }
 
-/* The array's bytes; `as_copy` where they are checked, so that nobody changes them between the check and the use. */
-static int take_buffer(PyObject *array, bool as_copy, Py_buffer *out) {
-    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS) < 0) return -1;
-    if (!as_copy) return 0;
-    PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
-    PyBuffer_Release(out);
-    if (!copy) return -1;
-    int result = PyObject_GetBuffer(copy, out, PyBUF_C_CONTIGUOUS);
-    Py_DECREF(copy);
-    return result;
-}
-
 /* Takes one array; 0 or -1 with an exception. */
 static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
     const char *name = core_name(key);
@@ -340,7 +318,7 @@ static int take_array(core_state *state, run_work *work, PyObject *key, PyObject
         PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
         return -1;
     }
-    if (take_buffer(array, operand->recipe == BW_RECIPE_HOST, &work->given[index]) < 0) return -1;
+    if (core_take_buffer(array, operand->recipe == BW_RECIPE_HOST, &work->given[index]) < 0) return -1;
     if (work->given[index].len != operand->bytes) {
         PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", name, work->given[index].len,
                      (long long)operand->bytes);
