@@ -130,6 +130,8 @@ static bw_status read_identity(bw_device *device) {
     BW_TRY(BW_CUDA(&device->api, get_properties(&properties, device->index)));
     snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
     facts->memory_bytes = (int64_t)properties.totalGlobalMem;
+    snprintf(facts->pci_bus_id, sizeof facts->pci_bus_id, "%08x:%02x:%02x.0", (unsigned)properties.pciDomainID,
+             (unsigned)properties.pciBusID, (unsigned)properties.pciDeviceID);
     size_t used = (size_t)snprintf(facts->uuid, sizeof facts->uuid, "GPU-");
     for (int i = 0; i < 16; i++) {
         bool dash = i == 4 || i == 6 || i == 8 || i == 10;
@@ -187,6 +189,7 @@ static void device_close(bw_device *device) {
     if (!device) return;
     bw_status_free(bw_cuda_enter(device));
     bw_cublaslt_close(device);
+    bw_cuda_conditions_close(device);
     if (device->stream) BW_CUDA_IGNORE(&device->api, stream_destroy(device->stream));
     free(device);
 }
@@ -330,6 +333,8 @@ const bw_backend bw_cuda_backend = {
     .plan_run = bw_cuda_plan_run,
     .plan_host_ns = bw_cuda_plan_host_ns,
     .plan_free = bw_cuda_plan_free,
+    .conditions = bw_cuda_conditions,
+    .management = bw_cuda_management,
     .fault_set = fault_set,
     .calls_made = calls_made,
 };

@@ -1,0 +1,56 @@
+/* The conditions of a measurement: a backend's sensors, read between replays while it samples.
+ *
+ * A reading may not disturb what it watches: readings are at least 20 ms apart, and as much further apart as keeps them
+ * under a twentieth of the time. The first and the last one are always taken.
+ *
+ * Energy: the device's counter moves in steps of 20 to 100 ms. The energy of a launch is known only when two readings
+ * at which the counter had just moved are half a second or more apart, with little but the timed launches in between
+ * (no flushes). A measurement that is over sooner has none: it is not prolonged for that. */
+#ifndef BW_MEASURE_CONDITIONS_H
+#define BW_MEASURE_CONDITIONS_H
+
+#include "measure/session.h"
+
+enum { BW_READINGS_KEPT = 128 };
+
+/* What is known in the end. NaN = not known. */
+typedef struct bw_measured_conditions {
+    int64_t readings;
+    double reading_ns;                           /* the longest that one took */
+    double sm_clock_mhz, mem_clock_mhz, power_w; /* medians */
+    double temperature_c;                        /* maximum */
+    double energy_j;                             /* of one launch */
+    unsigned throttle;                           /* every bit seen */
+    char note[320];                              /* why nothing is known; "" otherwise */
+} bw_measured_conditions;
+
+/* Where the energy counter stood. */
+typedef struct bw_energy_mark {
+    double now_s, energy_j;
+    int64_t launches; /* so far */
+    double busy_ns;   /* and the time that they took */
+} bw_energy_mark;
+
+typedef struct bw_watch {
+    bw_session *session;
+    double begin_s, next_s, interval_s;
+    bw_conditions kept[BW_READINGS_KEPT];
+    int64_t kept_count;
+    bw_energy_mark first, last; /* readings at which the counter had moved; energy_j is NaN where there was none */
+    double counter_j;           /* at the last reading */
+    bool over;                  /* reading failed: no more of it */
+    bw_measured_conditions found;
+} bw_watch;
+
+void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s);
+
+/* Reads when a reading is due, or `always`. `launches` and `busy_ns`: timed so far. Never fails: what is wrong is in
+ * the note. */
+void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_ns, bool always);
+
+void bw_watch_end(const bw_watch *watch, bw_measured_conditions *out);
+
+/* "sw_power_cap;hw_thermal", "none", or "" when nobody can tell. */
+void bw_throttle_words(unsigned throttle, char *out, size_t out_size);
+
+#endif
