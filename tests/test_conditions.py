@@ -198,10 +198,10 @@ def test_sensors_of_the_gpu(gpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_readings_are_a_small_part_of_the_time(gpu: _core.Device) -> None:
-    """At most a twentieth, the first and last ones excepted; and a single one takes milliseconds at most."""
+    """50 in a second and the last one; and a single one takes microseconds (20 on an H200)."""
     found = sampled(gpu, COPY, 0.5)["conditions"]
-    assert found["reading_us"] < 20e3
-    assert found["readings"] <= 27 + 1
+    assert found["reading_us"] < 1e3
+    assert 5 <= found["readings"] <= 27
 
 
 @pytest.mark.cuda
@@ -221,13 +221,15 @@ def test_readings_do_not_change_the_time(gpu: _core.Device, monkeypatch: pytest.
 
 @pytest.mark.cuda
 def test_energy_is_power_times_time(gpu: _core.Device) -> None:
-    """Two sensors of the same card: the counter's energy and the instantaneous power, within a quarter."""
-    result = sampled(gpu, COPY, 1.5)
+    """Two sensors of the same card: the counter's energy and the instantaneous power, within 15 %."""
+    result = sampled(gpu, COPY, 2.0)
     energy, power = result["conditions"]["energy_j"], result["conditions"]["power_w"]
     if math.isnan(gpu.conditions()["energy_j"]):
         pytest.skip("this GPU counts no energy")
-    assert energy == pytest.approx(power * result["median_ns"] * 1e-9, rel=0.25)
-    assert math.isnan(sampled(gpu, COPY, 0.1)["conditions"]["energy_j"])
+    assert energy == pytest.approx(power * result["median_ns"] * 1e-9, rel=0.15)
+    short = sampled(gpu, COPY, 0.1)["conditions"]
+    assert math.isnan(short["energy_j"])
+    assert math.isnan(short["power_w"]), "the sensor would tell the power of what ran before"
 
 
 @pytest.mark.cuda

@@ -124,8 +124,8 @@ _COUNTERS = [
 _CONDITIONS = [
     *_columns(
         "number",
-        energy_j="energy of one launch, J; only where the samples took longer than half a second",
-        power_w="power between the samples, median, W",
+        energy_j="energy of one launch, J; only where the samples took longer than a second or so",
+        power_w="power between the samples, median, W; only where they took longer than 0.2 s",
         sm_clock_mhz="multiprocessor clock between the samples, median, MHz",
         mem_clock_mhz="memory clock, median, MHz",
         temperature_c="highest temperature, degrees C",

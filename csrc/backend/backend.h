@@ -142,7 +142,7 @@ typedef struct bw_backend {
     void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
 
     /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
-     * the sensors, the energy counter only `with_energy`: it can take milliseconds. */
+     * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
     bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
     void (*management)(bw_device *device, bw_management *out);
 

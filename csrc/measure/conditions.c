@@ -9,15 +9,17 @@
 #include "measure/statistics.h"
 
 static const double interval_least_s = 0.02;
+static const double energy_interval_s = 0.05;
 static const double intervals_per_reading = 20.0;
-static const double energy_after_s = 0.05; /* shorter measurements do not pay for the counter's slow reading */
-static const double energy_least_s = 0.5;
+static const double settled_after_s = 0.2; /* the power sensor is of this measurement; the energy counter is worth it */
+static const double energy_least_s = 1.0;
 static const double energy_busy_least = 0.9; /* of that time */
 
 void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s) {
     memset(watch, 0, sizeof *watch);
     watch->session = session;
     watch->begin_s = watch->next_s = now_s;
+    watch->next_energy_s = now_s + settled_after_s;
     watch->interval_s = interval_least_s;
     watch->first.energy_j = watch->last.energy_j = watch->counter_j = NAN;
     watch->over = session->backend->conditions == NULL;
@@ -51,10 +53,25 @@ static void mark_energy(bw_watch *watch, const bw_energy_mark *mark) {
     watch->last = *mark;
 }
 
+/* What a reading said, at its time; how long it took says when the next one is due. */
+static void note_reading(bw_watch *watch, bw_conditions *reading, bool with_energy, const bw_energy_mark *mark,
+                         double took_s) {
+    double pause_s = intervals_per_reading * took_s;
+    if (mark->now_s - watch->begin_s < settled_after_s) reading->power_w = NAN;
+    keep(watch, reading);
+    watch->next_s = mark->now_s + fmax(watch->interval_s, with_energy ? 0.0 : pause_s);
+    if (with_energy) {
+        mark_energy(watch, mark);
+        watch->next_energy_s = mark->now_s + fmax(energy_interval_s, pause_s);
+    } else {
+        watch->found.reading_ns = fmax(watch->found.reading_ns, took_s * 1e9);
+    }
+}
+
 void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_ns, bool always) {
     if (watch->over || (!always && now_s < watch->next_s)) return;
     bw_conditions reading;
-    bool with_energy = now_s - watch->begin_s >= energy_after_s;
+    bool with_energy = now_s >= watch->next_energy_s;
     double before = bw_now_s();
     bw_status status = watch->session->backend->conditions(watch->session->device, with_energy, &reading);
     double took_s = bw_now_s() - before;
@@ -64,10 +81,8 @@ void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_
         watch->over = true;
         return;
     }
-    watch->found.reading_ns = fmax(watch->found.reading_ns, took_s * 1e9);
-    keep(watch, &reading);
-    if (with_energy) mark_energy(watch, &(bw_energy_mark){now_s, reading.energy_j, launches, busy_ns});
-    watch->next_s = now_s + fmax(watch->interval_s, intervals_per_reading * took_s);
+    bw_energy_mark mark = {now_s, reading.energy_j, launches, busy_ns};
+    note_reading(watch, &reading, with_energy, &mark, took_s);
 }
 
 /* Of what is known; NaN when nothing is. */

@@ -3,9 +3,14 @@
  * A reading may not disturb what it watches: readings are at least 20 ms apart, and as much further apart as keeps them
  * under a twentieth of the time. The first and the last one are always taken.
  *
- * Energy: the device's counter moves in steps of 20 to 100 ms. The energy of a launch is known only when two readings
- * at which the counter had just moved are half a second or more apart, with little but the timed launches in between
- * (no flushes). A measurement that is over sooner has none: it is not prolonged for that. */
+ * Clocks and throttle reasons are of the moment. Power is not: the sensor gives a new value every 100 ms, so that a
+ * short measurement would be told the power of whatever ran before it. Readings of the first 0.2 s do not count.
+ *
+ * Energy: the counter moves every 20 to 100 ms, and reading it takes milliseconds (2 to 30 on an H200, the other
+ * sensors together take 20 us), so it is left alone in the first 0.2 s and has a timetable of its own. The energy of a
+ * launch is known only when two readings at which the counter had moved are a second or more apart, with little but the
+ * timed launches in between (no flushes): then it is within 10 %. A measurement that is over sooner has none: it is not
+ * prolonged for that. */
 #ifndef BW_MEASURE_CONDITIONS_H
 #define BW_MEASURE_CONDITIONS_H
 
@@ -16,7 +21,7 @@ enum { BW_READINGS_KEPT = 128 };
 /* What is known in the end. NaN = not known. */
 typedef struct bw_measured_conditions {
     int64_t readings;
-    double reading_ns;                           /* the longest that one took */
+    double reading_ns;                           /* the longest that one took, the energy counter's left out */
     double sm_clock_mhz, mem_clock_mhz, power_w; /* medians */
     double temperature_c;                        /* maximum */
     double energy_j;                             /* of one launch */
@@ -33,7 +38,8 @@ typedef struct bw_energy_mark {
 
 typedef struct bw_watch {
     bw_session *session;
-    double begin_s, next_s, interval_s;
+    double begin_s, interval_s;
+    double next_s, next_energy_s; /* when the next reading is due */
     bw_conditions kept[BW_READINGS_KEPT];
     int64_t kept_count;
     bw_energy_mark first, last; /* readings at which the counter had moved; energy_j is NaN where there was none */
