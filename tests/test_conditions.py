@@ -222,10 +222,13 @@ def test_readings_do_not_change_the_time(gpu: _core.Device, monkeypatch: pytest.
 @pytest.mark.cuda
 def test_energy_is_power_times_time(gpu: _core.Device) -> None:
     """Two sensors of the same card: the counter's energy and the instantaneous power, within 15 %."""
-    result = sampled(gpu, COPY, 2.0)
-    energy, power = result["conditions"]["energy_j"], result["conditions"]["power_w"]
     if math.isnan(gpu.conditions()["energy_j"]):
         pytest.skip("this GPU counts no energy")
+    for _ in range(3):  # the counter is at times so slow to read that a measurement misses its moves
+        result = sampled(gpu, COPY, 2.0)
+        energy, power = result["conditions"]["energy_j"], result["conditions"]["power_w"]
+        if not math.isnan(energy):
+            break
     assert energy == pytest.approx(power * result["median_ns"] * 1e-9, rel=0.15)
     short = sampled(gpu, COPY, 0.1)["conditions"]
     assert math.isnan(short["energy_j"])

@@ -13,7 +13,16 @@ static const double energy_interval_s = 0.05;
 static const double intervals_per_reading = 20.0;
 static const double settled_after_s = 0.2; /* the power sensor is of this measurement; the energy counter is worth it */
 static const double energy_least_s = 1.0;
+static const double energy_pause_most_s = 0.2; /* after a reading that took very long */
+static const double energy_seen_within_s = 0.1;
 static const double energy_busy_least = 0.9; /* of that time */
+
+void bw_watch_prepare(bw_session *session) {
+    bw_conditions unused;
+    if (session->backend->conditions) {
+        bw_status_free(session->backend->conditions(session->device, false, &unused));
+    }
+}
 
 void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s) {
     memset(watch, 0, sizeof *watch);
@@ -47,8 +56,10 @@ static void keep(bw_watch *watch, const bw_conditions *reading) {
 
 static void mark_energy(bw_watch *watch, const bw_energy_mark *mark) {
     bool moved = mark->energy_j > watch->counter_j; /* false for a first reading */
+    bool in_time = mark->now_s - watch->counter_s <= energy_seen_within_s;
     watch->counter_j = mark->energy_j;
-    if (!moved) return;
+    watch->counter_s = mark->now_s;
+    if (!moved || !in_time) return;
     if (isnan(watch->first.energy_j)) watch->first = *mark;
     watch->last = *mark;
 }
@@ -62,7 +73,7 @@ static void note_reading(bw_watch *watch, bw_conditions *reading, bool with_ener
     watch->next_s = mark->now_s + fmax(watch->interval_s, with_energy ? 0.0 : pause_s);
     if (with_energy) {
         mark_energy(watch, mark);
-        watch->next_energy_s = mark->now_s + fmax(energy_interval_s, pause_s);
+        watch->next_energy_s = mark->now_s + fmax(energy_interval_s, fmin(pause_s, energy_pause_most_s));
     } else {
         watch->found.reading_ns = fmax(watch->found.reading_ns, took_s * 1e9);
     }

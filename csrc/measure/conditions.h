@@ -8,9 +8,9 @@
  *
  * Energy: the counter moves every 20 to 100 ms, and reading it takes milliseconds (2 to 30 on an H200, the other
  * sensors together take 20 us), so it is left alone in the first 0.2 s and has a timetable of its own. The energy of a
- * launch is known only when two readings at which the counter had moved are a second or more apart, with little but the
- * timed launches in between (no flushes): then it is within 10 %. A measurement that is over sooner has none: it is not
- * prolonged for that. */
+ * launch is known only when two moves of the counter, each seen within 0.1 s, are a second or more apart, with little
+ * but the timed launches in between (no flushes): then the time that it is for is right within 10 %. A measurement that
+ * is over sooner has none: it is not prolonged for that. */
 #ifndef BW_MEASURE_CONDITIONS_H
 #define BW_MEASURE_CONDITIONS_H
 
@@ -42,11 +42,14 @@ typedef struct bw_watch {
     double next_s, next_energy_s; /* when the next reading is due */
     bw_conditions kept[BW_READINGS_KEPT];
     int64_t kept_count;
-    bw_energy_mark first, last; /* readings at which the counter had moved; energy_j is NaN where there was none */
-    double counter_j;           /* at the last reading */
-    bool over;                  /* reading failed: no more of it */
+    bw_energy_mark first, last;  /* readings at which the counter had moved; energy_j is NaN where there was none */
+    double counter_j, counter_s; /* at the last reading of the counter, and when that was */
+    bool over;                   /* reading failed: no more of it */
     bw_measured_conditions found;
 } bw_watch;
+
+/* One reading that nobody keeps, before anything is timed: a first one may open a library, and takes long. */
+void bw_watch_prepare(bw_session *session);
 
 void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s);
 

@@ -189,6 +189,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     if (stop_asked(options)) return interrupted();
+    bw_watch_prepare(self->session);
     BW_GOTO(size_plan(self, &out->rotation, &timed));
     BW_GOTO(settle(self, options, &timed, out));
     BW_GOTO(sample(self->session, options, &timed, out));
