@@ -140,7 +140,7 @@ def _add_work(row: Row, cost: dict[str, int]) -> None:
     row["arithmetic_intensity"] = cost["flops"] / moved if moved else None
 
 
-def _finished(row: Row, result: dict[str, Any], context: Context, waited: float) -> Outcome:
+def _finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
     row.update(
         timer=result["timer"],
         cache=result["cache"],
