@@ -81,6 +81,12 @@ class Device:
         """Fields of bw_device_facts by name; peak_tflops is a dict precision -> float; NaN = unknown."""
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes."""
+    def conditions(self) -> dict[str, Any]:
+        """What the sensors say now: sm_clock_mhz, mem_clock_mhz, power_w, temperature_c, energy_j (a counter), NaN
+        where not known; throttle ("none", words joined by ";", or "" when not known); note (why nothing is known)."""
+    def management(self) -> dict[str, Any]:
+        """What the management library (NVML) knows: library (its file; "" = none), note (what is not known, and why),
+        driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
     def floor_ns(self) -> float:
         """Time of an empty kernel under this device's timer, measured at the first call."""
     def variants(
@@ -139,8 +145,10 @@ class Case:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, footprint_bytes,
-        verified, max_error, tolerance, rows_checked, reason, variant_note. A mismatch gives verified = False and no
-        samples."""
+        verified, max_error, tolerance, rows_checked, reason, variant_note, conditions. A mismatch gives verified =
+        False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
+        mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
+        throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler)."""
     def close(self) -> None: ...

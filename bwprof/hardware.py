@@ -77,6 +77,26 @@ def _said(missing: dict[str, str]) -> str:
     return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
 
 
+def facts(device: _core.Device) -> dict[str, Any]:
+    """What is known of a device: the runtime's facts with the management library's.
+
+    Returns
+    -------
+    dict
+        `_core.Device.facts()`, where `driver` is the driver's full version if that is known and `driver_cuda` then the
+        CUDA version that it supports; on a GPU beside them ecc and persistence (bool or None), power_limit_w,
+        management_library (its file) and management_note (what is not known, and why).
+    """
+    found, more = device.facts(), device.management()
+    if not more["library"] and not more["note"]:
+        return found
+    if more["driver"]:
+        found["driver_cuda"], found["driver"] = found["driver"], more["driver"]
+    found.update({name: more[name] for name in ("ecc", "persistence", "power_limit_w")})
+    found.update({f"management_{name}": more[name] for name in ("library", "note")})
+    return found
+
+
 def _why_none(row: dict[str, Any]) -> str:
     if not row["built"]:
         why = _core.build.get("cuda_reason")

@@ -52,6 +52,8 @@ def test_a_closed_device_says_so() -> None:
         device.facts,
         device.memory,
         device.floor_ns,
+        device.conditions,
+        device.management,
         lambda: device.variants("gemm", "fp32", {}),
         lambda: device.backend,
         lambda: device._inject_fault(0),

@@ -1,4 +1,5 @@
-"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand (tests/native).
+"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand, and csrc/cuda/nvml.c with a
+fake library (tests/native).
 
 Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process.
 """
@@ -21,9 +22,10 @@ from bwprof import _core
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 LAYERS = ("base", "ops", "measure")
+NVML = ("csrc/cuda/nvml.c", "csrc/cuda/library.c")  # they need neither CUDA nor its headers
 FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread -Icsrc -Itests/native")
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
-WRAP = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc"
+WRAP = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose"
 
 
 def check_names() -> list[str]:
@@ -96,6 +98,7 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
     folder = tmp_path_factory.mktemp("native")
     flags, options = sanitizers(name, folder)
     sources = [path for layer in LAYERS for path in sorted((source_tree / "csrc" / layer).glob("*.c"))]
+    sources += [source_tree / name for name in NVML]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
 
@@ -105,8 +108,10 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(compile_one, sources, objects))
     program = folder / "checks"
-    call([*name, "-pthread", *flags, WRAP, *map(str, objects), "-lm", "-o", str(program)])
-    return Checks(program, clean_environment() | options)
+    call([*name, "-pthread", *flags, WRAP, *map(str, objects), "-lm", "-ldl", "-o", str(program)])
+    library = folder / "libfake_nvml.so"
+    call([*name, *FLAGS, "-shared", "-fPIC", str(NATIVE / "libraries" / "fake_nvml.c"), "-o", str(library)])
+    return Checks(program, clean_environment() | options | {"BWPROF_TEST_NVML": str(library)})
 
 
 @pytest.mark.parametrize("name", check_names())

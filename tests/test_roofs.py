@@ -150,6 +150,10 @@ def finished(median_ns: float, **more: object) -> dict[str, object]:
         "max_error": 0.0,
         "tolerance": 1e-5,
         "reason": "",
+        "conditions": {
+            **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
+            "throttle": "",
+        },
     }
     result.update(more)
     return measure._finished(made, result, Context("run-1", "cpu", FACTS, ROOFS)).row

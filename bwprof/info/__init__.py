@@ -40,7 +40,7 @@ def info() -> dict[str, Any]:
 
 
 def _device(backend: str, index: int) -> dict[str, Any]:
-    from bwprof import _core
+    from bwprof import _core, hardware
 
     try:
         with _core.Device(backend, index) as device:
@@ -48,7 +48,7 @@ def _device(backend: str, index: int) -> dict[str, Any]:
             return {
                 "backend": backend,
                 "index": index,
-                "facts": device.facts(),
+                "facts": hardware.facts(device),
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
             }

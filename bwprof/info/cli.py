@@ -70,7 +70,7 @@ def _device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
         ("memory", f"{bytes_text(device['memory_free_bytes'])} free of {bytes_text(device['memory_total_bytes'])}")
     ]
     for name, value in device["facts"].items():
-        if value in ("", 0) or name == "memory_bytes":
+        if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
             continue
         lines.append((name, bytes_text(value) if name.endswith("_bytes") else _said(value)))
     return lines

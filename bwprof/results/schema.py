@@ -125,13 +125,17 @@ _COUNTERS = [
 _CONDITIONS = [
     *_columns(
         "number",
-        energy_j="energy of one launch, J",
-        power_w="power during the samples, W",
-        sm_clock_mhz="multiprocessor clock during the samples, MHz",
-        mem_clock_mhz="memory clock, MHz",
-        temperature_c="temperature, degrees C",
+        energy_j="energy of one launch, J; only where the samples took longer than a second or so",
+        power_w="power between the samples, median, W; only where they took longer than 0.2 s",
+        sm_clock_mhz="multiprocessor clock between the samples, median, MHz",
+        mem_clock_mhz="memory clock, median, MHz",
+        temperature_c="highest temperature, degrees C",
     ),
-    *_columns("text", throttle="throttle reasons seen"),
+    *_columns(
+        "text",
+        throttle="why the clock was held down: sw_power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake, "
+        "joined by ';'; none when it was not",
+    ),
 ]
 
 _TRUST = [
@@ -153,7 +157,7 @@ _PROVENANCE = [
         run_id="run that this row belongs to",
         timestamp="when it was measured, UTC",
         device_uuid="device's UUID",
-        driver="driver's version and the newest CUDA that it supports; the kernel's release on a CPU",
+        driver="driver's version (or the CUDA version that it supports); the kernel's release on a CPU",
         bwprof_version="version that measured it",
     ),
     *_columns("integer", schema_version="version of these columns"),

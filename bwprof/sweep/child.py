@@ -82,7 +82,8 @@ class ChildExecutor:
             if self._child is None:
                 self.open()
                 self.set_context(self._context)
-            answer = self._ask({"do": "case", "spec": spec.to_dict(), "max_seconds": max_seconds}, until)
+            request = {"do": "case", "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
+            answer = self._ask(request, until)
         except ChildDiedError as error:
             return unmeasured(spec, self._context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:

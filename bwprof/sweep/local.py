@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bwprof import _core, roofs
+from bwprof import _core, hardware, roofs
 from bwprof.roofs import Roofs
 from bwprof.sweep import measure as measuring
 from bwprof.sweep.measure import Context, Outcome
@@ -31,7 +31,7 @@ class LocalExecutor:
 
     def open(self) -> dict[str, Any]:
         """The device's facts, with its free memory as `memory_free_bytes`."""
-        facts = dict(self.device.facts())
+        facts = hardware.facts(self.device)
         facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
@@ -43,11 +43,13 @@ class LocalExecutor:
         """What the rows of this run share."""
         self._context = context
 
-    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:  # noqa: ARG002 - the protocol's
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
         """One case, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        return measuring.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
+        return measuring.measure(
+            self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
+        )
 
     def close(self) -> None:
         """Close the device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from bwprof.names import bytes_text
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
+from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
 ABOVE_ATTAINABLE = 1.05
@@ -45,10 +47,18 @@ def measure(
     context: Context,
     *,
     max_seconds: float,
+    deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception."""
+    """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception.
+
+    A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
+    """
     row = blank_row(spec, context)
+
+    def may_repeat() -> bool:
+        return deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
+
     try:
         with spec.open(device) as case:
             row["variant"] = case.variant
@@ -56,7 +66,12 @@ def measure(
             need = case.memory_needed(spec.cache)
             if not need["fits"]:
                 return Outcome(_ended(row, "skipped", _too_big(need)))
-            result = case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll)
+            result, waited = conditions.measure_cool(
+                lambda: case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll),
+                device.conditions,
+                poll,
+                may_repeat=may_repeat,
+            )
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -67,7 +82,7 @@ def measure(
         return Outcome(_ended(row, "failed", str(error)), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
-    return _finished(row, result, context)
+    return _finished(row, result, context, waited)
 
 
 def _too_big(need: dict[str, int]) -> str:
@@ -117,7 +132,7 @@ def _add_work(row: Row, cost: dict[str, int]) -> None:
     row["arithmetic_intensity"] = cost["flops"] / moved if moved else None
 
 
-def _finished(row: Row, result: dict[str, Any], context: Context) -> Outcome:
+def _finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
     row.update(
         timer=result["timer"],
         cache=result["cache"],
@@ -145,8 +160,9 @@ def _finished(row: Row, result: dict[str, Any], context: Context) -> Outcome:
         bandwidth_gb_s=_core.bandwidth_gb_s(row["bytes_read"] + row["bytes_written"], seconds),
         tflops=row["flops"] / seconds / 1e12,
     )
+    conditions.fill(row, result["conditions"])
     grade(row, context)
-    _add_flags(row, result, context)
+    _add_flags(row, result, context, waited)
     return Outcome(row, list(result["samples_ns"]))
 
 
@@ -200,7 +216,7 @@ def _bound(row: Row) -> str | None:
     return None
 
 
-def _add_flags(row: Row, result: dict[str, Any], context: Context) -> None:
+def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float) -> None:
     flags: list[str] = []
     reasons: list[str] = []
     cold = row["cache"] == "cold"
@@ -213,6 +229,12 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context) -> None:
     floor = row["timer_floor_us"]
     if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
         flags.append("near_timer_floor")
+    held = conditions.reasons(result["conditions"])
+    if held:
+        flags.append("throttled")
+        reasons.append(f"the clock was held down ({', '.join(held)})")
+    if waited:
+        reasons.append(f"measured again after {waited:.2g} s: heat had held the clock down")
     note = result.get("cache_note") or ""
     if cold and not result["cold"]:
         flags.append("not_cold")

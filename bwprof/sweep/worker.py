@@ -72,7 +72,9 @@ class Worker:
             if request["do"] == "context":
                 self._executor.set_context(context_from_dict(request["context"]))
                 return {}
-            outcome = self._executor.measure(Spec.from_dict(request["spec"]), request["max_seconds"], None)
+            # The monotonic clock is the system's: the command's deadline is this process's too.
+            spec = Spec.from_dict(request["spec"])
+            outcome = self._executor.measure(spec, request["max_seconds"], request["deadline"])
             return {"row": outcome.row, "samples": outcome.samples, "fatal": outcome.fatal}
         except (_core.UnavailableError, _core.DeviceError, ValueError, MemoryError, OSError) as error:
             return {"error": str(error) or type(error).__name__}

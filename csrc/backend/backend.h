@@ -20,11 +20,12 @@ typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to b
 
 typedef struct bw_device_facts {
     char name[128];
-    char uuid[64];    /* "" where there is none */
-    char driver[64];  /* driver's version and the CUDA it supports; the kernel's release on a CPU */
-    char runtime[64]; /* CUDA runtime's version; the instruction set in use on a CPU */
-    int major, minor; /* compute capability; 0 on a CPU */
-    int units;        /* multiprocessors, or threads used */
+    char uuid[64];       /* "" where there is none */
+    char pci_bus_id[32]; /* "00000000:1b:00.0"; "" where there is none */
+    char driver[64];     /* driver's version; the kernel's release on a CPU */
+    char runtime[64];    /* CUDA runtime's version; the instruction set in use on a CPU */
+    int major, minor;    /* compute capability; 0 on a CPU */
+    int units;           /* multiprocessors, or threads used */
     int64_t memory_bytes;
     int64_t cache_bytes;  /* L2, or the last-level cache; 0 = unknown */
     int64_t shared_bytes; /* shared memory a block may use; 0 on a CPU */
@@ -37,6 +38,32 @@ typedef struct bw_device_facts {
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
     char note[256];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
+
+/* Reasons for which a device holds its clock down. */
+typedef enum bw_throttle {
+    BW_THROTTLE_POWER_CAP = 1,    /* the power limit, kept by software */
+    BW_THROTTLE_HW_SLOWDOWN = 2,  /* hardware, for heat or power */
+    BW_THROTTLE_SW_THERMAL = 4,   /* heat, kept by software */
+    BW_THROTTLE_HW_THERMAL = 8,   /* heat, by hardware */
+    BW_THROTTLE_POWER_BRAKE = 16, /* the system's power supply asked for it */
+    BW_THROTTLE_UNKNOWN = 1 << 30 /* nobody can tell: no other bit is set */
+} bw_throttle;
+
+/* What a device says of itself at one moment. NaN = not known. */
+typedef struct bw_conditions {
+    double sm_clock_mhz, mem_clock_mhz, power_w, temperature_c;
+    double energy_j;   /* a counter that only grows */
+    unsigned throttle; /* bits of bw_throttle */
+} bw_conditions;
+
+/* What the system's management library knows of a device beside what the runtime does. */
+typedef struct bw_management {
+    char library[512];    /* the library's file; "" = none */
+    char note[512];       /* what is not known, and why; "" = everything is */
+    char driver[64];      /* full version; "" = not known */
+    int ecc, persistence; /* 1 = on, 0 = off, -1 = not known */
+    double power_limit_w; /* NaN = not known */
+} bw_management;
 
 /* One launch on one buffer set. */
 typedef struct bw_launch {
@@ -113,6 +140,11 @@ typedef struct bw_backend {
     bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
     double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
     void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
+
+    /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
+     * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
+    bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
+    void (*management)(bw_device *device, bw_management *out);
 
     /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
      * backend makes no calls that could fail this way. */

@@ -115,26 +115,12 @@ static void look_up_bandwidth(bw_device_facts *facts) {
              "2 x memory clock x bus width / 8, as the driver reports them");
 }
 
-/* The driver's own version, as nvidia-smi shows it; "" where its kernel module is not to be seen (WSL). */
-static void read_module_version(char out[32]) {
-    FILE *file = fopen("/sys/module/nvidia/version", "re");
-    out[0] = '\0';
-    if (!file) return;
-    if (!fgets(out, 32, file)) out[0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    fclose(file);
-}
-
 static bw_status read_versions(bw_device *device) {
     bw_device_facts *facts = &device->facts;
     int driver = 0, runtime = 0;
     BW_TRY(BW_CUDA(&device->api, driver_version(&driver)));
     BW_TRY(BW_CUDA(&device->api, runtime_version(&runtime)));
-    /* What CUDA calls the driver's version is the newest CUDA that it supports. */
-    char module[32], supported[16];
-    read_module_version(module);
-    version_text(driver, supported, sizeof supported);
-    snprintf(facts->driver, sizeof facts->driver, "%s%sCUDA %s", module, module[0] ? ", " : "", supported);
+    version_text(driver, facts->driver, sizeof facts->driver); /* the newest CUDA it supports; NVML knows its own */
     version_text(runtime, facts->runtime, sizeof facts->runtime);
     return BW_OK;
 }
@@ -145,6 +131,8 @@ static bw_status read_identity(bw_device *device) {
     BW_TRY(BW_CUDA(&device->api, get_properties(&properties, device->index)));
     snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
     facts->memory_bytes = (int64_t)properties.totalGlobalMem;
+    snprintf(facts->pci_bus_id, sizeof facts->pci_bus_id, "%08x:%02x:%02x.0", (unsigned)properties.pciDomainID,
+             (unsigned)properties.pciBusID, (unsigned)properties.pciDeviceID);
     size_t used = (size_t)snprintf(facts->uuid, sizeof facts->uuid, "GPU-");
     for (int i = 0; i < 16; i++) {
         bool dash = i == 4 || i == 6 || i == 8 || i == 10;
@@ -202,6 +190,7 @@ static void device_close(bw_device *device) {
     if (!device) return;
     bw_status_free(bw_cuda_enter(device));
     bw_cublaslt_close(device);
+    bw_cuda_conditions_close(device);
     if (device->stream) BW_CUDA_IGNORE(&device->api, stream_destroy(device->stream));
     free(device);
 }
@@ -345,6 +334,8 @@ const bw_backend bw_cuda_backend = {
     .plan_run = bw_cuda_plan_run,
     .plan_host_ns = bw_cuda_plan_host_ns,
     .plan_free = bw_cuda_plan_free,
+    .conditions = bw_cuda_conditions,
+    .management = bw_cuda_management,
     .fault_set = fault_set,
     .calls_made = calls_made,
 };

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "base/input.h"
 #include "cuda/api.h"
+#include "cuda/nvml.h"
 #include "ops/list.h"
 
 #ifdef __cplusplus
@@ -15,8 +16,10 @@ struct bw_device {
     bw_cuda_api api;
     bw_device_facts facts;
     int index;
-    cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
-    void *cublaslt;      /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
+    cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
+    void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
+    bw_nvml *nvml;          /* likewise */
+    bw_status nvml_failure; /* why there is none; NULL until it was tried */
 };
 
 /* The operations' kernel tables, one definition each in the family's file. */
@@ -29,6 +32,11 @@ bw_status bw_cuda_enter(bw_device *device);
 
 /* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
+
+/* conditions.c: the vtable's functions, and what they keep in the handle. */
+bw_status bw_cuda_conditions(bw_device *device, bool with_energy, bw_conditions *out);
+void bw_cuda_management(bw_device *device, bw_management *out);
+void bw_cuda_conditions_close(bw_device *device);
 
 /* fill.cu: enqueued, not waited for. */
 bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);

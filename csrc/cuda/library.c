@@ -198,13 +198,28 @@ static bool try_toolkit(search *state) {
     return try_below(state, "/usr/local/cuda", state->query->toolkit_folders);
 }
 
+/* For tests: one file and no other. False when nobody asked for one. */
+static bool try_named(search *state, bool *found) {
+    const char *file = state->query->test_variable ? getenv(state->query->test_variable) : NULL;
+    if (!file || !file[0]) return false;
+    note_tried(state, file);
+    *found = try_file(state, file);
+    return true;
+}
+
+static bool try_everywhere(search *state) {
+    return try_loaded(state) || try_wheels(state) || try_loader_path(state) || try_toolkit(state);
+}
+
 bw_status bw_library_open(const bw_library_query *query, void **handle, char *path, size_t path_size) {
     *handle = NULL;
     search *state = calloc(1, sizeof *state);
     if (!state) return bw_fail(BW_CODE_MEMORY, "out of host memory while looking for %s", query->title);
     state->query = query;
     bw_status status = BW_OK;
-    if (try_loaded(state) || try_wheels(state) || try_loader_path(state) || try_toolkit(state)) {
+    bool found = false;
+    if (!try_named(state, &found)) found = try_everywhere(state);
+    if (found) {
         *handle = state->handle;
         snprintf(path, path_size, "%s", state->path);
     } else {

@@ -143,16 +143,27 @@ static bool narrow_enough(const bw_statistics *statistics, double target) {
     return widest <= target * statistics->median;
 }
 
-static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+/* One sample; `busy_ns` adds up the timed launches for whoever watches the conditions. */
+static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, double *launch_ns) {
+    bw_watch_look(watch, bw_now_s(), timed->run, *busy_ns, false);
+    BW_TRY(replay(timed, launch_ns));
+    *busy_ns += *launch_ns * (double)timed->launches;
+    return BW_OK;
+}
+
+static bw_status sample(bw_session *session, const bw_measure_options *options, timed *timed, bw_measurement *out) {
+    bw_watch watch;
+    double busy_ns = 0.0;
     double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
     out->samples_ns = malloc(SAMPLES_MOST * sizeof *out->samples_ns);
     bw_status status = BW_OK;
     if (!sorted || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
     int64_t count = 0, next_look = options->min_samples;
     double deadline = bw_now_s() + options->max_seconds;
+    bw_watch_begin(&watch, session, bw_now_s());
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
-        BW_GOTO(replay(timed, &out->samples_ns[count++]));
+        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count++]));
         bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
         if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
         memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
@@ -161,6 +172,8 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
         if (out->converged || out_of_time || count == SAMPLES_MOST) break;
         next_look = count + bw_max64(2, count / 8);
     }
+    bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
+    bw_watch_end(&watch, &out->conditions);
 cleanup:
     free(sorted);
     return status;
@@ -176,9 +189,10 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     if (stop_asked(options)) return interrupted();
+    bw_watch_prepare(self->session);
     BW_GOTO(size_plan(self, &out->rotation, &timed));
     BW_GOTO(settle(self, options, &timed, out));
-    BW_GOTO(sample(options, &timed, out));
+    BW_GOTO(sample(self->session, options, &timed, out));
     out->launches_per_sample = timed.launches;
     out->host_launch_ns = timed.backend->plan_host_ns(timed.plan);
     BW_GOTO(verify_after(self, options, &timed, out));

@@ -3,6 +3,7 @@
 #define BW_MEASURE_MEASURE_H
 
 #include "measure/case.h"
+#include "measure/conditions.h"
 #include "measure/statistics.h"
 #include "measure/verify.h"
 
@@ -23,7 +24,8 @@ typedef struct bw_measurement {
     bw_rotation rotation;
     int64_t launches_per_sample;
     double warmup_ns, timer_floor_ns, host_launch_ns;
-    bw_verdict verdict; /* of the check that failed, else of the last one */
+    bw_measured_conditions conditions; /* while the samples were taken; none without samples */
+    bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 
 /* A mismatch is no error: verdict.verified is then false and there are no samples. */

@@ -479,12 +479,24 @@ static PyObject *samples_list(const bw_measurement *m) {
     return list;
 }
 
+static PyObject *conditions_dict(const bw_measurement *m) {
+    const bw_measured_conditions *c = &m->conditions;
+    bool sampled = m->samples_ns != NULL;
+    char throttle[CORE_THROTTLE_SIZE] = "";
+    if (sampled) bw_throttle_words(c->throttle, throttle, sizeof throttle);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:s}", "sm_clock_mhz", sampled ? c->sm_clock_mhz : NAN,
+                         "mem_clock_mhz", sampled ? c->mem_clock_mhz : NAN, "power_w", sampled ? c->power_w : NAN,
+                         "temperature_c", sampled ? c->temperature_c : NAN, "energy_j", sampled ? c->energy_j : NAN,
+                         "throttle", throttle, "readings", (long long)(sampled ? c->readings : 0), "reading_us",
+                         sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note", sampled ? c->note : "");
+}
+
 static PyObject *measurement_dict(const bw_case *content, const bw_measure_options *options, const bw_measurement *m) {
     const bw_device_facts *facts = content->session->backend->device_facts(content->session->device);
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", facts->timer,
@@ -495,7 +507,7 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
         "footprint_bytes", (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False,
         "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked",
         (long long)m->verdict.rows_checked, "reason", m->verdict.reason, "variant_note",
-        content->variant_note ? content->variant_note : "");
+        content->variant_note ? content->variant_note : "", "conditions", conditions_dict(m));
 }
 
 static int check_options(const bw_measure_options *o) {

@@ -7,6 +7,8 @@
 
 #include "measure/measure.h"
 
+enum { CORE_THROTTLE_SIZE = 128 }; /* for every word of bw_throttle_words */
+
 typedef struct core_state {
     PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
     PyTypeObject *device_type, *case_type;

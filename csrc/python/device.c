@@ -98,14 +98,14 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
     const bw_device_facts *f = session->backend->device_facts(session->device);
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:s,s:N,s:s,s:s,s:O,s:s}", "name",
-                         f->name, "uuid", f->uuid, "driver", f->driver, "runtime", f->runtime, "major", f->major,
-                         "minor", f->minor, "units", f->units, "memory_bytes", (long long)f->memory_bytes,
-                         "cache_bytes", (long long)f->cache_bytes, "shared_bytes", (long long)f->shared_bytes,
-                         "memory_clock_khz", (long long)f->memory_clock_khz, "bus_bits", (long long)f->bus_bits,
-                         "peak_gb_s", f->peak_gb_s, "peak_source", f->peak_source, "peak_tflops", peak_tflops(f),
-                         "tflops_source", f->tflops_source, "timer", f->timer, "fixed_replay",
-                         f->fixed_replay ? Py_True : Py_False, "note", f->note);
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:s,s:N,s:s,s:s,s:O,s:s}", "name",
+                         f->name, "uuid", f->uuid, "pci_bus_id", f->pci_bus_id, "driver", f->driver, "runtime",
+                         f->runtime, "major", f->major, "minor", f->minor, "units", f->units, "memory_bytes",
+                         (long long)f->memory_bytes, "cache_bytes", (long long)f->cache_bytes, "shared_bytes",
+                         (long long)f->shared_bytes, "memory_clock_khz", (long long)f->memory_clock_khz, "bus_bits",
+                         (long long)f->bus_bits, "peak_gb_s", f->peak_gb_s, "peak_source", f->peak_source,
+                         "peak_tflops", peak_tflops(f), "tflops_source", f->tflops_source, "timer", f->timer,
+                         "fixed_replay", f->fixed_replay ? Py_True : Py_False, "note", f->note);
 }
 
 typedef struct memory_work {
@@ -144,6 +144,70 @@ static PyObject *device_floor_ns(PyObject *object, PyObject *unused) {
     bw_status status = core_run(work.session, run_floor, &work);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return PyFloat_FromDouble(work.ns);
+}
+
+typedef struct conditions_work {
+    bw_session *session;
+    bw_conditions found;
+    char note[320];
+} conditions_work;
+
+static bw_status run_conditions(void *context) {
+    conditions_work *work = context;
+    const bw_backend *backend = work->session->backend;
+    work->found = (bw_conditions){NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
+    if (!backend->conditions) {
+        snprintf(work->note, sizeof work->note, "the %s backend has no sensors to read", backend->name);
+        return BW_OK;
+    }
+    bw_status status = backend->conditions(work->session->device, true, &work->found);
+    if (bw_status_code(status) != BW_CODE_UNAVAILABLE) return status;
+    snprintf(work->note, sizeof work->note, "%s", bw_status_message(status));
+    bw_status_free(status);
+    return BW_OK;
+}
+
+static PyObject *device_conditions(PyObject *object, PyObject *unused) {
+    (void)unused;
+    conditions_work work = {.session = session_of((device_object *)object)};
+    char throttle[CORE_THROTTLE_SIZE];
+    if (!work.session) return NULL;
+    bw_status status = core_run(work.session, run_conditions, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    bw_throttle_words(work.found.throttle, throttle, sizeof throttle);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:s}", "sm_clock_mhz", work.found.sm_clock_mhz, "mem_clock_mhz",
+                         work.found.mem_clock_mhz, "power_w", work.found.power_w, "temperature_c",
+                         work.found.temperature_c, "energy_j", work.found.energy_j, "throttle", throttle, "note",
+                         work.note);
+}
+
+typedef struct management_work {
+    bw_session *session;
+    bw_management found;
+} management_work;
+
+static bw_status run_management(void *context) {
+    management_work *work = context;
+    const bw_backend *backend = work->session->backend;
+    work->found = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
+    if (backend->management) backend->management(work->session->device, &work->found);
+    return BW_OK;
+}
+
+static PyObject *truth_or_none(int value) {
+    return value < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(value);
+}
+
+static PyObject *device_management(PyObject *object, PyObject *unused) {
+    (void)unused;
+    management_work work = {.session = session_of((device_object *)object)};
+    if (!work.session) return NULL;
+    bw_status status = core_run(work.session, run_management, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    const bw_management *m = &work.found;
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:d}", "library", m->library, "note", m->note, "driver", m->driver,
+                         "ecc", truth_or_none(m->ecc), "persistence", truth_or_none(m->persistence), "power_limit_w",
+                         m->power_limit_w);
 }
 
 /* One variant with whether it runs the shape and whether it is the default. */
@@ -223,6 +287,9 @@ static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
     {"floor_ns", device_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty kernel."},
+    {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\nWhat its sensors say now."},
+    {"management", device_management, METH_NOARGS,
+     "management($self, /)\n--\n\nWhat the management library knows of it."},
     {"variants", (PyCFunction)(void (*)(void))device_variants, METH_VARARGS | METH_KEYWORDS,
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},

@@ -17,7 +17,8 @@ typedef struct check {
 } check;
 
 /* One list per file, ended by a row without a name. */
-extern const check verify_checks[], replay_checks[], rotation_checks[], variant_checks[], stop_checks[], fault_checks[];
+extern const check verify_checks[], replay_checks[], rotation_checks[], variant_checks[], stop_checks[], fault_checks[],
+    conditions_checks[], nvml_checks[];
 
 extern int check_failures;
 

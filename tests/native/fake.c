@@ -15,7 +15,8 @@ void fake_reset(void) {
                         .fixed_replay = true,
                         .seed = 7,
                         .rows = 1,
-                        .launch_ns = 1e6};
+                        .launch_ns = 1e6,
+                        .conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN}};
 }
 
 static bw_status called(const char *name) {
@@ -420,6 +421,16 @@ static double plan_host_ns(const bw_plan *plan) {
     return plan ? 1234.0 : 0.0;
 }
 
+static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *out) {
+    (void)device;
+    fake.readings++;
+    fake.energy_readings += with_energy;
+    if (fake.sensors_fail) return bw_fail(BW_CODE_UNAVAILABLE, "no permission to read the sensors");
+    *out = fake.conditions;
+    if (!with_energy) out->energy_j = NAN;
+    return BW_OK;
+}
+
 const bw_backend fake_backend = {
     .name = "toy",
     .text = "host memory and a toy clock",
@@ -443,6 +454,7 @@ const bw_backend fake_backend = {
     .plan_run = plan_run,
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
+    .conditions = conditions,
 };
 
 /* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */

@@ -39,6 +39,8 @@ typedef struct fake_state {
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
+    bw_conditions conditions; /* what the sensors say */
+    bool sensors_fail;
     int64_t fail_at; /* the so-many-th backend call fails; 0 = none */
     bw_code fail_code;
 
@@ -51,6 +53,7 @@ typedef struct fake_state {
     int64_t replays, plans, prepared[FAKE_ROWS];
     bw_plan_spec last_plan; /* its pointers are not to be followed */
     double last_replay_ns;
+    int64_t readings, energy_readings; /* of the sensors */
     int op_index;
 } fake_state;
 

@@ -1,13 +1,14 @@
-/* Checks of csrc/measure against a fake backend. `checks --list` names them, `checks NAME` runs one (exit status 1: it
- * failed), `checks --ranks N` prints the ranks of the median's interval for 1 to N samples. */
+/* Checks of csrc/measure against a fake backend, and of csrc/cuda/nvml.c against a fake library. `checks --list` names
+ * them, `checks NAME` runs one (exit status 1: it failed), `checks --ranks N` prints the ranks of the median's interval
+ * for 1 to N samples. */
 #include <stdlib.h>
 
 #include "check.h"
 
 int check_failures;
 
-static const check *const lists[] = {verify_checks,  replay_checks, rotation_checks,
-                                     variant_checks, stop_checks,   fault_checks};
+static const check *const lists[] = {verify_checks, replay_checks, rotation_checks,   variant_checks,
+                                     stop_checks,   fault_checks,  conditions_checks, nvml_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {
