@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from bwprof.names import unknown
 from bwprof.results import schema
 from bwprof.results.files import atomic_write, is_plain_target
 from bwprof.results.schema import Row
@@ -164,7 +163,7 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
         raise ValueError("operation and precision must not be empty")
     row["precision"] = row["precision"].strip().lower()
     if row["status"] is not None and row["status"] not in schema.STATUSES:
-        raise ValueError(unknown("status", row["status"], schema.STATUSES))
+        raise ValueError(f"unknown status '{row['status']}': allowed are {', '.join(schema.STATUSES)}")
     if bare:
         row["status"] = "ok" if row["time_ms"] is not None else "failed"
     if row["case"] is None:
