@@ -67,6 +67,11 @@ def check_backend(name: str) -> str:
     return lowered
 
 
+def timer_names(backend: str) -> list[str]:
+    """The timers of a backend, its own first."""
+    return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
+
+
 def param_names(operation_name: str) -> list[str]:
     """The operation's parameters in their order."""
     return [param["name"] for param in operation(operation_name)["params"]]

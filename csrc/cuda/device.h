@@ -15,8 +15,10 @@ struct bw_device {
     bw_cuda_api api;
     bw_device_facts facts;
     int index;
-    cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
-    void *cublaslt;      /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
+    cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
+    void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
+    struct bw_cupti *cupti; /* likewise csrc/cuda/cupti.c's */
+    struct bw_cuda_counter_state *counters; /* csrc/cuda/counters.cc's */
 };
 
 /* The operations' kernel tables, one definition each in the family's file. */
@@ -40,6 +42,11 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
+double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan);
+
+/* counters.cc: the vtable's counters; close takes the profiler down, NULL is fine. */
+bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+void bw_cuda_counters_close(bw_device *device);
 
 #ifdef __cplusplus
 }

@@ -203,7 +203,11 @@ bw_status bw_library_open(const bw_library_query *query, void **handle, char *pa
     if (!state) return bw_fail(BW_CODE_MEMORY, "out of host memory while looking for %s", query->title);
     state->query = query;
     bw_status status = BW_OK;
-    if (try_loaded(state) || try_wheels(state) || try_loader_path(state) || try_toolkit(state)) {
+    const char *planned = query->test_variable ? getenv(query->test_variable) : NULL;
+    bool found = planned && planned[0]
+                     ? (note_tried(state, planned), try_file(state, planned))
+                     : try_loaded(state) || try_wheels(state) || try_loader_path(state) || try_toolkit(state);
+    if (found) {
         *handle = state->handle;
         snprintf(path, path_size, "%s", state->path);
     } else {

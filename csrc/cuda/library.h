@@ -22,6 +22,7 @@ typedef struct bw_library_query {
     const char *const *wheel_folders;   /* patterns below site-packages: "nvidia/cublas/lib" */
     const char *const *toolkit_folders; /* below the toolkit: "lib64" */
     const char *advice;                 /* what to do when there is none */
+    const char *test_variable; /* an environment variable with a file that tests put in its place; NULL = none */
 } bw_library_query;
 
 /* `handle` is for dlsym and dlclose; `path` says which file it is. Fails with BW_CODE_UNAVAILABLE. */

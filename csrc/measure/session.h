@@ -9,7 +9,7 @@
 typedef struct bw_session {
     const bw_backend *backend;
     bw_device *device;
-    double floor_ns; /* of an empty kernel; NaN until asked for */
+    double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until asked for */
     atomic_bool busy;
 } bw_session;
 
@@ -20,7 +20,11 @@ void bw_session_close(bw_session *session); /* NULL is fine */
 bw_status bw_session_enter(bw_session *session);
 void bw_session_leave(bw_session *session);
 
-/* Time of one empty kernel under the device's own timer: nothing shorter can be told apart from nothing. */
-bw_status bw_session_floor(bw_session *session, double *ns);
+/* The backend's index of a timer's name; NULL is its own. BW_CODE_INVALID, with what is allowed, for any other. */
+bw_status bw_timer_find(const bw_session *session, const char *name, int *out);
+const char *bw_timer_name(const bw_session *session, int timer);
+
+/* Time of one empty kernel under a timer: nothing shorter can be told apart from nothing. */
+bw_status bw_session_floor(bw_session *session, int timer, double *ns);
 
 #endif
