@@ -176,12 +176,15 @@ def gpu() -> object:
 def test_graph_against_kernel_timestamps(
     gpu: _core.Device, operation: str, precision: str, params: dict[str, int]
 ) -> None:
-    """Within 3 % or 0.15 us; the kernels' sum is no more than their span, and events lie above both."""
+    """The graph also pays for the gap between one kernel and the next, which on an H200 is 0.25 to 0.5 us by the kernels'
+    own timestamps inside a graph: never below the kernels by more than 3 % or 0.15 us, never more than that and 0.6 us
+    above. The sum over kernels is about their span here, and events lie above both."""
     with _core.Case(gpu, operation, precision, params) as case:
         graph, cupti, events = (case.measure(timer=name, max_seconds=0.5) for name in ("graph", "cupti", "events"))
     times = [measured["median_ns"] for measured in (graph, cupti, events)]
     assert [measured["timer"] for measured in (graph, cupti, events)] == ["graph", "cupti", "events"]
-    assert abs(times[0] - times[1]) <= max(0.03 * times[1], 150.0), times
+    tolerance = max(0.03 * times[1], 150.0)
+    assert -tolerance <= times[0] - times[1] <= max(tolerance, 600.0), times
     assert 0 < cupti["kernel_sum_ns"] <= cupti["median_ns"] * 1.05
     assert math.isnan(graph["kernel_sum_ns"])
     assert times[2] > times[1] * 0.97

@@ -179,7 +179,7 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["counters_status"] = result.get("counters_status")
     for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"):
         counted: float | None = result.get(name)
-        row[name] = None if schema.is_missing(counted) else round(counted)
+        row[name] = None if counted is None or math.isnan(counted) else round(counted)
     if row["dram_bytes_read"] is None or row["dram_bytes_written"] is None:
         return
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]

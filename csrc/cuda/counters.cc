@@ -81,8 +81,7 @@ namespace {
     X(cuptiRangeProfilerDecodeData)
 
 enum { METRIC_READ, METRIC_WRITTEN, METRIC_L2, METRIC_COUNT };
-constexpr int64_t COOL_FACTOR = 4;   // times the L2: read before the range
-constexpr int64_t DRAIN_FACTOR = 8;  // read inside it: the last few dirty lines are slow to go
+constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
 constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
 constexpr int PASSES_MOST = 8;  // the metrics need one on every chip known
 
@@ -307,7 +306,7 @@ void tear_down(state_t *state) {
 // Memory to read: before the range and inside it.
 struct flushes {
     void *cool, *drain;
-    int64_t cool_bytes, drain_bytes;
+    int64_t bytes;  // of each
 };
 
 bw_status flush_make(bw_device *device, int64_t bytes, void **out) {
@@ -355,7 +354,7 @@ bw_status run_range(bw_device *device, state_t *state, const bw_plan_spec *spec,
     push.pRangeName = "launch";
     BW_TRY(PROFILER(state, cuptiRangeProfilerPushRange, &push));
     bw_status status = spec ? launch_one(device, spec) : BW_OK;
-    if (!status) status = bw_cuda_launch_flush(device, flush->drain, flush->drain_bytes);
+    if (!status) status = bw_cuda_launch_flush(device, flush->drain, flush->bytes);
     status = bw_status_first(status, wait(device));
     PARAMS(CUpti_RangeProfiler_PopRange, pop);
     pop.pRangeProfilerObject = state->profiler;
@@ -363,7 +362,7 @@ bw_status run_range(bw_device *device, state_t *state, const bw_plan_spec *spec,
 }
 
 bw_status run_pass(bw_device *device, state_t *state, const bw_plan_spec *spec, const flushes *flush, bool *done) {
-    BW_TRY(bw_cuda_launch_flush(device, flush->cool, flush->cool_bytes));
+    BW_TRY(bw_cuda_launch_flush(device, flush->cool, flush->bytes));
     BW_TRY(wait(device));
     PARAMS(CUpti_RangeProfiler_Start, start);
     start.pRangeProfilerObject = state->profiler;
@@ -400,6 +399,19 @@ bw_status count_range(bw_device *device, state_t *state, const bw_plan_spec *spe
     return BW_OK;
 }
 
+double middle_of(double a, double b, double c) {
+    return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+}
+
+// The median of three: whatever else the GPU does moves some hundred kilobytes now and then.
+bw_status count_ranges(bw_device *device, state_t *state, const bw_plan_spec *spec, const flushes *flush,
+                       double values[METRIC_COUNT]) {
+    double found[3][METRIC_COUNT];
+    for (auto &each : found) BW_TRY(count_range(device, state, spec, flush, each));
+    for (int i = 0; i < METRIC_COUNT; i++) values[i] = middle_of(found[0][i], found[1][i], found[2][i]);
+    return BW_OK;
+}
+
 // Less than nothing is noise of the flush's own count.
 double beyond_flush(const state_t *state, const double values[METRIC_COUNT], int metric) {
     const double beyond = values[metric] - state->flush[metric];
@@ -410,18 +422,16 @@ bw_status count_launch(bw_device *device, state_t *state, const bw_plan_spec *sp
     double values[METRIC_COUNT];
     flushes flush = {};
     bw_status status = BW_OK;
-    const int64_t cache_bytes = device->facts.cache_bytes;
-    flush.cool_bytes = bw_max64(FLUSH_LEAST_BYTES, COOL_FACTOR * cache_bytes);
-    flush.drain_bytes = bw_max64(FLUSH_LEAST_BYTES, DRAIN_FACTOR * cache_bytes);
-    BW_GOTO(flush_make(device, flush.cool_bytes, &flush.cool));
-    BW_GOTO(flush_make(device, flush.drain_bytes, &flush.drain));
+    flush.bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
+    BW_GOTO(flush_make(device, flush.bytes, &flush.cool));
+    BW_GOTO(flush_make(device, flush.bytes, &flush.drain));
     BW_GOTO(launch_one(device, spec));  // code is loaded and scratch touched before anything is counted
     if (!state->calibrated) {
-        BW_GOTO(count_range(device, state, nullptr, &flush, values));  // a first range may count what starting it moves
-        BW_GOTO(count_range(device, state, nullptr, &flush, state->flush));
+        BW_GOTO(count_range(device, state, nullptr, &flush, values));  // the first one moves more
+        BW_GOTO(count_ranges(device, state, nullptr, &flush, state->flush));
         state->calibrated = true;
     }
-    BW_GOTO(count_range(device, state, spec, &flush, values));
+    BW_GOTO(count_ranges(device, state, spec, &flush, values));
     out->dram_bytes_read = beyond_flush(state, values, METRIC_READ);
     out->dram_bytes_written = beyond_flush(state, values, METRIC_WRITTEN);
     out->l2_bytes = beyond_flush(state, values, METRIC_L2);
