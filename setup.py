@@ -196,15 +196,14 @@ def decide_cuda() -> Cuda:
 
 @dataclass(frozen=True)
 class Job:
-    """One object: `command` decides its freshness together with `identity`; `tuning` does not change the result."""
+    """One object: `command` decides its freshness together with `identity`."""
 
     source: Path
     folder: Path
     output: Path
     command: tuple[str, ...]
     identity: str
-    tuning: tuple[str, ...] = ()
-    weight: int = 0
+    weight: int = 0  # of an nvcc job: the file's size; 0 for C
 
     @property
     def record(self) -> Path:
@@ -227,13 +226,14 @@ class Job:
         except OSError:
             return False
 
-    def compile(self) -> tuple[float, str]:
-        """Makes the object; returns the seconds it took and what the compiler had to say."""
+    def compile(self, threads: int) -> tuple[float, str]:
+        """Makes the object; returns the seconds it took and what the compiler had to say. nvcc can take several
+        architectures at a time."""
         started = time.monotonic()
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.record.unlink(missing_ok=True)
         done = subprocess.run(
-            [*self.command, *self.tuning],
+            [*self.command, *(["--threads", str(threads)] if self.weight else [])],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -296,7 +296,7 @@ class Plan:
         command += ["-MMD", "-MF", str(output.with_suffix(".d")), "-c", str(source), "-o", str(output)]
         return Job(source, self.folder, output, tuple(command), self.identity)
 
-    def cuda_job(self, source: Path, threads: int) -> Job:
+    def cuda_job(self, source: Path) -> Job:
         output = self.folder / source.relative_to("csrc").with_suffix(source.suffix + ".o")
         host_flags = ["-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
         command = [str(self.cuda.nvcc), "-std=c++17", "-O3", "-Icsrc", "-DBW_WITH_CUDA=1", "-DNDEBUG"]
@@ -315,7 +315,7 @@ class Plan:
         command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
         command += ["-c", str(source), "-o", str(output)]
         weight = (ROOT / source).stat().st_size
-        return Job(source, self.folder, output, tuple(command), self.cuda.identity, ("--threads", str(threads)), weight)
+        return Job(source, self.folder, output, tuple(command), self.cuda.identity, weight)
 
     def jobs(self) -> list[Job]:
         """All objects, the slowest first: CUDA before C, big files before small ones."""
@@ -332,9 +332,7 @@ class Plan:
         if self.cuda.nvcc:
             includes = [f"-isystem{path}" for path in self.cuda.includes]
             jobs += [self.c_job(source, includes) for source in sources_under(CUDA_FOLDER, (".c",))]
-            sources = sources_under(CUDA_FOLDER, CUDA_SUFFIXES)
-            threads = max(1, (os.cpu_count() or 1) // max(1, len(sources)))
-            jobs += [self.cuda_job(source, threads) for source in sources]
+            jobs += [self.cuda_job(source) for source in sources_under(CUDA_FOLDER, CUDA_SUFFIXES)]
         return sorted(jobs, key=lambda job: -job.weight)
 
     def link_command(self, jobs: list[Job], target: Path) -> list[str]:
@@ -383,8 +381,10 @@ def missing_definitions(linker_said: str) -> list[str]:
 def compile_all(jobs: list[Job], force: bool) -> None:
     stale = [job for job in jobs if force or not job.fresh()]
     say(f"{len(stale)} of {len(jobs)} objects to compile")
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        futures = {pool.submit(job.compile): job for job in stale}
+    cores = len(os.sched_getaffinity(0))
+    threads = max(1, cores // max(1, sum(job.weight > 0 for job in stale)))
+    with ThreadPoolExecutor(cores) as pool:
+        futures = {pool.submit(job.compile, threads): job for job in stale}
         try:
             for future in as_completed(futures):
                 seconds, said = future.result()

@@ -8,6 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from bwprof.terminal import guarded
+
+FAILED = 3
+
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof info [--json]       devices, build and libraries
@@ -18,6 +22,10 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(lambda: _main(given), failed=FAILED)
+
+
+def _main(given: list[str]) -> int:
     if given in (["-h"], ["--help"], ["help"]):
         sys.stdout.write(_USAGE)
         return 0

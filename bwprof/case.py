@@ -105,7 +105,13 @@ class Case:
         self._device = _core.Device(choice.backend, choice.index)
         try:
             self._case = _core.Case(
-                self._device, operation, precision, whole, kv_lens=kv_lens, variant=variant, seed=seed
+                self._device,
+                operation,
+                precision,
+                whole,
+                kv_lens=kv_lens,
+                variant=variant,
+                seed=registry.check_seed(seed),
             )
         except BaseException:
             self._device.close()
@@ -299,7 +305,10 @@ def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
     if dtype.startswith("int"):
         if array.dtype.kind not in "iu":
             raise ValueError(f"{name} holds {array.dtype}, whole numbers are needed")
-        return array.astype(dtype).tobytes()
+        stored = array.astype(dtype)
+        if not np.array_equal(stored, array):
+            raise ValueError(f"{name} holds values that do not fit into {dtype}")
+        return stored.tobytes()
     if array.dtype == np.uint16 and dtype not in ("fp32", "tf32"):
         return array.tobytes()
     if array.dtype.kind not in "fiu":

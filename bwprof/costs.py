@@ -108,8 +108,10 @@ def _cost_of_arrays(
     arrays: dict[str, Any] = {}
     for name, value in params.items():
         array = np.asarray(value)
-        if array.dtype.kind not in "iu":
+        if array.dtype.kind not in "iub":
             raise ValueError(f"{operation}: {name} must hold whole numbers, not {array.dtype}")
+        if np.any(array > np.iinfo(np.int64).max):
+            raise ValueError(f"{operation}: {name} holds {array.max()}, which does not fit in 64 bits")
         arrays[name] = array.astype(np.int64)
     known = registry.param_names(operation)
     for name in arrays:

@@ -56,15 +56,25 @@ def choose(backend: str | None = None, index: int | None = None) -> Choice:
     if backend is not None:
         row = rows[registry.check_backend(backend)]
         return _device_of(row, index, f"asked for with backend {row['name']}", "")
-    missing: list[str] = []
+    missing: dict[str, str] = {}
     for row in rows.values():
         if row["devices"]:
-            reason = (
-                f"the preferred backend with a device; {'; '.join(missing)}" if missing else "the preferred backend"
-            )
-            return _device_of(row, index, reason, _unused_gpu(rows))
-        missing.append(f"no {row['name']} device: {_why_none(row)}")
-    raise _core.UnavailableError("no device at all: " + "; ".join(missing))
+            return _device_of(row, index, _why_this(row["name"], missing), _unused_gpu(rows))
+        missing[row["name"]] = _why_none(row)
+    raise _core.UnavailableError(f"no device at all: {_said(missing)}")
+
+
+def _why_this(chosen: str, missing: dict[str, str]) -> str:
+    """Why a backend was taken that nobody named, and what that means for the figures."""
+    if not missing:
+        return (
+            f"the first choice where there is one; --backend names another; the figures are this {chosen} device's own"
+        )
+    return f"{_said(missing)}; the figures are this {chosen}'s own and say nothing about {', '.join(missing)} devices"
+
+
+def _said(missing: dict[str, str]) -> str:
+    return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
 
 
 def _why_none(row: dict[str, Any]) -> str:

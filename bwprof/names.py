@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _SUFFIXES = {
     "": 1,
@@ -53,6 +55,14 @@ def parse_count(text: str, name: str) -> int:
     if match is None or factor is None:
         raise ValueError(f"{name}: '{text}' is not a whole number (suffixes k, M, G, Ki, Mi, Gi are allowed)")
     return int(match.group(1)) * factor
+
+
+def whole_number(value: Any, name: str) -> int:
+    """An int from any whole number, NumPy's too; ValueError with `name` for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} is {value!r}, a whole number is needed") from None
 
 
 def bytes_text(count: float) -> str:

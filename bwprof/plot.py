@@ -65,7 +65,7 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import bwprof
-    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", roofs=False)
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import unknown
+from bwprof.names import unknown, whole_number
 
 
 def operations() -> list[dict[str, Any]]:
@@ -35,10 +35,10 @@ def _by_name() -> dict[str, dict[str, Any]]:
 
 def operation(name: str) -> dict[str, Any]:
     """One operation's description; ValueError with the nearest name when there is none."""
-    try:
-        return _by_name()[name]
-    except KeyError:
-        raise ValueError(unknown("operation", name, _by_name())) from None
+    found = _by_name().get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(unknown("operation", str(name), _by_name()))
+    return found
 
 
 def precision_names() -> list[str]:
@@ -48,9 +48,9 @@ def precision_names() -> list[str]:
 
 def check_precision(name: str) -> str:
     """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
-    lowered = name.strip().lower()
+    lowered = str(name).strip().lower()
     if lowered not in precision_names():
-        raise ValueError(unknown("precision", name, precision_names()))
+        raise ValueError(unknown("precision", str(name), precision_names()))
     return lowered
 
 
@@ -61,15 +61,22 @@ def backend_names() -> list[str]:
 
 def check_backend(name: str) -> str:
     """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
-    lowered = name.strip().lower()
+    lowered = str(name).strip().lower()
     if lowered not in backend_names():
-        raise ValueError(unknown("backend", name, backend_names()))
+        raise ValueError(unknown("backend", str(name), backend_names()))
     return lowered
 
 
 def timer_names(backend: str) -> list[str]:
     """The timers of a backend, its own first."""
     return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
+
+
+def check_seed(seed: int) -> int:
+    """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
+    if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
+        raise ValueError(f"seed is {seed!r}: allowed are 0 to 2^63 - 1")
+    return int(seed)
 
 
 def param_names(operation_name: str) -> list[str]:
@@ -95,12 +102,10 @@ def complete(
         divide, sizes that overflow.
     """
     known = param_names(operation_name)
-    for name, value in params.items():
+    for name in params:
         if name not in known:
             raise ValueError(unknown(f"parameter of {operation_name}", name, known))
-        if not hasattr(value, "__index__"):
-            raise ValueError(f"{operation_name}: {name} is {value!r}, a whole number is needed")
-    whole = {name: int(value) for name, value in params.items()}
+    whole = {name: whole_number(value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{operation_name}: {name} is {value}, which does not fit in 64 bits")

@@ -47,7 +47,7 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import bwprof
-    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", roofs=False)
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> bwprof.summary(frame)["case"].tolist()
     ['gemm']
     """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -10,15 +13,69 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_WIDTH = 118
+INTERRUPTED = 130
+
+
+def guarded(command: Callable[[], int], *, failed: int) -> int:
+    """A command's exit code; `failed`, and a sentence, when its standard streams cannot be written.
+
+    A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
+    (``>&-``) become the null device: a pipe opened later must not get their numbers.
+    """
+    _open_missing_streams()
+    try:
+        code = command()
+        sys.stdout.flush()
+    except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
+        with suppress(OSError):
+            sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence(1)
+        return failed
+    except OSError as error:
+        where = error.filename or "the standard output"
+        _silence(1)
+        with suppress(OSError):
+            sys.stderr.write(f"bwprof: error: {where}: {error.strerror or error}\n")
+            sys.stderr.flush()
+            return failed
+        _silence(2)
+        return failed
+    return code
+
+
+def _open_missing_streams() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _silence(number: int) -> None:
+    """What is still buffered for a stream that cannot be written must not be complained about at exit."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, number)
+        os.close(null)
 
 
 def console(stream: TextIO) -> Console:
     """A console on a stream: colours on a terminal only (and not with NO_COLOR), a fixed width elsewhere."""
     from rich.console import Console
 
+    class OurConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, which `guarded` knows; not its own exit
+
     if stream.isatty():
-        return Console(file=stream, highlight=False)
-    return Console(file=stream, width=PLAIN_WIDTH, highlight=False, color_system=None)
+        return OurConsole(file=stream, highlight=False)
+    return OurConsole(file=stream, width=PLAIN_WIDTH, highlight=False, color_system=None)
 
 
 def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:

@@ -269,13 +269,18 @@ def test_a_suite_with_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     assert "mine.toml, case 1 ('gemm'): unknown key 'parms': did you mean 'params'?" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not bwprof._core.backends()[0]["devices"] is not True, reason="there is a device")
 def test_a_backend_without_a_device_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     missing = [row["name"] for row in bwprof._core.backends() if not row["devices"]]
     if not missing:
         pytest.skip("every backend has a device")
     assert main(["gemm", "--backend", missing[0]]) == 2
     assert f"backend '{missing[0]}' has no device" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    assert main(["--suite", str(tmp_path / "folder.toml")]) == 2
+    assert "folder.toml" in capsys.readouterr().err
 
 
 def test_output_that_cannot_be_written_is_said_before_measuring(
@@ -324,6 +329,27 @@ def test_a_case_that_kills_its_process_fails_and_the_others_are_measured(tmp_pat
     assert rows[1]["time_ms"] == ""
 
 
+def test_a_wrong_result_is_a_failed_row_without_a_time(tmp_path: Path) -> None:
+    plant = """
+from bwprof.sweep import measure as measuring
+real = measuring._finished
+def planted(row, result, context):
+    if row["M"] == 2:
+        result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
+    return real(row, result, context)
+measuring._finished = planted
+"""
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
+    )
+    assert code == 3
+    right, wrong = csv_rows(out)
+    assert (right["status"], right["verified"]) == ("ok", "True")
+    assert (wrong["status"], wrong["verified"], wrong["time_ms"]) == ("failed", "False", "")
+    assert wrong["reason"] == "wrong result: D[0, 3] is 1, the reference says 2"
+    assert "D[0, 3]" in err
+
+
 def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
     plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
     code, out, _ = finished(
@@ -332,6 +358,27 @@ def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
     assert code == 3
     assert [row["status"] for row in csv_rows(out)] == ["failed", "ok"]
     assert "exit code 7" in csv_rows(out)[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("os._exit(9)", "the process that opens the device ended with exit code 9"),
+        ("raise _core.UnavailableError('gone')", "gone"),
+    ],
+)
+def test_a_device_that_cannot_be_opened_is_exit_code_2(tmp_path: Path, body: str, said: str) -> None:
+    plant = f"""
+import os
+from bwprof import _core
+def planted(self):
+    {body}
+local.LocalExecutor.open = planted
+"""
+    code, out, err = finished("gemm", *TINY, folder=tmp_path, plant=plant)
+    assert (code, out) == (2, "")
+    assert f"bwprof: error: {said}" in err
+    assert not list((tmp_path / "bwprof-results").iterdir()), "no folder without rows"
 
 
 def test_what_a_case_prints_does_not_get_into_the_data(tmp_path: Path) -> None:
@@ -365,7 +412,7 @@ def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> N
     pytest.fail(f"no {count} rows: {process.communicate()}")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 and os.environ.get('SLOW') else 0)")
     os.environ["SLOW"] = "1"
@@ -473,6 +520,9 @@ def test_a_lost_device_raises_with_the_finished_rows(monkeypatch: pytest.MonkeyP
         ({"operations": "gemm", "M": 0}, "M"),
         ({"operations": "gemm", "M": 1.5}, "M is 1.5, a whole number is needed"),
         ({"operations": "gemm", "M": []}, "M has no values"),
+        ({"operations": "gemm", "presicion": "fp16"}, "unknown argument 'presicion': did you mean 'precision'"),
+        ({"operations": "gemm", "MM": 1}, "unknown argument 'MM': did you mean 'M'"),
+        ({"operations": "gemm", "kv_len": 1}, "unknown parameter of gemm 'kv_len'"),
         ({"operations": "gemm", "max_time": -1}, "max_time is -1"),
         ({"operations": "gemm", "output": "rows.xlsx"}, "a file ending in .csv or .json is needed"),
     ],

@@ -176,9 +176,9 @@ def gpu() -> object:
 def test_graph_against_kernel_timestamps(
     gpu: _core.Device, operation: str, precision: str, params: dict[str, int]
 ) -> None:
-    """The graph also pays for the gap between one kernel and the next, which on an H200 is 0.25 to 0.5 us by the kernels'
-    own timestamps inside a graph: never below the kernels by more than 3 % or 0.15 us, never more than that and 0.6 us
-    above. The sum over kernels is about their span here, and events lie above both."""
+    """The graph also pays for the gap between one kernel and the next: 0.25 to 0.5 us on an H200, by the timestamps of
+    kernels inside a graph. Never below the kernels by more than 3 % or 0.15 us, never above by more than that and
+    0.6 us. Events lie above both."""
     with _core.Case(gpu, operation, precision, params) as case:
         graph, cupti, events = (case.measure(timer=name, max_seconds=0.5) for name in ("graph", "cupti", "events"))
     times = [measured["median_ns"] for measured in (graph, cupti, events)]

@@ -169,6 +169,8 @@ def test_overflow_is_an_error_not_a_number():
         _core.cost("gemm", "fp32", {"M": big, "N": big, "K": big})
     with pytest.raises(ValueError, match="overflow"):
         _core.cost("attention_decode", "fp32", {"batch": big, "kv_len": big, "num_heads": 4096})
+    with pytest.raises(ValueError, match="overflow"):  # 3 pages each: the rows of the cache alone pass 2^63
+        _core.cost("kv_append", "fp32", {"batch": big, "seq_len": big, "kv_len": big, "page_size": big - 1})
 
 
 @pytest.mark.parametrize(

@@ -49,18 +49,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "attention_prefill": [
         {"batch": b, "seq_len": s, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d, "causal": c}
-        for (h, g, d), (b, s, kv) in zip(
-            HEADS,
-            [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)],
-            strict=True,
-        )
+        for (h, g, d), (b, s, kv) in zip(HEADS, PREFILLS, strict=True)
         for c in (0, 1)
     ],
     "attention_decode": [
         {"batch": b, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d}
-        for (h, g, d), (b, kv) in zip(
-            HEADS, [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)], strict=True
-        )
+        for (h, g, d), (b, kv) in zip(HEADS, DECODES, strict=True)
     ]
     + [
         {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_lens": [1, 300, 257, 16]},
@@ -68,13 +62,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "kv_append": [
         {"batch": b, "seq_len": s, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
-        for b, s, kv, g, d in [
-            (1, 1, 0, 1, 1),
-            (3, 5, 11, 2, 64),
-            (2, 17, 3, 1, 80),
-            (1, 9, 30, 3, 33),
-            (4, 128, 60, 8, 128),
-        ]
+        for b, s, kv, g, d in APPENDS
         for page in (0, 1, 7, 16)
     ],
     "kv_gather": [

@@ -1,4 +1,4 @@
-"""Who may include whom, who may know what: DESIGN's layer rules, checked on the sources and on the compiled objects."""
+"""Who may include whom, who may know what: CONTRIBUTING's layers, checked on sources and compiled objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -162,16 +161,34 @@ def test_python_names_no_operation() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_import_is_light() -> None:
-    """`import bwprof` loads neither pandas nor matplotlib, and no library of NVIDIA's."""
-    script = (
-        "import sys, bwprof\n"
-        "heavy = [n for n in ('pandas', 'matplotlib', 'rich') if n in sys.modules]\n"
-        "maps = open('/proc/self/maps').read()\n"
-        "print(heavy, [n for n in ('libcuda.', 'libcublas', 'libcupti', 'libnvidia') if n in maps])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] []\n"
+def imports_of(path: Path) -> set[str]:
+    """The parts of bwprof that a file of the package imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("bwprof.")}
+    return found
+
+
+def test_python_imports_go_downwards() -> None:
+    """Commands and pictures stand on results and on the registry, never the other way round."""
+    top = {"sweep", "info", "report", "plot"}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part in top | {"__init__", "__main__"}:
+            continue
+        allowed = {"results", "_core"} if part == "results" else None
+        for name in sorted(imports_of(path)):
+            if name in top or (allowed is not None and name not in allowed):
+                wrong.append(f"{path.relative_to(PACKAGE)}: may not import bwprof.{name}")
+    assert not wrong, "\n".join(wrong)
 
 
 def object_files(root: Path) -> list[Path]:

@@ -45,7 +45,7 @@ def test_columns_are_those_of_the_schema() -> None:
     assert len(set(names)) == len(names)
     after = ["case", "batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal"]
     assert names[9 : 9 + len(after)] == after
-    groups = (  # noqa: SIM905
+    groups = (
         "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
         "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us flops tflops arithmetic_intensity "
         "algorithmic_bytes_read algorithmic_bytes_written footprint_bytes peak_gb_s ceiling_gb_s attainable_gb_s "
@@ -208,7 +208,7 @@ def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
 
 
 def test_comparison_is_worked_out_by_hand() -> None:
-    """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster (FORMULAS.md)."""
+    """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster: bytes ratio 2 x bandwidth ratio 0.8."""
     rows = pair("a", 100.0, 80.0)
     assert compare.fill(rows)
     assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)

@@ -12,6 +12,9 @@ from typing import Any
 from bwprof.info import info
 from bwprof.names import bytes_text
 from bwprof.results.jsonfile import plain
+from bwprof.terminal import guarded
+
+FAILED = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
+    return guarded(lambda: _print(options), failed=FAILED)
+
+
+def _print(options: argparse.Namespace) -> int:
     found = info()
     if options.json:
         sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from bwprof.names import unknown
 from bwprof.results import schema
 from bwprof.results.files import atomic_write, is_plain_target
 from bwprof.results.schema import Row
@@ -124,12 +125,18 @@ def read(path: Path) -> list[Row]:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
-    lines = list(csv.reader(io.StringIO(content)))
+    try:
+        lines = list(csv.reader(io.StringIO(content)))
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a bwprof result file: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
     if tuple(header[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
         raise ValueError(
             f"{path} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}"
         )
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has the column {', '.join(twice)} twice")
     body = [values for values in lines[1:] if values]
     if body and (not content.endswith("\n") and len(body[-1]) != len(header)):
         _log.warning("%s: the last line is cut off and left out", path)
@@ -156,6 +163,8 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
     if row["operation"] is None or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
     row["precision"] = row["precision"].strip().lower()
+    if row["status"] is not None and row["status"] not in schema.STATUSES:
+        raise ValueError(unknown("status", row["status"], schema.STATUSES))
     if bare:
         row["status"] = "ok" if row["time_ms"] is not None else "failed"
     if row["case"] is None:

@@ -25,12 +25,12 @@ def atomic_write(path: Path, content: str) -> None:
     OSError
         When it cannot be written; the old file is then untouched.
     """
-    if not is_plain_target(path):
-        with path.open("w", encoding="utf-8") as stream:
-            stream.write(content)
-        return
     try:
-        _replace(Path(os.path.realpath(path)), content)
+        if is_plain_target(path):
+            _replace(Path(os.path.realpath(path)), content)
+        else:
+            with path.open("w", encoding="utf-8") as stream:
+                stream.write(content)
     except OSError as error:  # names the file that was meant, not the temporary one
         raise OSError(error.errno, error.strerror, str(path)) from None
 

@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: not text, not JSON, a number of too many digits
         raise ValueError(f"{path} is not a bwprof result file: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'{path} is not a bwprof result file: it has no "format": "{FORMAT}"')
@@ -71,8 +71,19 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
     samples: list[list[float] | None] = []
     for number, found in enumerate(listed, start=1):
         try:
+            if not isinstance(found, dict):
+                raise ValueError(f"{found!r} is not a row")
             rows.append(csvfile.completed(schema.normalise_row(found), bare=False, source=str(path)))
-        except (ValueError, AttributeError) as error:
+            samples.append(_checked_samples(found.get(SAMPLES)))
+        except ValueError as error:
             raise ValueError(f"{path}, row {number}: {error}") from None
-        samples.append(found.get(SAMPLES))
     return rows, samples, run
+
+
+def _checked_samples(found: Any) -> list[float] | None:
+    if found is None:
+        return None
+    numbers = (int, float)
+    if not isinstance(found, list) or any(isinstance(x, bool) or not isinstance(x, numbers) for x in found):
+        raise ValueError(f"{SAMPLES} must be a list of numbers")
+    return found

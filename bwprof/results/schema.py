@@ -8,6 +8,7 @@ parameters need no change here.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -110,7 +111,7 @@ _ROOFS = [
         pct_peak="bandwidth / peak, %",
         pct_ceiling="bandwidth / ceiling, %",
         pct_attainable="bandwidth / attainable, %: the grade of a kernel at any size",
-        peak_tflops="theoretical dense arithmetic rate, TFLOP/s",
+        peak_tflops="dense arithmetic rate, TFLOP/s: theoretical on a GPU, measured in registers on a CPU",
         roofline_tflops="min(peak_tflops, arithmetic_intensity x ceiling), TFLOP/s",
         pct_roofline="tflops / roofline, %",
     ),
@@ -160,7 +161,7 @@ _PROVENANCE = [
         run_id="run that this row belongs to",
         timestamp="when it was measured, UTC",
         device_uuid="device's UUID",
-        driver="driver's version; the kernel's release on a CPU",
+        driver="driver's version and the newest CUDA that it supports; the kernel's release on a CPU",
         bwprof_version="version that measured it",
     ),
     *_columns("integer", schema_version="version of these columns"),
@@ -233,23 +234,33 @@ def normalise(value: Any, kind: Kind) -> Any:
     if is_missing(value):
         return None
     if kind == "text":
+        if isinstance(value, (dict, list, tuple)):
+            raise TypeError("text is needed")
         return " ".join(str(value).split("\n"))
     if kind == "truth":
         return _truth(value)
     if isinstance(value, str) and not value.strip():
         return None
     if kind == "integer":
-        try:
-            return int(value)
-        except ValueError:
-            number = float(value)
-            if math.isnan(number):
-                return None
-            if not number.is_integer():
-                raise
-            return int(number)
+        return _integer(value)
     number = float(value)
     return None if math.isnan(number) else number
+
+
+def _integer(value: Any) -> int | None:
+    """ValueError for a fraction, infinity, and what a column of 64 bits cannot hold."""
+    try:
+        whole = operator.index(value) if not isinstance(value, str) else int(value)
+    except (TypeError, ValueError):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        if not number.is_integer():
+            raise ValueError(f"{value!r} is not a whole number") from None
+        whole = int(number)
+    if not -(2**63) <= whole < 2**63:
+        raise ValueError(f"{value!r} does not fit in 64 bits")
+    return whole
 
 
 def _truth(value: Any) -> bool | None:

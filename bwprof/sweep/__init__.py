@@ -100,41 +100,61 @@ def sweep(
     Examples
     --------
     >>> import bwprof
-    >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", backend="cpu", roofs=False)
+    >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> frame["M"].tolist()
-    [1, 2]
+    [1, 1, 2, 2]
     """
+    from bwprof.names import whole_number
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request
 
+    _check_names(params)
     request: Request = Request(
-        operations=_words(operations),
+        operations=_words("operations", operations),
         params={name: _whole_numbers(name, value) for name, value in params.items()},
         kv_lens=_whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
-        precisions=_words(precision),
-        variants=_words(variant),
-        caches=_words(cache),
+        precisions=_words("precision", precision),
+        variants=_words("variant", variant),
+        caches=_words("cache", cache),
         suite=str(suite) if suite is not None else None,
         backend=backend,
-        device=device,
-        seed=seed,
+        device=whole_number(device, "device") if device is not None else None,
+        seed=whole_number(seed, "seed"),
         timer=timer,
         counters=counters,
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
 
 
-def _words(value: Words) -> tuple[str, ...]:
+def _words(name: str, value: Words) -> tuple[str, ...]:
     if value is None:
         return ()
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
+    found = tuple(word.strip() if isinstance(word, str) else word for word in words)
+    for word in found:
+        if not isinstance(word, str) or not word:
+            raise ValueError(f"{name} is {value!r}: names are needed")
+    return found
+
+
+def _check_names(params: dict[str, Any]) -> None:
+    """A misspelt option lands among the parameters: it is answered with all names there are."""
+    from bwprof import registry
+    from bwprof.names import unknown
+
+    known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
+    for name in params:
+        if name not in known:
+            raise ValueError(unknown("argument", name, [*known, *(sweep.__kwdefaults__ or {})]))
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    items = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else list(value)
-    for item in items:
-        if not hasattr(item, "__index__"):
-            raise ValueError(f"{name} is {item!r}, a whole number is needed")
+    from bwprof.names import whole_number
+
+    try:
+        items = [value] if isinstance(value, (str, bytes)) else list(value)
+    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
+        items = [value]
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(int(item) for item in items)
+    return tuple(whole_number(item, name) for item in items)

@@ -2,7 +2,14 @@
 
 import sys
 
-from bwprof.sweep.cli import main
+from bwprof.terminal import guarded
+
+
+def _main() -> int:
+    from bwprof.sweep.cli import main
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(_main, failed=3))

@@ -46,7 +46,10 @@ class ChildExecutor:
 
     def open(self) -> dict[str, Any]:
         """The device's facts; UnavailableError when it cannot be opened."""
-        answer = self._ask({"do": "open", "backend": self._backend, "index": self._index})
+        try:
+            answer = self._ask({"do": "open", "backend": self._backend, "index": self._index})
+        except ChildDiedError as error:
+            raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
         facts: dict[str, Any] = answer["facts"]

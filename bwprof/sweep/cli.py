@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
 from bwprof import _core, hardware
 from bwprof.sweep import listing, options, plan
 from bwprof.sweep.interrupts import Interrupts, StoppedError
+from bwprof.terminal import guarded
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -20,6 +20,10 @@ OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(lambda: _main(given), failed=INCOMPLETE)
+
+
+def _main(given: list[str]) -> int:
     parser = options.parser("bwprof sweep")
     try:
         parsed = parser.parse_args(given)
@@ -35,13 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, StoppedError):
         sys.stderr.write("bwprof: interrupted\n")
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; keep the interpreter from complaining when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return INCOMPLETE
-    except (ValueError, FileNotFoundError, _core.UnavailableError) as error:
+    except (ValueError, _core.UnavailableError) as error:
         sys.stderr.write(f"bwprof: error: {error}\n")
         return USAGE
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            raise  # a stream's
+        said = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error)
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        return USAGE
+    except _core.DeviceError as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return INCOMPLETE
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import time
@@ -16,6 +17,7 @@ from bwprof import _core, hardware, results
 from bwprof.hardware import Choice
 from bwprof.names import seconds_text, unknown
 from bwprof.results import schema
+from bwprof.results.files import is_plain_target
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import loop, metadata
@@ -66,13 +68,14 @@ def run(
     run_id = metadata.new_run_id()
     data = metadata.describe_run(run_id, plan, choice, argv)
     targets = _targets(parsed, run_id)
+    store: Store | None = None
     try:
         store = _open_store(data, targets)
-    except ValueError:
-        if targets.folder is not None:
+        return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
+    except (ValueError, _core.UnavailableError):  # an output that cannot be written, a device that cannot be opened
+        if targets.folder is not None and (store is None or not store.rows):
             shutil.rmtree(targets.folder, ignore_errors=True)
         raise
-    return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
 
 
 def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, *, max_time: float | None) -> int:
@@ -84,14 +87,16 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
     folder = _run_folder(parsed.resume, parent)
     rows, samples, data = results.read_rows(folder)
-    if not data.get("plan"):
-        raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
-    plan = Plan(tuple(map(Spec.from_dict, data["plan"])), data.get("suite"), data.get("target_seconds"))
+    plan = _earlier_plan(folder, data)
     choice = hardware.choose(data["backend"], data["device_index"])
-    if choice.name != data["device"]:
-        _log.warning("the run began on %s and goes on on %s", data["device"], choice.name)
+    if choice.name != data.get("device"):
+        _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
     kept, missing = _still_to_do(plan.specs, rows)
-    data["resumed"] = [*data.get("resumed", []), {"argv": list(argv), "kept_rows": len(kept)}]
+    earlier = data.get("resumed")
+    data["resumed"] = [
+        *(earlier if isinstance(earlier, list) else []),
+        {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
+    ]
     targets = _targets(parsed, data["run_id"], folder=folder)
     store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
     return _measure(parsed, interrupts, plan, choice, store, targets, missing, max_time)
@@ -104,15 +109,7 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
         for spec in plan.specs:
             interrupts.check()
             try:
-                with _core.Case(
-                    device,
-                    spec.operation,
-                    spec.precision,
-                    spec.params,
-                    kv_lens=spec.kv_lens,
-                    variant=spec.variant,
-                    seed=spec.seed,
-                ) as case:
+                with spec.open(device) as case:
                     case.launch()
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:
@@ -121,6 +118,26 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
                 sys.stderr.write(f"failed {spec.title}: {error}\n")
                 code = INCOMPLETE
     return code
+
+
+def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
+    """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
+    if not data.get("plan"):
+        raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
+    kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
+    for name, kind in kinds.items():
+        if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {data.get(name)!r}")
+    specs = []
+    for number, found in enumerate(data["plan"], start=1):
+        try:
+            specs.append(Spec.checked(found, data["backend"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
+    seconds, suite = data.get("target_seconds"), data.get("suite")
+    usable = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds > 0
+    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds if usable else None)
 
 
 def _run_folder(name: str, parent: Path) -> Path:
@@ -167,6 +184,8 @@ def _ran_out_of_time(row: Row) -> bool:
 
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go; makes the run's folder."""
+    if "-" in (parsed.csv, parsed.json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+        _log.warning("the standard output is the null device: what goes there is lost")
     if parsed.csv == "-" and parsed.json == "-":
         raise ValueError("--csv - and --json - cannot both have the standard output")
     targets = Targets(folder)
@@ -175,17 +194,44 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
         (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
     elif folder is None:
         targets.folder = output / run_id
-        try:
-            targets.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
     for name, listed in ((parsed.csv, targets.csv), (parsed.json, targets.json)):
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
+    _check_distinct(targets)
+    if folder is None and targets.folder is not None:
+        try:
+            targets.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
     return targets
+
+
+def _check_distinct(targets: Targets) -> None:
+    """One file is written once; ValueError when it should be CSV and JSON."""
+    seen: dict[str, str] = {}
+    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
+        for target in list(listed):
+            if not isinstance(target, Path) or not _is_file(target):
+                continue
+            earlier = seen.setdefault(os.path.realpath(target), kind)
+            if earlier != kind:
+                raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
+            if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
+                listed.remove(target)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return is_plain_target(path)
+    except OSError:  # said when it is opened
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _open_store(
@@ -199,7 +245,7 @@ def _open_store(
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = error.filename or ", ".join(str(target) for target in (*targets.csv, *targets.json))
+        where = error.filename or "the standard output"
         raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None
 
 
@@ -273,7 +319,7 @@ def _earlier_roofs(data: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
         return None
     try:
         found = Roofs.from_dict(data["roofs"])
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
     return found if found.points and found.belongs_to(facts) else None
 

@@ -34,7 +34,7 @@ def run(
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    if max_time is not None and not max_time > 0:
+    if max_time is not None and not (isinstance(max_time, (int, float)) and max_time > 0):
         raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)

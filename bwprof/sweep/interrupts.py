@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something to ask about, not as an exception in the middle of a write."""
+"""Ctrl-C, SIGTERM and a closed terminal as something to ask about, not as an exception in the middle of a write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
@@ -29,7 +29,9 @@ class Interrupts:
         self.wakeup_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._old_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        self._old_handlers = [(number, signal.signal(number, self._note)) for number in _SIGNALS]
+        # nohup's wish to live on without a terminal is granted.
+        wanted = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._old_handlers = [(number, signal.signal(number, self._note)) for number in wanted]
         return self
 
     def __exit__(

@@ -38,7 +38,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
     from bwprof.terminal import console, table
 
     screen = console(stream)
-    numbers = ["read", "written", "FLOPs", "memory", "launch", "case"]
+    numbers = ["read", "written", "FLOPs", "memory", "launch", "in all"]
     grid = table(screen, "", ["case", "precision", "variant", *numbers, "note"], numbers=numbers)
     total = 0.0
     with _core.Device(choice.backend, choice.index) as device:
@@ -50,7 +50,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
     screen.print(grid)
     stream.write(
         f"{len(plan.specs)} cases on {choice.backend}:{choice.index} {choice.name}, about {seconds_text(total)} "
-        "(memory: all buffer sets; launch and case: estimated time)\n"
+        "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
 
@@ -60,15 +60,7 @@ def _estimated(
     """A case's line, and its seconds."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
-        case = _core.Case(
-            device,
-            spec.operation,
-            spec.precision,
-            spec.params,
-            kv_lens=spec.kv_lens,
-            variant=spec.variant,
-            seed=spec.seed,
-        )
+        case = spec.open(device)
         with case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:

@@ -50,15 +50,7 @@ def measure(
     """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception."""
     row = blank_row(spec, context)
     try:
-        with _core.Case(
-            device,
-            spec.operation,
-            spec.precision,
-            spec.params,
-            kv_lens=spec.kv_lens,
-            variant=spec.variant,
-            seed=spec.seed,
-        ) as case:
+        with spec.open(device) as case:
             row["variant"] = case.variant
             _add_work(row, case.cost)
             need = case.memory_needed(spec.cache)

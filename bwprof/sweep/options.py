@@ -116,12 +116,12 @@ def _example_text() -> str:
 def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
-        operations=tuple(_words(options.operations)),
+        operations=_words(options.operations, "OPERATION"),
         params=_params(options.param),
         seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
-        precisions=tuple(_words(options.precision)),
-        variants=tuple(_words(options.variant)),
-        caches=tuple(_words(options.cache)),
+        precisions=_words(options.precision, "--precision"),
+        variants=_words(options.variant, "--variant"),
+        caches=_words(options.cache, "--cache"),
         suite=options.suite,
         backend=options.backend,
         device=_number(options.device, "--device") if options.device is not None else None,
@@ -163,8 +163,14 @@ def max_time(options: argparse.Namespace) -> float | None:
     return seconds
 
 
-def _words(values: Iterable[str]) -> list[str]:
-    return [word.strip() for value in values for word in value.split(",") if word.strip()]
+def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for value in values:
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            raise ValueError(f"{name} is '{value}': at least one name is needed")
+        found += words
+    return tuple(found)
 
 
 def _number(text: str, name: str) -> int:

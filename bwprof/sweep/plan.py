@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bwprof import registry, suites
+from bwprof import _core, registry, suites
 from bwprof.names import unknown
 from bwprof.suites import Suite, SuiteCase
 
@@ -18,6 +19,7 @@ EVERY_VARIANT = "all"
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
 DEFAULT_CASE_SECONDS = 2.0
+MOST_CASES = 100_000  # of an entry: more is a slip, and would take days
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,37 @@ class Spec:
         lens = found["kv_lens"]
         return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None})
 
+    def open(self, device: _core.Device) -> _core.Case:
+        """The case on a device, nothing allocated yet."""
+        return _core.Case(
+            device,
+            self.operation,
+            self.precision,
+            self.params,
+            kv_lens=self.kv_lens,
+            variant=self.variant,
+            seed=self.seed,
+        )
+
+    @classmethod
+    def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
+        """The same from a file that others may have written; ValueError for what cannot be run."""
+        spec = cls.from_dict(found)
+        for name, value in (("case", spec.case), ("cache", spec.cache), ("variant", spec.variant or "")):
+            if not isinstance(value, str):
+                raise ValueError(f"{name} is {value!r}, text is needed")
+        if spec.cache not in CACHES:
+            raise ValueError(unknown("cache", spec.cache, CACHES))
+        known = registry.variant_names(spec.operation, backend)
+        if spec.variant is not None and spec.variant not in known:
+            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+        registry.check_seed(spec.seed)
+        allowed = registry.operation(spec.operation)["precisions"]
+        precision = registry.check_precision(spec.precision)
+        usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
+        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        return replace(spec, precision=precision, params=whole)
+
     @property
     def title(self) -> str:
         """For progress lines: case, precision, variant."""
@@ -95,8 +128,7 @@ def make(request: Request, backend: str) -> Plan:
     timers = registry.timer_names(backend)
     if request.timer is not None and request.timer not in timers:
         raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
-    if request.seed < 0 or request.seed >= 2**63:
-        raise ValueError(f"seed is {request.seed}: allowed are 0 to 2^63 - 1")
+    registry.check_seed(request.seed)
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
     entries = [_overridden(entry, request) for entry in entries]
@@ -105,6 +137,9 @@ def make(request: Request, backend: str) -> Plan:
     chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
     specs: list[Spec] = []
     for entry in entries:
+        count = math.prod(len(values) for values in entry.params.values())
+        if count > MOST_CASES:
+            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MOST_CASES}")
         specs += _expanded(entry, request, chosen, asked, backend)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")

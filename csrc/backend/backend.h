@@ -21,7 +21,7 @@ typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to b
 typedef struct bw_device_facts {
     char name[128];
     char uuid[64];    /* "" where there is none */
-    char driver[64];  /* driver's version; the kernel's release on a CPU */
+    char driver[64];  /* driver's version and the CUDA it supports; the kernel's release on a CPU */
     char runtime[64]; /* CUDA runtime's version; the instruction set in use on a CPU */
     int major, minor; /* compute capability; 0 on a CPU */
     int units;        /* multiprocessors, or threads used */
@@ -31,7 +31,7 @@ typedef struct bw_device_facts {
     int64_t memory_clock_khz, bus_bits;
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
-    double peak_tflops[BW_DTYPE_COUNT]; /* theoretical dense; NaN = unknown */
+    double peak_tflops[BW_DTYPE_COUNT]; /* dense, theoretical or measured: see the source; NaN = unknown */
     char tflops_source[96];
     char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */

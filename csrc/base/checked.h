@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A running value that remembers whether anything overflowed: build an expression from bw_mul, bw_add and
- * bw_sum, then ask once with bw_checked_ok. */
+/* A running value that remembers whether anything overflowed: build an expression from bw_mul and bw_add, then look
+ * at `overflow` once. */
 typedef struct bw_checked {
     int64_t value;
     bool overflow;
@@ -53,6 +53,23 @@ static inline int64_t bw_min64(int64_t a, int64_t b) {
 
 static inline int64_t bw_max64(int64_t a, int64_t b) {
     return a > b ? a : b;
+}
+
+static inline int64_t bw_gcd(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* A step that visits each of `count` places once (it is coprime to the count) and spreads neighbours evenly: near the
+ * golden section. */
+static inline int64_t bw_spread_step(int64_t count) {
+    int64_t step = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
+    while (bw_gcd(step, count) != 1) step++;
+    return step;
 }
 
 #endif

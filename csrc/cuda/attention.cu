@@ -3,7 +3,7 @@
 //                      flash     online softmax, nothing in memory but the operands (attention_flash*.cu)
 //   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
 //                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
-//                                block of a K/V head to finish adds the parts up (attention_decode_*.cu)
+//                                blocks of a K/V head to start add the parts up (attention_decode_*.cu)
 #include "cuda/attention.cuh"
 
 #include "cuda/launch.cuh"
@@ -82,10 +82,7 @@ const bw_variant prefill_rows[] = {
 
 const char *decode_refuses_split(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, split);
-    const int64_t *value = dims->value;
-    const bw_checked blocks = bw_mul4(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks, plan.splits);
-    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more K/V heads than a grid holds (2^31 - 1)"
-                                                               : nullptr;
+    return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 
 const char *simple_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
@@ -102,13 +99,23 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     bw_decode_work work = {};
     work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
     work.tickets = (unsigned *)launch->scratch;
-    work.sums = (float *)((char *)launch->scratch + plan.sums_at);
-    work.outputs = (float *)((char *)launch->scratch + plan.outputs_at);
-    work.head_slots = plan.head_slots;
+    work.records = (uint4 *)((char *)launch->scratch + plan.ticket_bytes);
+    work.by_chunks = bw_divider_make(plan.chunks);
+    work.by_kv_heads = bw_divider_make(shape.kv_heads);
+    work.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
+    work.by_split_keys = bw_divider_make(plan.split_keys);
+    while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
+    work.shares = plan.warps / plan.head_slots;
     work.block_heads = plan.block_heads;
     work.chunks = (int)plan.chunks;
     work.splits = (int)plan.splits;
+    work.row_records = plan.row_records;
+    work.combiners = plan.combiners;
+    work.combiner_items = plan.combiner_items;
+    work.lane_bits = plan.lane_bits;
     work.split_keys = plan.split_keys;
+    work.key_elems = shape.kv_heads * shape.head_dim;
+    work.batch_elems = shape.keys * work.key_elems;
     return launch->dtype == BW_FP32 ? bw_decode_float_launch(launch, shape, plan, work)
                                     : bw_decode_tensor_launch(launch, shape, plan, work);
 }
@@ -125,7 +132,8 @@ int64_t splitkv_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_devi
     return bw_decode_plan_make(dims, dtype, facts, true).scratch_bytes;
 }
 
-// Per split and head, head_dim outputs and a sum, in float. An entry that one split covers stores none.
+// Per split and head the records of its output, stored once and read once; that they are emptied before and after is
+// the cache's affair. An entry that one split covers stores none.
 bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, true);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
@@ -136,19 +144,20 @@ bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_devic
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
-        bw_mul(parts, bw_mul3(4, dims->value[BW_DECODE_NUM_HEADS], dims->value[BW_DECODE_HEAD_DIM] + 1));
+        bw_mul(parts, bw_mul3((int64_t)sizeof(uint4), dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     return add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
 }
 
-// Tickets start at 0; every launch leaves them so.
+// Tickets start at 0 and records empty; every launch leaves them so.
 bw_status splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
     const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].dtype, &device->facts, true);
     *state = nullptr;
     if (plan.scratch_bytes == 0) return BW_OK;
     for (int64_t i = 0; i < set_count; i++) {
-        const size_t bytes = (size_t)plan.tickets * sizeof(unsigned);
-        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, bytes, device->stream)));
+        char *records = (char *)sets[i].scratch + plan.ticket_bytes;
+        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
+        BW_TRY(BW_CUDA(&device->api, memory_set(records, 0xff, (size_t)plan.record_bytes, device->stream)));
     }
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }
@@ -166,7 +175,7 @@ const bw_variant decode_rows[] = {
      .release = nullptr,
      .launch = simple_launch},
     {.name = "splitkv",
-     .text = "keys divided among blocks; the last one adds the parts up",
+     .text = "keys divided among blocks; the last to start add the parts up",
      .precisions = precisions,
      .refuses = splitkv_refuses,
      .prefers = nullptr,

@@ -3,8 +3,10 @@
 #define BW_CUDA_ATTENTION_CUH
 
 #include <math.h>
+#include <vector_types.h>
 
 #include "backend/backend.h"
+#include "cuda/divide.cuh"
 #include "ops/attention.h"
 
 // q and out are (batch, queries, heads, head_dim); k and v are (batch, keys, kv_heads, head_dim).
@@ -16,6 +18,11 @@ struct bw_attention_shape {
     bool vectors;  // rows start at multiples of 16 bytes
     float scale;   // log2(e) / sqrt(head_dim): softmax is taken in powers of 2
 };
+
+// Whether rows of head_dim elements all start at multiples of 16 bytes.
+static inline bool bw_attention_vectors(int64_t head_dim, bw_dtype dtype) {
+    return head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+}
 
 static inline bw_attention_shape bw_attention_shape_make(int64_t batch, int64_t queries, int64_t keys, int64_t heads,
                                                          int64_t kv_heads, int64_t head_dim, bool causal,
@@ -29,7 +36,7 @@ static inline bw_attention_shape bw_attention_shape_make(int64_t batch, int64_t 
     shape.group = heads / kv_heads;
     shape.head_dim = (int)head_dim;
     shape.causal = causal;
-    shape.vectors = head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+    shape.vectors = bw_attention_vectors(head_dim, dtype);
     shape.scale = (float)(1.4426950408889634 / sqrt((double)head_dim));
     return shape;
 }
@@ -55,30 +62,58 @@ bw_status bw_flash_launch(const bw_launch *launch, const bw_attention_shape &sha
 bw_status bw_flash_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape);
 
 // How a decode divides its keys. One block takes up to `block_heads` query heads of one K/V head over `split_keys`
-// keys.
+// keys; what it takes of the heads is a column.
 struct bw_decode_plan {
     int warps;        // per block
     int head_slots;   // a block's warps that hold different heads; the others share out the keys
     int block_heads;  // query heads of a full block
-    int64_t chunks;   // blocks that a group of query heads needs: 1 unless the group is larger than block_heads
+    int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
+    int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t splits;   // over the longest entry
     int64_t split_keys;
     size_t shared_bytes;
-    // Scratch: a ticket per (batch, K/V head, chunk), then per (batch, head, split) the base-2 logarithm of its sum and
-    // its normalised output.
-    int64_t tickets, sums_at, outputs_at, scratch_bytes;  // counts and byte offsets; all 0 when there is one split
+    int row_records;     // records of attention_merge.cuh that a head's output takes
+    int combiners;       // blocks that add up a column's splits
+    int combiner_items;  // records of a block that each of them takes
+    int lane_bits;       // 2^lane_bits threads share a record's splits
+    // Scratch: a ticket per column, then the records of each (row of out, split); all 0 when there is one split.
+    int64_t ticket_bytes, record_bytes, scratch_bytes;
 };
 
-// What a kernel gets of it.
+// What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
 struct bw_decode_work {
-    const int *kv_lens;  // NULL: every entry has shape.keys
-    unsigned *tickets;
-    float *sums, *outputs;
-    int head_slots, block_heads, chunks, splits;
+    const int *kv_lens;              // NULL: every entry has shape.keys
+    int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
+    bw_divider by_kv_heads;
     int64_t split_keys;
+    int chunks, splits, block_heads;
+    int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
+    int row_records;
+    unsigned record_magic;  // ceil(2^20 / row_records)
+    int combiners, combiner_items, lane_bits;
+    unsigned *tickets;
+    uint4 *records;
+    bw_divider by_chunks, by_split_keys;
 };
 
 constexpr int bw_decode_split_limit = 128;
+
+// Floats between the rows of a block's partial outputs in shared memory.
+constexpr int bw_decode_cell_gap = 8;
+
+// Mirrored by the plan: how attention_decode_float.cu holds a head of `padded` elements. A part of a warp holds a key,
+// 4 neighbouring elements per lane (twice where 32 lanes are not enough); its `steps` keys and `heads` query heads make
+// 16 scores at a time.
+template <int padded_dim, int slot_heads>
+struct bw_decode_lanes {
+    static constexpr int padded = padded_dim, heads = slot_heads;
+    static constexpr int lanes = padded / 4 < 32 ? padded / 4 : 32, quads = padded / (4 * lanes), parts = 32 / lanes;
+    static constexpr int scores = 16, steps = scores / heads;
+    static constexpr int warps = padded <= 128 ? 8 : 4;
+    static constexpr int stage_floats = 2 * parts * steps * padded;  // a warp's step: K and V
+    static constexpr int stages = stage_floats <= 512 ? 6 : 3;
+    static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
+};
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
 // attention_decode_float.cu: FP32; attention_decode_tensor.cu: FP16 and BF16

@@ -11,7 +11,9 @@ int64_t round_up(int64_t value, int64_t multiple) {
     return bw_ceil_div(value, multiple) * multiple;
 }
 
-int padded_dim(int64_t head_dim) {
+// Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
+int padded_dim(int64_t head_dim, bw_dtype dtype) {
+    if (!bw_attention_vectors(head_dim, dtype)) return 256;
     return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
 }
 
@@ -26,6 +28,11 @@ size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+// Of attention_merge.cuh, the ticket behind them.
+size_t cell_bytes(int cells, int cell_heads, int padded) {
+    return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float) + sizeof(unsigned);
+}
+
 // Mirrors the rings of attention_decode_tensor.cu: 16 keys of K and V a stage, per share of the keys.
 void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
@@ -33,17 +40,28 @@ void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shar
     plan->head_slots = slots_for(group, 16, plan->warps);
     plan->block_heads = 16 * plan->head_slots;
     const size_t rings = ring * (size_t)(plan->warps / plan->head_slots);
-    const size_t cells = (size_t)plan->warps * 16 * (size_t)(padded + 2) * sizeof(float);
-    plan->shared_bytes = larger(rings, cells);
+    plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
-// Mirrors the cells of attention_decode_float.cu; a part is 16 lanes for head_dim up to 64, else a warp.
+template <typename Lanes>
+void divide_float_lanes(bw_decode_plan *plan, int64_t group) {
+    plan->warps = Lanes::warps;
+    plan->head_slots = slots_for(group, Lanes::heads, Lanes::warps);
+    plan->block_heads = Lanes::heads * plan->head_slots;
+    const int cells = Lanes::warps * Lanes::parts;
+    plan->shared_bytes = larger(Lanes::warps * Lanes::ring_bytes, cell_bytes(cells, Lanes::heads, Lanes::padded));
+}
+
+template <int padded>
+void divide_float_heads(bw_decode_plan *plan, int64_t group) {
+    if (group <= 4) return divide_float_lanes<bw_decode_lanes<padded, 4>>(plan, group);
+    divide_float_lanes<bw_decode_lanes<padded, 8>>(plan, group);
+}
+
 void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
-    const int slot_heads = group <= 4 || padded == 256 ? 4 : 8, parts = padded <= 64 ? 2 : 1;
-    plan->warps = 4;
-    plan->head_slots = slots_for(group, slot_heads, plan->warps);
-    plan->block_heads = slot_heads * plan->head_slots;
-    plan->shared_bytes = (size_t)(plan->warps * parts * slot_heads * (padded + 2)) * sizeof(float);
+    if (padded == 64) return divide_float_heads<64>(plan, group);
+    if (padded == 128) return divide_float_heads<128>(plan, group);
+    divide_float_heads<256>(plan, group);
 }
 
 // All entries' keys as a multiple of the longest one's.
@@ -55,9 +73,10 @@ double entries_of(const bw_dims *dims) {
     return keys / (double)dims->value[BW_DECODE_KV_LEN];
 }
 
-// The number of splits that leaves the fewest multiprocessors idle at the end, few splits before many: each one adds
-// to what the last block reads back.
+// As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
+// idle at the end, few splits before many: each one adds to what is read back.
 int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
+    if (columns * (double)limit <= (double)slots) return limit;
     int64_t best = 1;
     double best_score = -1;
     for (int64_t splits = 1; splits <= limit; splits++) {
@@ -71,51 +90,68 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     return best;
 }
 
+// As many blocks add up a column's splits as keep the others' places on the device free: a combiner waits for blocks
+// that may not have started yet, unless it is the column's last.
+void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
+    const int64_t most = 1 + (places - 1) / plan->columns;
+    const int64_t items = block_heads * plan->row_records;
+    plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
+    plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
+    while (plan->lane_bits < 5 && (plan->combiner_items << (plan->lane_bits + 1)) <= 32 * plan->warps &&
+           (1 << plan->lane_bits) < plan->splits) {
+        plan->lane_bits++;
+    }
+}
+
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
-    const bw_checked rows = bw_mul3(batch, heads, plan->splits);
-    const bw_checked outputs = bw_mul(rows, bw_num(4 * dims->value[BW_DECODE_HEAD_DIM]));
-    plan->tickets = batch * dims->value[BW_DECODE_NUM_KV_HEADS] * plan->chunks;
-    if (outputs.overflow || outputs.value > INT64_MAX / 4) {
+    const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
+    if (records.overflow || records.value > INT64_MAX / 64) {
         plan->scratch_bytes = INT64_MAX;
         return;
     }
-    plan->sums_at = round_up(plan->tickets * (int64_t)sizeof(unsigned), 256);
-    plan->outputs_at = plan->sums_at + round_up(rows.value * (int64_t)sizeof(float), 256);
-    plan->scratch_bytes = plan->outputs_at + outputs.value;
+    plan->ticket_bytes = round_up(plan->columns * (int64_t)sizeof(unsigned), 256);
+    plan->record_bytes = records.value * (int64_t)sizeof(uint4);
+    plan->scratch_bytes = plan->ticket_bytes + plan->record_bytes;
+}
+
+// Each block is to have a step for each of its warps.
+void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
+    const int64_t keys = dims->value[BW_DECODE_KV_LEN];
+    const int64_t per_unit = bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
+    const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
+    const int64_t splits = choose_splits(columns, units * per_unit, limit);
+    plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
+    plan->splits = bw_ceil_div(keys, plan->split_keys);
 }
 
 }  // namespace
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
     const int64_t *value = dims->value;
-    const int64_t keys = value[BW_DECODE_KV_LEN], group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
-    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM]);
+    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);
     }
-    const int share_count = plan.warps / plan.head_slots;
-    const int64_t round_keys = 16 * share_count;
     plan.chunks = bw_ceil_div(group, plan.block_heads);
+    const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
+    plan.columns = columns.overflow ? INT64_MAX : columns.value;
+    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], 3);
     plan.splits = 1;
-    plan.split_keys = round_up(keys, round_keys);
-    if (!split) return plan;
-    const int64_t per_unit = bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan.shared_bytes));
-    const int64_t shortest = dtype == BW_FP32 ? 64 : 128;
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, shortest));
-    const double columns = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS] * (double)plan.chunks;
-    const int64_t splits = choose_splits(columns, units * per_unit, limit);
-    plan.split_keys = round_up(bw_ceil_div(keys, splits), round_keys);
-    plan.splits = bw_ceil_div(keys, plan.split_keys);
-    // The last block keeps every head's shares in shared memory.
-    const size_t shares = (size_t)plan.block_heads * bw_decode_split_limit * sizeof(float);
+    plan.split_keys = value[BW_DECODE_KV_LEN];
+    if (!split || columns.overflow) return plan;
+    choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        plan.shared_bytes = larger(plan.shared_bytes, shares);
+        // Registers allow two blocks on a multiprocessor, whatever the kernel.
+        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
     return plan;

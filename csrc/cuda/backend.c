@@ -116,12 +116,27 @@ static void look_up_bandwidth(bw_device_facts *facts) {
              "2 x memory clock x bus width / 8, as the driver reports them");
 }
 
+/* The driver's own version, as nvidia-smi shows it; "" where its kernel module is not to be seen (WSL). */
+static void read_module_version(char out[32]) {
+    FILE *file = fopen("/sys/module/nvidia/version", "re");
+    out[0] = '\0';
+    if (!file) return;
+    if (!fgets(out, 32, file)) out[0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    fclose(file);
+}
+
 static bw_status read_versions(bw_device *device) {
+    bw_device_facts *facts = &device->facts;
     int driver = 0, runtime = 0;
     BW_TRY(BW_CUDA(&device->api, driver_version(&driver)));
     BW_TRY(BW_CUDA(&device->api, runtime_version(&runtime)));
-    version_text(driver, device->facts.driver, sizeof device->facts.driver);
-    version_text(runtime, device->facts.runtime, sizeof device->facts.runtime);
+    /* What CUDA calls the driver's version is the newest CUDA that it supports. */
+    char module[32], supported[16];
+    read_module_version(module);
+    version_text(driver, supported, sizeof supported);
+    snprintf(facts->driver, sizeof facts->driver, "%s%sCUDA %s", module, module[0] ? ", " : "", supported);
+    version_text(runtime, facts->runtime, sizeof facts->runtime);
     return BW_OK;
 }
 

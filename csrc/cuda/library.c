@@ -130,7 +130,8 @@ static int package_object(struct dl_phdr_info *info, size_t size, void *data) {
 static void add_prefix(folders *list, const char *prefix) {
     char pattern[PATH_MAX];
     glob_t matches;
-    snprintf(pattern, sizeof pattern, "%s/lib/python3*/site-packages", prefix);
+    int length = snprintf(pattern, sizeof pattern, "%s/lib/python3*/site-packages", prefix);
+    if (length < 0 || (size_t)length >= sizeof pattern) return; /* a longer path names no folder */
     if (glob(pattern, 0, NULL, &matches) != 0) return;
     for (size_t i = 0; i < matches.gl_pathc; i++) add_folder(list, matches.gl_pathv[i], strlen(matches.gl_pathv[i]));
     globfree(&matches);

@@ -156,8 +156,6 @@ static void release_memory(bw_case *self) {
     self->set_count = 0;
 }
 
-void bw_expected_free(bw_expected *expected);
-
 void bw_case_free(bw_case *self) {
     if (!self) return;
     release_memory(self);

@@ -20,6 +20,7 @@ typedef struct bw_rotation {
 } bw_rotation;
 
 typedef struct bw_expected bw_expected; /* the sampled reference rows (measure/verify.c) */
+void bw_expected_free(bw_expected *expected);
 
 typedef struct bw_case {
     bw_session *session;

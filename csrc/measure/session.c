@@ -1,9 +1,13 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "measure/session.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "measure/statistics.h"
 
@@ -21,7 +25,8 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
     if (!session) return bw_fail(BW_CODE_MEMORY, "no host memory for a device session");
     session->backend = backend;
     for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
-    atomic_init(&session->busy, false);
+    session->process = getpid();
+    atomic_init(&session->user, 0);
     bw_status status = backend->device_open(index, &session->device);
     if (status) {
         free(session);
@@ -32,13 +37,20 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
 }
 
 void bw_session_close(bw_session *session) {
-    if (!session) return;
+    if (!session || bw_session_is_foreign(session)) return;
     session->backend->device_close(session->device);
     free(session);
 }
 
 bw_status bw_session_enter(bw_session *session) {
-    if (!atomic_exchange(&session->busy, true)) return BW_OK;
+    int nobody = 0;
+    if (bw_session_is_foreign(session)) {
+        return bw_fail(BW_CODE_UNAVAILABLE,
+                       "this %s device handle was opened before a fork, in process %ld: open a new one here, or start "
+                       "processes with 'spawn'",
+                       session->backend->name, (long)session->process);
+    }
+    if (atomic_compare_exchange_strong(&session->user, &nobody, gettid())) return BW_OK;
     return bw_fail(BW_CODE_BUSY,
                    "this %s device handle is measuring in another thread: wait for it, or open a second "
                    "handle (two measurements at once disturb each other)",
@@ -46,7 +58,15 @@ bw_status bw_session_enter(bw_session *session) {
 }
 
 void bw_session_leave(bw_session *session) {
-    atomic_store(&session->busy, false);
+    atomic_store(&session->user, 0);
+}
+
+bool bw_session_is_foreign(const bw_session *session) {
+    return session->process != getpid();
+}
+
+bool bw_session_is_mine(bw_session *session) {
+    return atomic_load(&session->user) == gettid();
 }
 
 /* Which names a backend knows; one that lists none has its own timer only. */

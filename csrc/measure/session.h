@@ -3,6 +3,8 @@
 #define BW_MEASURE_SESSION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
 
 #include "backend/backend.h"
 
@@ -10,15 +12,18 @@ typedef struct bw_session {
     const bw_backend *backend;
     bw_device *device;
     double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until asked for */
-    atomic_bool busy;
+    atomic_int user;                /* the thread that is in it; 0: none */
+    pid_t process;                  /* that opened it: a fork has neither its threads nor its context */
 } bw_session;
 
 bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out);
-void bw_session_close(bw_session *session); /* NULL is fine */
+void bw_session_close(bw_session *session); /* NULL is fine; after a fork nothing is released, it is the parent's */
 
-/* A session serves one thread at a time: BW_CODE_BUSY when another one is in it. */
+/* A session serves one thread at a time: BW_CODE_BUSY when another one is in it, BW_CODE_UNAVAILABLE after a fork. */
 bw_status bw_session_enter(bw_session *session);
 void bw_session_leave(bw_session *session);
+bool bw_session_is_foreign(const bw_session *session); /* opened by the process that this one was forked from */
+bool bw_session_is_mine(bw_session *session);          /* the calling thread is in it */
 
 /* The backend's index of a timer's name; NULL is its own. BW_CODE_INVALID, with what is allowed, for any other. */
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out);

@@ -33,21 +33,10 @@ typedef struct walk {
     int64_t first, count, position, step, left;
 } walk;
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static walk walk_over(int64_t first, int64_t count, uint64_t seed) {
     walk result = {.first = first, .count = count, .left = count};
     if (count < 1) return result;
-    /* Steps of the golden section, made coprime to the count, spread the rows evenly. */
-    result.step = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
-    while (greatest_common_divisor(result.step, count) != 1) result.step++;
+    result.step = bw_spread_step(count);
     result.position = (int64_t)(seed * 0x9e3779b97f4a7c15u % (uint64_t)count);
     return result;
 }
@@ -210,9 +199,8 @@ bw_status bw_verify_set(bw_case *self, int64_t set, double budget_s, bw_verdict 
     if (!out->verified) {
         char element[128];
         name_element(&self->operands[worst_yet.operand], worst_yet.index, element, sizeof element);
-        snprintf(out->reason, sizeof out->reason,
-                 "wrong result: %s is %.9g, the reference says %.9g (error %.3g, tolerance %.3g)", element,
-                 worst_yet.found, worst_yet.wanted, worst_yet.error, out->tolerance);
+        snprintf(out->reason, sizeof out->reason, "%s is %.9g, the reference says %.9g (error %.3g, tolerance %.3g)",
+                 element, worst_yet.found, worst_yet.wanted, worst_yet.error, out->tolerance);
     }
     return BW_OK;
 }

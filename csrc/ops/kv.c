@@ -30,22 +30,12 @@ static double exact(const bw_dims *dims, bw_dtype dtype) {
     return 0.0;
 }
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/* Logical pages are scattered over the physical ones: page p lies at (multiplier p + offset) mod count. The multiplier
- * is coprime to the count, near its golden section, so that neighbours end up far apart. */
+/* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
+ * count. */
 static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
-    int64_t multiplier = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));
-    while (greatest_common_divisor(multiplier, count) != 1) multiplier++;
+    int64_t step = bw_spread_step(count);
     int64_t offset = (int64_t)(seed % (uint64_t)count);
-    return (int64_t)(((unsigned __int128)multiplier * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
+    return (int64_t)(((unsigned __int128)step * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
 }
 
 /* A generated row of `width` elements. */
@@ -134,8 +124,8 @@ static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
     out[BW_APPEND_K] = out[BW_APPEND_V] = token;
     out[BW_APPEND_K].name = "k";
     out[BW_APPEND_V].name = "v";
-    /* A product of batch and pages_per_sequence that overflows is caught by the token count: pages <= tokens + batch
-     * * cached, both below 2^62, and bw_op_operands checks the rest. */
+    /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
+     * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
     out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
@@ -146,7 +136,7 @@ static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
                                         .recipe = BW_RECIPE_HOST,
                                         .rank = 1,
                                         .shape = {s.tokens},
-                                        .maximum = outer * s.page_rows - 1};
+                                        .maximum = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1)};
     return 5;
 }
 

@@ -8,27 +8,74 @@ int core_set(PyObject *dict, const char *key, PyObject *value) {
     return result;
 }
 
+PyObject *core_dict_of(const char *argument, PyObject *mapping) {
+    PyObject *dict = PyDict_New();
+    if (!dict) return NULL;
+    if (!PyObject_HasAttrString(mapping, "keys")) {
+        PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %R", argument, mapping);
+        Py_CLEAR(dict);
+    } else if (PyDict_Update(dict, mapping) < 0) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+const char *core_name(PyObject *key) {
+    Py_ssize_t size = 0;
+    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : NULL;
+    if (!name) PyErr_Clear(); /* a lone surrogate */
+    return name && strlen(name) == (size_t)size ? name : NULL;
+}
+
+int core_refuse_float(const char *argument, double value, const char *allowed) {
+    char text[32];
+    PyOS_snprintf(text, sizeof text, "%g", value);
+    PyErr_Format(PyExc_ValueError, "%s = %s: allowed is %s", argument, text, allowed);
+    return -1;
+}
+
 bw_status core_find_op(const char *name, int *index, const bw_op **op) {
     BW_TRY(bw_op_find(name, index));
     *op = bw_op_at(*index);
     return BW_OK;
 }
 
-/* An integer, or anything with __index__; 0 or -1 with an exception that names the parameter. */
-static int read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
+int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
+    const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);
     if (!integer) {
-        PyErr_Format(PyExc_ValueError, "%s: %s = %R: allowed is a whole number", op_name, name, value);
+        PyErr_Format(PyExc_ValueError, "%s%s%s = %R: allowed is a whole number", prefix, separator, name, value);
         return -1;
     }
     int overflow;
     *out = PyLong_AsLongLongAndOverflow(integer, &overflow);
     Py_DECREF(integer);
     if (overflow) {
-        PyErr_Format(PyExc_ValueError, "%s: %s = %R overflows 64 bits", op_name, name, value);
+        PyErr_Format(PyExc_ValueError, "%s%s%s = %R overflows 64 bits", prefix, separator, name, value);
         return -1;
     }
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int core_read_seed(PyObject *value, uint64_t *out) {
+    PyObject *integer = PyNumber_Index(value);
+    if (!integer) return -1;
+    *out = PyLong_AsUnsignedLongLong(integer);
+    Py_DECREF(integer);
+    if (!PyErr_Occurred()) return 0;
+    PyErr_Format(PyExc_ValueError, "seed = %R: allowed is 0 to 2^64 - 1", value);
+    return -1;
+}
+
+int core_take_buffer(PyObject *array, bool as_copy, Py_buffer *out) {
+    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS) < 0) return -1;
+    if (!as_copy) return 0;
+    PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
+    PyBuffer_Release(out);
+    if (!copy) return -1;
+    int result = PyObject_GetBuffer(copy, out, PyBUF_C_CONTIGUOUS);
+    Py_DECREF(copy);
+    return result;
 }
 
 static void unknown_param(const bw_op *op, PyObject *key) {
@@ -42,47 +89,61 @@ static void unknown_param(const bw_op *op, PyObject *key) {
 }
 
 static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_dims *dims) {
-    PyObject *items = PyMapping_Items(params);
-    if (!items) return -1;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); i++) {
-        PyObject *pair = PyList_GET_ITEM(items, i);
-        PyObject *key = PyTuple_GET_ITEM(pair, 0);
-        const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    PyObject *dict = core_dict_of("params", params), *key, *value;
+    Py_ssize_t position = 0;
+    int result = dict ? 0 : -1;
+    while (result == 0 && PyDict_Next(dict, &position, &key, &value)) {
+        const char *name = core_name(key);
         int index = name ? bw_op_param_index(op, name) : -1;
         if (index < 0) {
-            if (!PyErr_Occurred()) unknown_param(op, key);
-            Py_DECREF(items);
-            return -1;
+            unknown_param(op, key);
+            result = -1;
+        } else {
+            result = core_read_int64(op->name, name, value, &dims->value[index]);
+            *given |= 1u << index;
         }
-        if (read_int64(op->name, name, PyTuple_GET_ITEM(pair, 1), &dims->value[index]) < 0) {
-            Py_DECREF(items);
-            return -1;
-        }
-        *given |= 1u << index;
     }
-    Py_DECREF(items);
+    Py_XDECREF(dict);
+    return result;
+}
+
+/* A tuple of its own, which Python code cannot change while it is read. */
+static PyObject *lens_tuple(const bw_op *op, PyObject *kv_lens) {
+    bool listed = PySequence_Check(kv_lens) || PyIter_Check(kv_lens);
+    if (!listed || PyUnicode_Check(kv_lens) || PyBytes_Check(kv_lens)) {
+        PyErr_Format(PyExc_TypeError, "%s: kv_lens must be a sequence of lengths, not %R", op->name, kv_lens);
+        return NULL;
+    }
+    PyObject *tuple = PySequence_Tuple(kv_lens);
+    if (tuple && PyTuple_GET_SIZE(tuple) == 0) {
+        PyErr_Format(PyExc_ValueError, "%s: kv_lens is empty: allowed is one length per batch entry", op->name);
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static int read_lengths(const bw_op *op, PyObject *tuple, int64_t *lengths) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (core_read_int64(op->name, "kv_lens", PyTuple_GET_ITEM(tuple, i), &lengths[i]) < 0) return -1;
+        if (lengths[i] >= 1) continue;
+        PyErr_Format(PyExc_ValueError, "%s: kv_lens[%zd] = %lld: allowed is 1 or more", op->name, i,
+                     (long long)lengths[i]);
+        return -1;
+    }
     return 0;
 }
 
 static int read_kv_lens(const bw_op *op, PyObject *kv_lens, unsigned *given, core_dims *out) {
-    PyObject *sequence = PySequence_Fast(kv_lens, "kv_lens must be a sequence of lengths");
-    if (!sequence) return -1;
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+    PyObject *tuple = lens_tuple(op, kv_lens);
+    if (!tuple) return -1;
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     int64_t longest = 0;
-    out->kv_lens = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *out->kv_lens);
-    if (!out->kv_lens) {
-        Py_DECREF(sequence);
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (read_int64(op->name, "kv_lens", PySequence_Fast_GET_ITEM(sequence, i), &out->kv_lens[i]) < 0) {
-            Py_DECREF(sequence);
-            return -1;
-        }
-        longest = bw_max64(longest, out->kv_lens[i]);
-    }
-    Py_DECREF(sequence);
+    out->kv_lens = PyMem_Malloc((size_t)count * sizeof *out->kv_lens);
+    if (!out->kv_lens) PyErr_NoMemory();
+    int result = out->kv_lens ? read_lengths(op, tuple, out->kv_lens) : -1;
+    Py_DECREF(tuple);
+    if (result < 0) return -1;
+    for (Py_ssize_t i = 0; i < count; i++) longest = bw_max64(longest, out->kv_lens[i]);
     out->dims.kv_lens = out->kv_lens;
     out->dims.kv_lens_count = count;
     /* The lengths say both unless the caller does: the batch is their number, kv_len their maximum. */

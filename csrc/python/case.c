@@ -33,20 +33,17 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     core_state *state = state_of(self);
     device_object *device;
     const char *op_name, *precision, *variant = NULL;
-    PyObject *params, *kv_lens = NULL;
-    unsigned long long seed = 0;
+    PyObject *params, *kv_lens = NULL, *seed_object = NULL;
+    uint64_t seed = 0;
     int index;
     const bw_op *op;
     bw_dtype dtype;
     core_dims dims;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzK", names, state->device_type, &device, &op_name,
-                                     &precision, &params, &kv_lens, &variant, &seed)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzO", names, state->device_type, &device, &op_name,
+                                     &precision, &params, &kv_lens, &variant, &seed_object)) {
         return -1;
     }
-    if (self->content || !device->session) {
-        PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
-        return -1;
-    }
+    if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
     bw_status status = core_find_op(op_name, &index, &op);
     if (!status) status = bw_dtype_find(precision, &dtype);
     if (status) {
@@ -54,6 +51,12 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         return -1;
     }
     if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return -1;
+    /* Asked last: reading numbers may have run Python code that opened this or closed that. */
+    if (self->content || !device->session) {
+        core_dims_free(&dims);
+        PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
+        return -1;
+    }
     status = bw_case_create(device->session, index, dtype, &dims.dims, variant, seed, &self->content);
     core_dims_free(&dims);
     if (status) {
@@ -65,27 +68,39 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     return 0;
 }
 
-/* Frees the case, after other threads that still use it, or measure on the device, have finished. */
+/* Frees the content without the GIL, once no other thread measures on the device. A poll function may drop another
+ * case of the device that its own thread measures on: between two batches that is safe, and waiting would never end. */
+static void free_content(bw_case *content) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    bw_session *session = content->session;
+    if (bw_session_is_foreign(session)) return; /* the memory is the parent's */
+    if (bw_session_is_mine(session)) {
+        bw_case_free(content);
+        return;
+    }
+    for (;;) {
+        bw_status busy = bw_session_enter(session);
+        if (!busy) break;
+        bw_status_free(busy);
+        nanosleep(&pause, NULL);
+    }
+    bw_case_free(content);
+    bw_session_leave(session);
+}
+
+/* Closes the case, after other threads that still use it have finished. */
 static void release_content(case_object *self) {
     const struct timespec pause = {.tv_nsec = 1000000};
     bw_case *content = self->content;
     if (!content) return;
     self->content = NULL;
-    while (self->users) {
+    while (self->users && !bw_session_is_foreign(content->session)) {
         Py_BEGIN_ALLOW_THREADS;
         nanosleep(&pause, NULL);
         Py_END_ALLOW_THREADS;
     }
     Py_BEGIN_ALLOW_THREADS;
-    for (;;) {
-        bw_status busy = bw_session_enter(content->session);
-        if (!busy) break;
-        bw_status_free(busy);
-        nanosleep(&pause, NULL);
-    }
-    bw_session *session = content->session;
-    bw_case_free(content);
-    bw_session_leave(session);
+    free_content(content);
     Py_END_ALLOW_THREADS;
     self->device->open_cases--;
     Py_CLEAR(self->device);
@@ -296,16 +311,14 @@ static bw_status run_arrays(void *context) {
 
 /* Takes one array; 0 or -1 with an exception. */
 static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
-    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    const char *name = core_name(key);
     int index = name ? find_operand(work->content, name) : -1;
     const bw_operand *operand = index < 0 ? NULL : &work->content->operands[index];
     if (!operand || operand->role == BW_OUT) {
-        if (!PyErr_Occurred()) {
-            PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
-        }
+        PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
         return -1;
     }
-    if (PyObject_GetBuffer(array, &work->given[index], PyBUF_C_CONTIGUOUS) < 0) return -1;
+    if (core_take_buffer(array, operand->recipe == BW_RECIPE_HOST, &work->given[index]) < 0) return -1;
     if (work->given[index].len != operand->bytes) {
         PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", name, work->given[index].len,
                      (long long)operand->bytes);
@@ -351,17 +364,17 @@ static PyObject *case_run(PyObject *object, PyObject *arrays) {
     run_work work = {.content = hold(self), .launch = true};
     PyObject *result = NULL;
     if (!work.content) return NULL;
-    PyObject *items = PyMapping_Items(arrays);
-    bool taken = items != NULL;
-    for (Py_ssize_t i = 0; taken && i < PyList_GET_SIZE(items); i++) {
-        PyObject *pair = PyList_GET_ITEM(items, i);
-        taken = take_array(state_of(self), &work, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) == 0;
+    PyObject *given = core_dict_of("arrays", arrays), *key, *array;
+    bool taken = given != NULL;
+    Py_ssize_t position = 0;
+    while (taken && PyDict_Next(given, &position, &key, &array)) {
+        taken = take_array(state_of(self), &work, key, array) == 0;
     }
     if (taken) result = run_and_collect(self, &work, is_output);
     for (int i = 0; i < BW_MAX_OPERANDS; i++) {
         if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
     }
-    Py_XDECREF(items);
+    Py_XDECREF(given);
     let_go(self);
     return result;
 }
@@ -412,6 +425,10 @@ static PyObject *case_verify(PyObject *object, PyObject *args, PyObject *kwargs)
     case_object *self = (case_object *)object;
     verify_work work = {.budget_s = 0.1};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
+    if (!(work.budget_s >= 0.0)) {
+        core_refuse_float("budget_s", work.budget_s, "a number >= 0");
+        return NULL;
+    }
     work.content = hold(self);
     if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_verify, &work);
@@ -481,11 +498,9 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
 }
 
 static int check_options(const bw_measure_options *o) {
-    if (!(o->precision_target > 0.0) || !(o->max_seconds >= 0.0) || !(o->verify_budget_s >= 0.0)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "allowed are precision_target > 0, max_seconds >= 0 and verify_budget_s >= 0");
-        return -1;
-    }
+    if (!(o->precision_target > 0.0)) return core_refuse_float("precision_target", o->precision_target, "a number > 0");
+    if (!(o->max_seconds >= 0.0)) return core_refuse_float("max_seconds", o->max_seconds, "a number >= 0");
+    if (!(o->verify_budget_s >= 0.0)) return core_refuse_float("verify_budget_s", o->verify_budget_s, "a number >= 0");
     if (o->min_samples < 1 || o->min_samples > 4096) {
         PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to 4096", (long long)o->min_samples);
         return -1;
@@ -497,17 +512,18 @@ static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs
     static char *names[] = {
         "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
     case_object *self = (case_object *)object;
-    measure_work work = {NULL};
+    measure_work work = {0};
     const char *cache_name = "cold", *timer_name = NULL;
     double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
-    long long min_samples = 10;
-    PyObject *poll = NULL;
+    int64_t min_samples = 10;
+    PyObject *poll = NULL, *min_object = NULL;
     bw_cache cache;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdLddOz", names, &cache_name, &precision_target, &min_samples,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &cache_name, &precision_target, &min_object,
                                      &max_seconds, &verify_budget_s, &poll, &timer_name)) {
         return NULL;
     }
     if (read_cache(cache_name, &cache) < 0) return NULL;
+    if (min_object && core_read_int64(NULL, "min_samples", min_object, &min_samples) < 0) return NULL;
     work.options = (bw_measure_options){.cache = cache,
                                         .precision_target = precision_target,
                                         .min_samples = min_samples,

@@ -39,6 +39,18 @@ typedef struct core_dims {
     int64_t *kv_lens; /* owned */
 } core_dims;
 
+/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
+ * names the argument. */
+PyObject *core_dict_of(const char *argument, PyObject *mapping);
+/* The text of a str that can be a name; NULL without an exception for anything else. */
+const char *core_name(PyObject *key);
+/* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
+int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out);
+int core_read_seed(PyObject *value, uint64_t *out);
+/* An array's bytes; `as_copy` where they are checked, so that nobody changes them between the check and the use. */
+int core_take_buffer(PyObject *array, bool as_copy, Py_buffer *out);
+/* -1 with a ValueError that names the argument, its value and what is allowed. */
+int core_refuse_float(const char *argument, double value, const char *allowed);
 bw_status core_find_op(const char *name, int *index, const bw_op **op);
 /* Reads a mapping of parameters and an optional sequence of lengths, completes and checks them. 0 or -1 with an
  * exception set. */

@@ -1,6 +1,7 @@
 /* _core.Device: an open device. */
 #include "python/core.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <structmember.h>
@@ -25,8 +26,11 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     device_object *self = (device_object *)object;
     const char *backend_name;
     const bw_backend *backend;
-    int index = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|i", names, &backend_name, &index)) return -1;
+    int64_t index = 0;
+    PyObject *index_object = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|O", names, &backend_name, &index_object)) return -1;
+    if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
+    if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
     if (self->session) {
         PyErr_SetString(PyExc_ValueError, "this Device is open already");
         return -1;
@@ -35,10 +39,10 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (!status) {
         bw_session *session = NULL;
         Py_BEGIN_ALLOW_THREADS;
-        status = bw_session_open(backend, index, &session);
+        status = bw_session_open(backend, (int)index, &session);
         Py_END_ALLOW_THREADS;
         self->session = session;
-        self->index = index;
+        self->index = (int)index;
     }
     if (!status) return 0;
     core_raise(core_state_of(Py_TYPE(object)), status);
@@ -61,7 +65,8 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
         return PyErr_Format(PyExc_ValueError, "%zd Case objects of this Device are open: close them first",
                             self->open_cases);
     }
-    bw_status status = bw_session_enter(self->session);
+    /* After a fork the device is the parent's: this process only forgets it. */
+    bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     bw_session_close(self->session);
     self->session = NULL;
@@ -172,7 +177,11 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     if (!status) status = bw_dtype_find(precision, &dtype);
     if (status) return core_raise(state, status);
     if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
-
+    session = session_of((device_object *)object); /* again: reading numbers may have run Python code that closed it */
+    if (!session) {
+        core_dims_free(&dims);
+        return NULL;
+    }
     const bw_variant_table *table = session->backend->variants(session->device, index);
     const bw_device_facts *facts = session->backend->device_facts(session->device);
     const bw_variant *chosen = NULL;

@@ -1,0 +1,288 @@
+"""Streams that are closed or full, files that others made, and arguments of the wrong kind: a sentence each time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bwprof
+from bwprof import results
+from bwprof.results import csvfile, schema
+from bwprof.sweep.cli import main
+
+SECONDS = 60
+TINY = ["gemm", "-p", "M=1", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
+CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
+HEAD = {"format": "bwprof-results", "schema_version": 1, "run": {}}
+ROW = {"operation": "gemm", "precision": "fp32", "M": 1, "N": 8, "K": 8, "time_ms": 1.0, "status": "ok"}
+
+
+def in_shell(line: str, folder: Path) -> tuple[int, str]:
+    """Exit code and standard error of `line`, where $B is the command."""
+    source = str(Path(bwprof.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; B='{shlex.quote(sys.executable)} -m bwprof'; {line}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stderr
+
+
+# ---- streams ----
+
+
+@pytest.mark.parametrize("what", ["--help", "--version", "sweep --list", "sweep --dry-run", "info", "info --json"])
+def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> None:
+    code, said = in_shell(f"$B {what} >/dev/full", tmp_path)
+    assert code == 3
+    assert said.strip().splitlines()[-1] == "bwprof: error: the standard output: No space left on device"
+
+
+@pytest.mark.parametrize("what", ["--help", "sweep --list", "info"])
+def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) -> None:
+    code, said = in_shell(f"$B {what} | true", tmp_path)
+    assert said == ""
+    assert code in (0, 3)  # 0 when all was written before the reader went
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    assert in_shell(f"$B --list {closed}", tmp_path)[0] == 0
+    code, _ = in_shell(f"$B {shlex.join(TINY)} {closed}", tmp_path)
+    assert code == 0
+    (folder,) = (tmp_path / "bwprof-results").iterdir()
+    assert bwprof.load(folder)["status"].tolist() == ["ok"]
+
+
+@pytest.mark.parametrize("module", ["bwprof", "bwprof.sweep"])
+def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'bwprof.sweep.listing':\n"
+        "            signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    code, said = in_shell(f"PYTHONPATH={tmp_path}:$PYTHONPATH {sys.executable} -m {module} --list", tmp_path)
+    assert (code, said) == (130, "bwprof: interrupted\n")
+
+
+# ---- outputs ----
+
+
+def test_one_file_cannot_be_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "same")
+    assert main([*TINY, "--output", str(tmp_path), "--csv", target, "--json", f"{tmp_path}/./same"]) == 2
+    assert "cannot be both the CSV and the JSON file" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*"))
+
+
+def test_a_device_that_cannot_be_opened_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BWPROF_CPU_ISA", "abacus")
+    assert main([*TINY, "--output", str(tmp_path)]) == 2
+    assert "BWPROF_CPU_ISA is 'abacus'" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [
+        ("--csv - >/dev/full", "the standard output"),
+        ("--csv /dev/full", "/dev/full"),
+        ("--json /dev/full", "/dev/full"),
+    ],
+)
+def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
+    code, said = in_shell(f"$B {shlex.join(TINY)} {option}", tmp_path)
+    assert code == 2
+    assert said == f"bwprof: error: results cannot be written to {where}: No space left on device\n"
+
+
+# ---- options and arguments ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([""], "OPERATION is ''"),
+        ([","], "OPERATION is ','"),
+        (["gemm", "--precision", ""], "--precision is ''"),
+        (["gemm", "--variant", ","], "--variant is ','"),
+        (["gemm", "--cache", " "], "--cache is ' '"),
+        (["gemm", *(f"-p{name}=" + ",".join(map(str, range(1, 101))) for name in "MNK")], "make 1000000 cases"),
+    ],
+)
+def test_options_that_say_nothing_or_too_much(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--dry-run"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["folder.toml", "absent.toml"])
+def test_a_suite_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    assert main(["--suite", str(tmp_path / name), "--dry-run"]) == 2
+    assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"operations": 5}, "operations is 5"),
+        ({"operations": ["gemm", 1]}, "operations is"),
+        ({"operations": ""}, "operations is ''"),
+        ({"operations": "gemm", "precision": 16}, "precision is 16"),
+        ({"operations": "gemm", "cache": [None]}, "cache is"),
+        ({"operations": "gemm", "M": np.ones((2, 2), int)}, "M is array"),
+        ({"operations": "gemm", "M": 1.5}, "M is 1.5"),
+        ({"operations": "gemm", "M": b"12"}, "M is b'12'"),
+        ({"operations": "gemm", "M": []}, "M has no values"),
+        ({"operations": "gemm", "seed": "x"}, "seed is 'x'"),
+        ({"operations": "gemm", "seed": -1}, "seed is -1"),
+        ({"operations": "gemm", "device": "0"}, "device is '0'"),
+        ({"operations": "gemm", "backend": 5}, "unknown backend '5'"),
+        ({"operations": "gemm", "max_time": "1"}, "max_time is '1'"),
+        ({"operations": "gemm", "max_time": float("nan")}, "max_time is nan"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        bwprof.sweep(**{"backend": "cpu", **options})
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), 1.5, "3", None, 2**80])
+def test_a_parameter_of_the_wrong_kind(value: Any) -> None:
+    with pytest.raises(ValueError, match="gemm: M is"):
+        bwprof.Case("gemm", backend="cpu", M=value)
+
+
+# ---- result files ----
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (CLASSIC + "\n" + "x" * 200_000 + "\n", "field larger than field limit"),
+        (CLASSIC + ",M\ngemm,fp32,1,8,8,1,1,1,1,2\n", "column M twice"),
+        (CLASSIC + "\ngemm,fp32,1.5,8,8,1,1,1,1\n", "M: '1.5' is not a whole number"),
+        (CLASSIC + "\ngemm,fp32,inf,8,8,1,1,1,1\n", "M: 'inf' is not a whole number"),
+        (CLASSIC + "\ngemm,fp32,99999999999999999999,8,8,1,1,1,1\n", "M: '99999999999999999999' is not"),
+        (CLASSIC + ",status\ngemm,fp32,1,8,8,1,1,1,1,fine\n", "unknown status 'fine'"),
+    ],
+)
+def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{re.escape(said)}"):
+        bwprof.load(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        "9" * 5000,
+        *(
+            json.dumps({**HEAD, "rows": [row]})
+            for row in (
+                5,
+                [1],
+                {**ROW, "M": 1.5},
+                {**ROW, "M": float("inf")},
+                {**ROW, "M": 2**63},
+                {**ROW, "operation": ["gemm"]},
+                {**ROW, "status": "fine"},
+                {**ROW, "samples_ns": "abc"},
+                {**ROW, "samples_ns": [1.0, None]},
+            )
+        ),
+    ],
+)
+def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        bwprof.load(path)
+
+
+def test_a_fraction_does_not_become_a_whole_number() -> None:
+    with pytest.raises(ValueError, match="not a whole number"):
+        schema.normalise(1.5, "integer")
+    assert schema.normalise(2.0, "integer") == 2
+    assert schema.normalise(np.int64(3), "integer") == 3
+
+
+# ---- resuming ----
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    found = {"case": "gemm", "operation": "gemm", "precision": "fp32", "params": {"M": 1, "N": 8, "K": 8, "beta": 0}}
+    return {**found, "kv_lens": None, "variant": None, "cache": "hot", "seed": 0, **changes}
+
+
+def run_with(plan: Any) -> dict[str, Any]:
+    return {"run_id": "r", "backend": "cpu", "device_index": 0, "device": "x", "plan": plan}
+
+
+def damaged(changes: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    run = run_with([spec()])
+    changes(run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({}, "it has no plan"),
+        (run_with("abc"), "its plan is 'abc'"),
+        (run_with([1]), "case 1 of its plan"),
+        (run_with([{}]), "case 1 of its plan: no 'kv_lens'"),
+        (run_with([spec(extra=1)]), "case 1 of its plan"),
+        (run_with([spec(), spec(operation="gem")]), "case 2 of its plan: unknown operation 'gem'"),
+        (run_with([spec(precision="fp99")]), "unknown precision 'fp99'"),
+        (run_with([spec(params={"M": -1})]), "M = -1"),
+        (run_with([spec(params=[1])]), "case 1 of its plan"),
+        (run_with([spec(kv_lens=5)]), "case 1 of its plan"),
+        (run_with([spec(variant="fast")]), "unknown variant of gemm on cpu 'fast'"),
+        (run_with([spec(cache="warm")]), "unknown cache 'warm'"),
+        (run_with([spec(seed="x")]), "seed is 'x'"),
+        (run_with([spec(case=None)]), "case is None"),
+        (damaged(lambda run: run.pop("backend")), "its backend is None"),
+        (damaged(lambda run: run.update(device_index=[1])), r"its device_index is [1]"),
+        (damaged(lambda run: run.pop("run_id")), "its run_id is None"),
+        (damaged(lambda run: run.update(backend="abacus")), "unknown backend 'abacus'"),
+    ],
+)
+def test_a_run_that_cannot_be_resumed(
+    tmp_path: Path, run: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / results.JSON_NAME).write_text(json.dumps({**HEAD, "run": run, "rows": []}))
+    (tmp_path / results.CSV_NAME).write_text(csvfile.header_line())
+    assert main(["--resume", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--resume", str(tmp_path)]) == 2
+    assert "holds neither" in capsys.readouterr().err

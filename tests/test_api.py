@@ -1,0 +1,105 @@
+"""The public classes and functions: bwprof.Case, bwprof.cost, and every example in a docstring."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+import bwprof
+
+MODULES = sorted(
+    found.name for found in pkgutil.walk_packages(bwprof.__path__, "bwprof.") if not found.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    """Examples without a backend run on whatever device is preferred."""
+    module = importlib.import_module(name)
+    assert doctest.testmod(module).failed == 0
+
+
+def test_case_runs_on_a_callers_arrays() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((3, 50)), rng.standard_normal((7, 50))
+    with bwprof.Case("gemm", precision="fp32", M=3, N=7, K=50, backend="cpu") as case:
+        np.testing.assert_allclose(case.run(A=a, B=b)["D"], a @ b.T, rtol=1e-4, atol=1e-4)
+        assert case.params == {"M": 3, "N": 7, "K": 50, "beta": 0}
+        assert (case.cost.bytes_read, case.cost.bytes_written) == ((3 * 50 + 7 * 50) * 4, 3 * 7 * 4)
+
+
+def test_case_takes_and_gives_narrow_types() -> None:
+    """FP16 arrays pass unchanged; BF16, which NumPy lacks, travels as float32 or as bits."""
+    values = np.array([1.0, -2.5, 3.140625, 65280.0], dtype=np.float32)  # exact in BF16 and FP16
+    with bwprof.Case("stream_copy", precision="fp16", elements=4, backend="cpu") as case:
+        out = case.run(a=values.astype(np.float16))["b"]
+        assert out.dtype == np.float16
+        np.testing.assert_array_equal(out, values)
+    with bwprof.Case("stream_copy", precision="bf16", elements=4, backend="cpu") as case:
+        np.testing.assert_array_equal(case.run(a=values)["b"], values)
+        bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+        np.testing.assert_array_equal(case.run(a=bits)["b"], values)
+
+
+def test_case_measures() -> None:
+    with bwprof.Case("stream_triad", elements=1 << 16, backend="cpu") as case:
+        found = case.measure(cache="hot", max_seconds=0.05)
+    assert found.verified
+    assert found.time_ms_min <= found.time_ms_lo <= found.time_ms <= found.time_ms_hi
+    assert found.time_ms * 1e6 == pytest.approx(np.median(found.samples_ns))
+    assert found.bandwidth_gb_s == pytest.approx(3 * 4 * 65536 / found.time_ms / 1e6)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
+def test_seeds_out_of_range_are_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match="seed is"):
+        bwprof.Case("gemm", M=1, N=2, K=3, backend="cpu", seed=seed)
+
+
+def test_bad_arrays_are_refused() -> None:
+    heads = {"num_heads": 2, "head_dim": 4, "backend": "cpu"}
+    with bwprof.Case("attention_decode", kv_lens=[3, 8], **heads) as case:
+        with pytest.raises(ValueError, match="kv_lens holds values that do not fit into int32"):
+            case.run(kv_lens=np.array([2**32 + 1, 8]))  # would be 1 and 8 in 32 bits
+        with pytest.raises(ValueError, match="kv_lens element 0 is 9: allowed is 1 to 8"):
+            case.run(kv_lens=np.array([9, 8]))
+        with pytest.raises(ValueError, match=r"q has shape \(1,\), \(2, 1, 2, 4\) is needed"):
+            case.run(q=np.zeros(1))
+        with pytest.raises(ValueError, match="unknown input of attention_decode 'qq': did you mean 'q'"):
+            case.run(qq=np.zeros(1))
+
+
+def test_cost_of_arrays_of_shapes() -> None:
+    found = bwprof.cost("gemm", precision="fp16", M=np.array([[1], [128]]), N=[896, 4864], K=896)
+    assert found.bytes_read.shape == (2, 2)
+    assert found.bytes_read[0, 0] == 1_607_424
+    assert (found.bytes_read[1, 1], found.bytes_written[1, 1], found.flops[1, 1]) == (
+        8_945_664,
+        1_245_184,
+        1_115_684_864,
+    )
+    assert found.arithmetic_intensity[1, 1] == pytest.approx(1_115_684_864 / (8_945_664 + 1_245_184))
+    both = bwprof.cost(
+        "attention_prefill", seq_len=512, num_heads=14, num_kv_heads=2, head_dim=64, causal=[True, False]
+    )
+    assert both.flops.tolist() == [470_679_552, 939_524_096]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"M": [1, 0]}, "M = 0: allowed is 1"),
+        ({"M": [1.5]}, "M must hold whole numbers"),
+        ({"M": [2**63]}, "M holds 9223372036854775808, which does not fit in 64 bits"),
+        ({"MM": [1]}, "did you mean 'M'"),
+        ({"M": [2**31 - 1], "N": 2**31 - 1, "K": 2**31 - 1}, "overflow"),
+        ({"M": [1], "kv_lens": [1]}, "kv_lens goes with scalar parameters only"),
+    ],
+)
+def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.cost("gemm", **given)
