@@ -304,6 +304,10 @@ class Plan:
             command += ["-ccbin", os.environ["CXX"]]
         if self.werror:
             command += ["-Werror", "all-warnings"]
+        # Toolkits keep CUPTI's headers beside the others, or here.
+        cupti = self.cuda.nvcc.resolve().parent.parent / "extras/CUPTI/include" if self.cuda.nvcc else None
+        if cupti and cupti.is_dir():
+            command += ["-isystem", str(cupti)]
         for arch in self.cuda.archs:
             command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
         if self.cuda.ptx:

@@ -32,7 +32,7 @@ def precisions() -> list[dict[str, Any]]:
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
-    devices (list of dicts: index, name)."""
+    devices (list of dicts: index, name), timers (names, its own first; none where it is not built)."""
 
 def complete(
     operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
@@ -87,8 +87,8 @@ class Device:
     def management(self) -> dict[str, Any]:
         """What the management library (NVML) knows: library (its file; "" = none), note (what is not known, and why),
         driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
-    def floor_ns(self) -> float:
-        """Time of an empty kernel under this device's timer, measured at the first call."""
+    def floor_ns(self, timer: str | None = None) -> float:
+        """Time of an empty kernel under a timer (None: the device's own), measured at the first call."""
     def variants(
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:
@@ -141,14 +141,21 @@ class Case:
         max_seconds: float = 2.0,
         verify_budget_s: float = 0.1,
         poll: Callable[[], object] | None = None,
+        timer: str | None = None,
     ) -> dict[str, Any]:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
-        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, footprint_bytes,
-        verified, max_error, tolerance, rows_checked, reason, variant_note, conditions. A mismatch gives verified =
-        False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
-        mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
-        throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note."""
+        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns (per
+        launch, the kernels' own durations: of timer cupti, else NaN), footprint_bytes, verified, max_error, tolerance,
+        rows_checked, reason, variant_note, conditions. A mismatch gives verified = False and no samples. conditions is
+        a dict of what the sensors said during the samples: sm_clock_mhz, mem_clock_mhz and power_w (medians),
+        temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every reason seen, as in
+        Device.conditions()); readings, reading_us (the longest one), note. timer: one of the backend's `timers` (None:
+        its own); UnavailableError where it needs a library that cannot be used."""
+    def count(self) -> dict[str, Any]:
+        """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
+        dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
+        The first call on a device takes about a second."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler)."""
     def close(self) -> None: ...

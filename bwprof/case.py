@@ -207,6 +207,7 @@ class Case:
         max_seconds: float = 2.0,
         verify_budget_s: float = 0.1,
         poll: Callable[[], object] | None = None,
+        timer: str | None = None,
     ) -> Measurement:
         """Verify, warm up, and time until the confidence interval is narrow enough.
 
@@ -224,6 +225,8 @@ class Case:
             Time for the float64 reference, before and after.
         poll : callable, optional
             Called between batches; what it raises ends the measurement.
+        timer : str, optional
+            On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
 
         Raises
         ------
@@ -231,6 +234,10 @@ class Case:
             When the result is wrong; the message names the worst element.
         MemoryError
             When the device has too little free memory; nothing was allocated then.
+        ValueError
+            For a timer that the backend does not have.
+        bwprof._core.UnavailableError
+            When the timer needs a library that cannot be used; the message says what to do.
         """
         result = self._case.measure(
             cache=cache,
@@ -239,6 +246,7 @@ class Case:
             max_seconds=max_seconds,
             verify_budget_s=verify_budget_s,
             poll=poll,
+            timer=timer,
         )
         if not result["verified"]:
             raise RuntimeError(f"{self.operation} ({self.variant}, {self.precision}) is wrong: {result['reason']}")
@@ -254,6 +262,17 @@ class Case:
             samples_ns=list(result["samples_ns"]),
             details={key: value for key, value in result.items() if key not in shown},
         )
+
+    def count(self) -> dict[str, Any]:
+        """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
+
+        Returns
+        -------
+        dict
+            dram_bytes_read, dram_bytes_written, l2_bytes (float, NaN where not counted) and counters_status: "ok", or
+            why nothing was counted and what to do.
+        """
+        return self._case.count()
 
     def close(self) -> None:
         """Free the case's buffers and its hold on the device; calling it again is fine."""

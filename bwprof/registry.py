@@ -67,6 +67,11 @@ def check_backend(name: str) -> str:
     return lowered
 
 
+def timer_names(backend: str) -> list[str]:
+    """The timers of a backend, its own first."""
+    return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
+
+
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:

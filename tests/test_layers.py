@@ -203,9 +203,11 @@ def mutable_globals(listing: str) -> list[str]:
     """From `objdump -t`: objects of some size in .data, .bss or thread-local storage.
 
     Not counted: what CPython, C++ and nvcc insist on, which are definitions of modules and types, names of keyword
-    arguments, references to a run-time, and handles to a file's kernels."""
+    arguments, references to a run-time, and handles to a file's kernels; and CUPTI: its buffer callbacks carry no
+    pointer of ours, so where kernel records go cannot be in a handle."""
     insisted = re.compile(
         r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
+        r"|^bw_cupti_sink$"
         r"|^DW\.ref\.|__cuda|__nv_|fatbin|__device_stub__|__odr_asan"
     )
     found = []

@@ -66,7 +66,11 @@ _IDENTITY = _columns(
 )
 
 _METHOD = [
-    *_columns("text", timer="clock used", cache="cold: inputs outside the cache at every launch; hot: one buffer set"),
+    *_columns(
+        "text",
+        timer="graph, events or cupti on a GPU, monotonic on a CPU",
+        cache="cold: inputs outside the cache at every launch; hot: one buffer set",
+    ),
     *_columns(
         "integer",
         buffer_sets="sets of buffers rotated through",
@@ -115,11 +119,15 @@ _ROOFS = [
 ]
 
 _COUNTERS = [
-    *_columns("integer", dram_bytes_read="DRAM bytes read, counted", dram_bytes_written="DRAM bytes written, counted"),
+    *_columns(
+        "integer",
+        dram_bytes_read="DRAM bytes read by a cold launch, counted",
+        dram_bytes_written="written, likewise",
+    ),
     *_columns("number", dram_gb_s="counted DRAM bytes / time, GB/s"),
     *_columns("integer", l2_bytes="L2 bytes, counted"),
     *_columns("number", traffic_ratio="counted / algorithmic bytes"),
-    *_columns("text", counters_status="whether counters worked, or what to do"),
+    *_columns("text", counters_status="ok, or why nothing was counted and what to do; empty: not asked for"),
 ]
 
 _CONDITIONS = [

@@ -38,6 +38,8 @@ def sweep(
     cache: Words = None,
     seed: int = 0,
     kv_lens: Sequence[int] | None = None,
+    timer: str | None = None,
+    counters: bool = False,
     max_time: float | None = None,
     roofs: bool = True,
     output: str | PathLike[str] | None = None,
@@ -65,6 +67,11 @@ def sweep(
         Of the generated inputs.
     kv_lens : sequence of int, optional
         Lengths of a batch's entries, for operations that take it.
+    timer : str, optional
+        On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
+    counters : bool
+        Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
+        done, `counters_status` says why.
     max_time : float, optional
         Seconds for the whole sweep; cases that did not get their turn become skipped rows.
     roofs : bool
@@ -113,6 +120,8 @@ def sweep(
         backend=backend,
         device=whole_number(device, "device") if device is not None else None,
         seed=whole_number(seed, "seed"),
+        timer=timer,
+        counters=counters,
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
 

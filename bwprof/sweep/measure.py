@@ -67,11 +67,13 @@ def measure(
             if not need["fits"]:
                 return Outcome(_ended(row, "skipped", _too_big(need)))
             result, waited = conditions.measure_cool(
-                lambda: case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll),
+                lambda: case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll, timer=spec.timer),
                 device.conditions,
                 poll,
                 may_repeat=may_repeat,
             )
+            if spec.counters and result["verified"]:
+                result |= _counted(case, spec)
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -83,6 +85,20 @@ def measure(
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
     return _finished(row, result, context, waited)
+
+
+def _counted(case: _core.Case, spec: Spec) -> dict[str, Any]:
+    """What the counters say of one cold launch; never an exception that would cost the row its time."""
+    if spec.cache != "cold":
+        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}
+    try:
+        return case.count()
+    except _core.DeviceError as error:
+        if getattr(error, "fatal", False):
+            raise
+        return {"counters_status": str(error)}
+    except MemoryError as error:
+        return {"counters_status": str(error) or "out of memory"}
 
 
 def _too_big(need: dict[str, int]) -> str:
@@ -161,9 +177,23 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
         tflops=row["flops"] / seconds / 1e12,
     )
     conditions.fill(row, result["conditions"])
+    _add_counters(row, result, seconds)
     grade(row, context)
     _add_flags(row, result, context, waited)
     return Outcome(row, list(result["samples_ns"]))
+
+
+def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
+    row["counters_status"] = result.get("counters_status")
+    for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"):
+        counted: float | None = result.get(name)
+        row[name] = None if counted is None or math.isnan(counted) else round(counted)
+    if row["dram_bytes_read"] is None or row["dram_bytes_written"] is None:
+        return
+    moved = row["dram_bytes_read"] + row["dram_bytes_written"]
+    row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
+    modelled = row["algorithmic_bytes_read"] + row["algorithmic_bytes_written"]
+    row["traffic_ratio"] = moved / modelled if modelled else None
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -71,6 +71,15 @@ def parser(program: str) -> argparse.ArgumentParser:
         metavar="cold|hot",
         help=f"{' or '.join(CACHES)}: are inputs outside the cache at every launch? (default: the suite's, else cold)",
     )
+    what.add_argument(
+        "--timer",
+        metavar="NAME",
+        help="GPU: graph (default), events (a pair around each launch, microseconds of bias) or cupti (kernel "
+        "timestamps); CPU: monotonic",
+    )
+    what.add_argument(
+        "--counters", action="store_true", help="count the DRAM and L2 bytes of a launch in hardware (needs privileges)"
+    )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")
     where.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
@@ -117,6 +126,8 @@ def request(options: argparse.Namespace) -> Request:
         backend=options.backend,
         device=_number(options.device, "--device") if options.device is not None else None,
         seed=_number(options.seed, "--seed"),
+        timer=options.timer,
+        counters=options.counters,
     )
 
 
@@ -133,6 +144,8 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--seed": options.seed != "0",
         "--backend": options.backend,
         "--device": options.device,
+        "--timer": options.timer,
+        "--counters": options.counters,
     }
     return [name for name, value in given.items() if value]
 

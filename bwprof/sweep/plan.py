@@ -37,11 +37,13 @@ class Request:
     backend: str | None = None
     device: int | None = None
     seed: int = 0
+    timer: str | None = None
+    counters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One case to measure. `variant` None leaves the choice to the device."""
+    """One case to measure. `variant` and `timer` None leave the choice to the device."""
 
     case: str
     operation: str
@@ -51,6 +53,8 @@ class Spec:
     variant: str | None
     cache: str
     seed: int
+    timer: str | None = None
+    counters: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -121,6 +125,9 @@ def make(request: Request, backend: str) -> Plan:
     for cache in request.caches:
         if cache not in CACHES:
             raise ValueError(unknown("cache", cache, CACHES))
+    timers = registry.timer_names(backend)
+    if request.timer is not None and request.timer not in timers:
+        raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
     registry.check_seed(request.seed)
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
@@ -233,7 +240,18 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
                     entry.operation, precision if precision in allowed else allowed[0], params, entry.kv_lens
                 )
                 found += [
-                    Spec(name, entry.operation, precision, complete, entry.kv_lens, variant, cache, request.seed)
+                    Spec(
+                        name,
+                        entry.operation,
+                        precision,
+                        complete,
+                        entry.kv_lens,
+                        variant,
+                        cache,
+                        request.seed,
+                        request.timer,
+                        request.counters,
+                    )
                     for variant in _variants(entry, request, precision, backend)
                 ]
             # A variant's precisions follow each other, so that they are compared under the same conditions.

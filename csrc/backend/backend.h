@@ -102,6 +102,8 @@ typedef struct bw_variant_table {
     int count;
 } bw_variant_table;
 
+enum { BW_TIMERS_MAX = 4 }; /* of one backend */
+
 /* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
     const bw_variant *variant; /* NULL: the backend's empty kernel */
@@ -109,12 +111,20 @@ typedef struct bw_plan_spec {
     int64_t set_count;
     int64_t launches;    /* per replay; launch i uses set i % set_count */
     int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
+    int timer;           /* an index into the backend's `timers`; 0 = its own */
 } bw_plan_spec;
+
+/* What hardware counters saw of one launch that found its inputs cold, the write-back of its output included. */
+typedef struct bw_counters {
+    double dram_bytes_read, dram_bytes_written, l2_bytes; /* NaN = not counted */
+    char status[480];                                     /* "" = counted; else why not and what to do */
+} bw_counters;
 
 typedef struct bw_backend {
     const char *name;
     const char *text;
-    bool built; /* compiled in */
+    bool built;                /* compiled in */
+    const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
 
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
     bw_status (*device_count)(int *count, char *reason, size_t reason_size);
@@ -136,10 +146,18 @@ typedef struct bw_backend {
     bw_status (*download)(bw_device *device, void *to, const void *from, int64_t bytes);
     bw_status (*synchronize)(bw_device *device);
 
+    /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
     double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
     void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
+    /* Optional. Of the last replay, all launches: the sum of the kernels' own durations; NaN where the timer sees no
+     * single kernels. */
+    double (*plan_kernel_sum_ns)(const bw_plan *plan);
+
+    /* Optional. Counts one launch of spec's variant on its first set. Counters that cannot be had are no failure: NaN
+     * and a status text. The first call on a device takes about a second. */
+    bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 
     /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */

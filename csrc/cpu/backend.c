@@ -312,10 +312,13 @@ static double plan_host_ns(const bw_plan *plan) {
 
 extern const bw_backend bw_cpu_backend;
 
+static const char *const timers[] = {"monotonic", NULL};
+
 const bw_backend bw_cpu_backend = {
     .name = "cpu",
     .text = "this machine's processors: C kernels, threaded and vectorised",
     .built = true,
+    .timers = timers,
     .device_count = device_count,
     .device_name = device_name,
     .device_open = device_open,

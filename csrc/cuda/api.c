@@ -1,6 +1,7 @@
 /* The call table's contents, and what becomes of an error. */
 #include "cuda/api.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,4 +107,15 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
     const char *slash = strrchr(file, '/');
     return bw_fail(code_of(error), "CUDA call %s at %s:%d failed: %s: %s%s", expression, slash ? slash + 1 : file, line,
                    cudaGetErrorName(error), cudaGetErrorString(error), advice_for(error));
+}
+
+bw_status bw_cuda_context(void **out) {
+    int (*current)(void **) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver ? dlsym(driver, "cuCtxGetCurrent") : NULL;
+    memcpy(&current, &symbol, sizeof symbol);
+    int error = current ? current(out) : -1;
+    if (driver) dlclose(driver);
+    if (error == 0 && *out) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
 }

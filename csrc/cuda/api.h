@@ -71,6 +71,9 @@ cudaError_t bw_cuda_injected(bw_cuda_api *api);
  * the error that the runtime remembers, so that no later launch is blamed for it. */
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
 
+/* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
+bw_status bw_cuda_context(void **out);
+
 #define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
 #define BW_CUDA_ERROR(api, call) (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/cupti.h"
 #include "cuda/device.h"
 
 static const bw_variant_table *const variant_tables[] = {
@@ -189,6 +190,8 @@ static bw_status start_device(bw_device *device) {
 static void device_close(bw_device *device) {
     if (!device) return;
     bw_status_free(bw_cuda_enter(device));
+    bw_cuda_counters_close(device);
+    bw_cupti_close(device);
     bw_cublaslt_close(device);
     bw_cuda_conditions_close(device);
     if (device->stream) BW_CUDA_IGNORE(&device->api, stream_destroy(device->stream));
@@ -311,10 +314,14 @@ static int64_t calls_made(const bw_device *device) {
     return device->api.calls_made;
 }
 
+/* In the order of bw_cuda_timer. */
+static const char *const timers[] = {"graph", "events", "cupti", NULL};
+
 const bw_backend bw_cuda_backend = {
     .name = "cuda",
     .text = "NVIDIA GPUs",
     .built = true,
+    .timers = timers,
     .device_count = device_count,
     .device_name = device_name,
     .device_open = device_open,
@@ -336,6 +343,8 @@ const bw_backend bw_cuda_backend = {
     .plan_free = bw_cuda_plan_free,
     .conditions = bw_cuda_conditions,
     .management = bw_cuda_management,
+    .plan_kernel_sum_ns = bw_cuda_plan_kernel_sum_ns,
+    .counters = bw_cuda_counters,
     .fault_set = fault_set,
     .calls_made = calls_made,
 };

@@ -20,6 +20,8 @@ struct bw_device {
     void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
     bw_nvml *nvml;          /* likewise */
     bw_status nvml_failure; /* why there is none; NULL until it was tried */
+    struct bw_cupti *cupti; /* likewise csrc/cuda/cupti.c's */
+    struct bw_cuda_counter_state *counters; /* csrc/cuda/counters.cc's */
 };
 
 /* The operations' kernel tables, one definition each in the family's file. */
@@ -48,6 +50,11 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
+double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan);
+
+/* counters.cc: the vtable's counters; close takes the profiler down, NULL is fine. */
+bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+void bw_cuda_counters_close(bw_device *device);
 
 #ifdef __cplusplus
 }

@@ -6,21 +6,12 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "cuda/device.h"
-
-struct bw_plan {
-    bw_device *device;
-    cudaGraphExec_t graph;
-    cudaEvent_t start, stop;
-    void *flush; /* read before each replay; NULL = no flush */
-    int64_t flush_bytes;
-    double host_ns;
-};
+#include "cuda/plan.h"
 
 /* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
 enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
 
-static bw_status launch_set(bw_device *device, const bw_plan_spec *spec, int64_t index) {
+bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
     if (!spec->variant) return bw_cuda_launch_empty(device);
     return spec->variant->launch(&spec->sets[index % spec->set_count]);
 }
@@ -42,11 +33,11 @@ static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
     double samples[HOST_SAMPLES];
     int timed = 0;
     int64_t launches = bw_max64(spec->variant ? spec->set_count : 1, WARM_LAUNCHES);
-    BW_TRY(launch_set(device, spec, 0));
+    BW_TRY(bw_cuda_plan_launch(device, spec, 0));
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     for (int64_t i = 1; i < launches; i++) {
         double before = bw_now_s();
-        BW_TRY(launch_set(device, spec, i));
+        BW_TRY(bw_cuda_plan_launch(device, spec, i));
         if (timed < HOST_SAMPLES) samples[timed++] = (bw_now_s() - before) * 1e9;
     }
     plan->host_ns = median_of(samples, timed);
@@ -58,7 +49,7 @@ static bw_status capture(bw_device *device, const bw_plan_spec *spec, cudaGraph_
     bw_cuda_api *api = &device->api;
     BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
     bw_status status = BW_OK;
-    for (int64_t i = 0; i < spec->launches && !status; i++) status = launch_set(device, spec, i);
+    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_cuda_plan_launch(device, spec, i);
     cudaGraph_t graph = NULL;
     bw_status ended = BW_CUDA(api, end_capture(device->stream, &graph));
     if (ended && !graph) {
@@ -124,7 +115,7 @@ static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
     if (plan->flush) BW_TRY(bw_cuda_launch_flush(plan->device, plan->flush, plan->flush_bytes));
     BW_TRY(warm_up(plan, spec));
     BW_TRY(forget_persisting_lines(plan->device));
-    return build_graph(plan, spec);
+    return spec->timer == BW_CUDA_TIMER_GRAPH ? build_graph(plan, spec) : bw_cuda_timer_create(plan);
 }
 
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
@@ -132,7 +123,8 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
     bw_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
     plan->device = device;
-    plan->host_ns = NAN;
+    plan->spec = *spec;
+    plan->host_ns = plan->kernel_sum_ns = NAN;
     bw_status status = prepare_plan(plan, spec);
     if (status) {
         bw_cuda_plan_free(plan);
@@ -148,6 +140,7 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     float elapsed_ms = 0;
     BW_TRY(bw_cuda_enter(device));
     if (plan->flush) BW_TRY(bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes));
+    if (!plan->graph) return bw_cuda_timer_run(plan, ns);
     BW_TRY(BW_CUDA(api, event_record(plan->start, device->stream)));
     BW_TRY(BW_CUDA(api, graph_launch(plan->graph, device->stream)));
     BW_TRY(BW_CUDA(api, event_record(plan->stop, device->stream)));
@@ -155,6 +148,10 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->start, plan->stop)));
     *ns = (double)elapsed_ms * 1e6;
     return BW_OK;
+}
+
+double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan) {
+    return plan->kernel_sum_ns;
 }
 
 double bw_cuda_plan_host_ns(const bw_plan *plan) {
@@ -167,6 +164,7 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_status_free(bw_cuda_enter(plan->device));
     /* A replay or a warm-up that failed half-way may still be running on what is released here. */
     BW_CUDA_IGNORE(api, stream_synchronize(plan->device->stream));
+    bw_cuda_timer_free(plan);
     if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
     if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));
     if (plan->stop) BW_CUDA_IGNORE(api, event_destroy(plan->stop));

@@ -1,6 +1,7 @@
 #include "measure/measure.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ static int64_t launches_for(const bw_case *self, const bw_rotation *rotation, bo
 typedef struct timed {
     const bw_backend *backend;
     bw_plan *plan;
+    int timer;
     int64_t launches;
     int64_t run;     /* launches of this plan so far; it began with set 0 */
     int64_t watched; /* of these, the ones before `watch` */
@@ -58,7 +60,8 @@ static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t
                          .sets = self->launches,
                          .set_count = self->set_count,
                          .launches = launches,
-                         .flush_bytes = rotation->flush_bytes};
+                         .flush_bytes = rotation->flush_bytes,
+                         .timer = timed->timer};
     timed->backend->plan_free(timed->plan);
     timed->plan = NULL;
     timed->launches = launches;
@@ -159,11 +162,13 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     bw_status status = BW_OK;
     if (!sorted || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
     int64_t count = 0, next_look = options->min_samples;
+    double kernel_sum_ns = timed->backend->plan_kernel_sum_ns ? 0.0 : NAN;
     double deadline = bw_now_s() + options->max_seconds;
     bw_watch_begin(&watch, session, bw_now_s());
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
         BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count++]));
+        if (timed->backend->plan_kernel_sum_ns) kernel_sum_ns += timed->backend->plan_kernel_sum_ns(timed->plan);
         bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
         if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
         memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
@@ -174,17 +179,18 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     }
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
+    out->kernel_sum_ns = kernel_sum_ns / (double)count / (double)timed->launches;
 cleanup:
     free(sorted);
     return status;
 }
 
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    timed timed = {.backend = self->session->backend};
+    timed timed = {.backend = self->session->backend, .timer = options->timer};
     bw_status status = BW_OK;
     memset(out, 0, sizeof *out);
-    out->host_launch_ns = out->warmup_ns = NAN;
-    BW_TRY(bw_session_floor(self->session, &out->timer_floor_ns));
+    out->host_launch_ns = out->warmup_ns = out->kernel_sum_ns = NAN;
+    BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
@@ -208,4 +214,17 @@ cleanup:
 void bw_measurement_free(bw_measurement *measurement) {
     free(measurement->samples_ns);
     measurement->samples_ns = NULL;
+}
+
+bw_status bw_count(bw_case *self, bw_counters *out) {
+    const bw_backend *backend = self->session->backend;
+    *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
+    if (!backend->counters) {
+        snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
+        return BW_OK;
+    }
+    BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+    BW_TRY(bw_case_reset(self, 0));
+    bw_plan_spec spec = {.variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1};
+    return backend->counters(self->session->device, &spec, out);
 }

@@ -4,7 +4,9 @@
 #include "measure/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "measure/statistics.h"
@@ -22,7 +24,7 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
     bw_session *session = calloc(1, sizeof *session);
     if (!session) return bw_fail(BW_CODE_MEMORY, "no host memory for a device session");
     session->backend = backend;
-    session->floor_ns = NAN;
+    for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
     session->process = getpid();
     atomic_init(&session->user, 0);
     bw_status status = backend->device_open(index, &session->device);
@@ -67,10 +69,35 @@ bool bw_session_is_mine(bw_session *session) {
     return atomic_load(&session->user) == gettid();
 }
 
-bw_status bw_session_floor(bw_session *session, double *ns) {
-    if (isnan(session->floor_ns)) {
+/* Which names a backend knows; one that lists none has its own timer only. */
+static const char *timer_at(const bw_session *session, int index) {
+    const char *const *timers = session->backend->timers;
+    if (timers) return timers[index];
+    return index == 0 ? session->backend->device_facts(session->device)->timer : NULL;
+}
+
+bw_status bw_timer_find(const bw_session *session, const char *name, int *out) {
+    char allowed[128] = "";
+    *out = 0;
+    if (!name) return BW_OK;
+    for (int i = 0; i < BW_TIMERS_MAX && timer_at(session, i); i++) {
+        const char *known = timer_at(session, i);
+        *out = i;
+        if (strcmp(known, name) == 0) return BW_OK;
+        size_t used = strlen(allowed);
+        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", known);
+    }
+    return bw_fail(BW_CODE_INVALID, "timer = '%s': allowed on %s is %s", name, session->backend->name, allowed);
+}
+
+const char *bw_timer_name(const bw_session *session, int timer) {
+    return timer_at(session, timer);
+}
+
+bw_status bw_session_floor(bw_session *session, int timer, double *ns) {
+    if (isnan(session->floor_ns[timer])) {
         bw_launch empty = {.device = session->device};
-        bw_plan_spec spec = {.sets = &empty, .set_count = 1, .launches = FLOOR_LAUNCHES};
+        bw_plan_spec spec = {.sets = &empty, .set_count = 1, .launches = FLOOR_LAUNCHES, .timer = timer};
         bw_plan *plan = NULL;
         double samples[FLOOR_SAMPLES];
         BW_TRY(session->backend->plan_create(session->device, &spec, &plan));
@@ -82,8 +109,8 @@ bw_status bw_session_floor(bw_session *session, double *ns) {
         }
         session->backend->plan_free(plan);
         if (status) return status;
-        session->floor_ns = bw_statistics_of(samples, FLOOR_SAMPLES).median;
+        session->floor_ns[timer] = bw_statistics_of(samples, FLOOR_SAMPLES).median;
     }
-    *ns = session->floor_ns;
+    *ns = session->floor_ns[timer];
     return BW_OK;
 }

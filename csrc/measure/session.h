@@ -11,9 +11,9 @@
 typedef struct bw_session {
     const bw_backend *backend;
     bw_device *device;
-    double floor_ns; /* of an empty kernel; NaN until asked for */
-    atomic_int user; /* the thread that is in it; 0: none */
-    pid_t process;   /* that opened it: a fork has neither its threads nor its context */
+    double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until asked for */
+    atomic_int user;                /* the thread that is in it; 0: none */
+    pid_t process;                  /* that opened it: a fork has neither its threads nor its context */
 } bw_session;
 
 bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out);
@@ -25,7 +25,11 @@ void bw_session_leave(bw_session *session);
 bool bw_session_is_foreign(const bw_session *session); /* opened by the process that this one was forked from */
 bool bw_session_is_mine(bw_session *session);          /* the calling thread is in it */
 
-/* Time of one empty kernel under the device's own timer: nothing shorter can be told apart from nothing. */
-bw_status bw_session_floor(bw_session *session, double *ns);
+/* The backend's index of a timer's name; NULL is its own. BW_CODE_INVALID, with what is allowed, for any other. */
+bw_status bw_timer_find(const bw_session *session, const char *name, int *out);
+const char *bw_timer_name(const bw_session *session, int timer);
+
+/* Time of one empty kernel under a timer: nothing shorter can be told apart from nothing. */
+bw_status bw_session_floor(bw_session *session, int timer, double *ns);
 
 #endif

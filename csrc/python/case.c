@@ -492,22 +492,22 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 }
 
 static PyObject *measurement_dict(const bw_case *content, const bw_measure_options *options, const bw_measurement *m) {
-    const bw_device_facts *facts = content->session->backend->device_facts(content->session->device);
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
-        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", facts->timer,
-        "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False,
-        "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets,
-        "launches_per_sample", (long long)m->launches_per_sample, "flush_bytes", (long long)m->rotation.flush_bytes,
-        "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns, "host_launch_ns", m->host_launch_ns,
-        "footprint_bytes", (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False,
-        "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked",
-        (long long)m->verdict.rows_checked, "reason", m->verdict.reason, "variant_note",
-        content->variant_note ? content->variant_note : "", "conditions", conditions_dict(m));
+        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
+        bw_timer_name(content->session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold",
+        "cold", m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "",
+        "buffer_sets", (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample,
+        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
+        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "footprint_bytes",
+        (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
+        m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
+        "reason", m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "", "conditions",
+        conditions_dict(m));
 }
 
 static int check_options(const bw_measure_options *o) {
@@ -522,16 +522,17 @@ static int check_options(const bw_measure_options *o) {
 }
 
 static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", NULL};
+    static char *names[] = {
+        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
     case_object *self = (case_object *)object;
     measure_work work = {0};
-    const char *cache_name = "cold";
+    const char *cache_name = "cold", *timer_name = NULL;
     double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
     int64_t min_samples = 10;
     PyObject *poll = NULL, *min_object = NULL;
     bw_cache cache;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddO", names, &cache_name, &precision_target, &min_object,
-                                     &max_seconds, &verify_budget_s, &poll)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &cache_name, &precision_target, &min_object,
+                                     &max_seconds, &verify_budget_s, &poll, &timer_name)) {
         return NULL;
     }
     if (read_cache(cache_name, &cache) < 0) return NULL;
@@ -546,12 +547,37 @@ static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs
     if (check_options(&work.options) < 0) return NULL;
     work.content = hold(self);
     if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_measure, &work);
+    bw_status status = bw_timer_find(self->device->session, timer_name, &work.options.timer);
+    if (!status) status = core_run(self->device->session, run_measure, &work);
     PyObject *result =
         status ? core_raise(state_of(self), status) : measurement_dict(work.content, &work.options, &work.result);
     let_go(self);
     bw_measurement_free(&work.result);
     return result;
+}
+
+typedef struct count_work {
+    bw_case *content;
+    bw_counters result;
+} count_work;
+
+static bw_status run_count(void *context) {
+    count_work *work = context;
+    return bw_count(work->content, &work->result);
+}
+
+static PyObject *case_count(PyObject *object, PyObject *unused) {
+    (void)unused;
+    case_object *self = (case_object *)object;
+    count_work work = {.content = hold(self)};
+    if (!work.content) return NULL;
+    bw_status status = core_run(self->device->session, run_count, &work);
+    let_go(self);
+    if (status) return core_raise(state_of(self), status);
+    const bw_counters *c = &work.result;
+    return Py_BuildValue("{s:d,s:d,s:d,s:s}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
+                         c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
+                         c->status[0] ? c->status : "ok");
 }
 
 /* ---- type ---- */
@@ -567,7 +593,9 @@ static PyMethodDef case_methods[] = {
      "verify($self, /, budget_s=0.1)\n--\n\nOne launch held against the float64 reference."},
     {"measure", WITH_KEYWORDS(case_measure), METH_VARARGS | METH_KEYWORDS,
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
-     "poll=None)\n--\n\nVerify, warm up, sample, verify."},
+     "poll=None, timer=None)\n--\n\nVerify, warm up, sample, verify."},
+    {"count", case_count, METH_NOARGS,
+     "count($self, /)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
     {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
     {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},

@@ -129,19 +129,22 @@ static PyObject *device_memory(PyObject *object, PyObject *unused) {
 
 typedef struct floor_work {
     bw_session *session;
+    int timer;
     double ns;
 } floor_work;
 
 static bw_status run_floor(void *context) {
     floor_work *work = context;
-    return bw_session_floor(work->session, &work->ns);
+    return bw_session_floor(work->session, work->timer, &work->ns);
 }
 
-static PyObject *device_floor_ns(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timer", NULL};
     floor_work work = {.session = session_of((device_object *)object)};
-    if (!work.session) return NULL;
-    bw_status status = core_run(work.session, run_floor, &work);
+    const char *timer_name = NULL;
+    if (!work.session || !PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
+    bw_status status = bw_timer_find(work.session, timer_name, &work.timer);
+    if (!status) status = core_run(work.session, run_floor, &work);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return PyFloat_FromDouble(work.ns);
 }
@@ -286,7 +289,8 @@ static PyObject *get_backend(PyObject *object, void *closure) {
 static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
-    {"floor_ns", device_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty kernel."},
+    {"floor_ns", (PyCFunction)(void (*)(void))device_floor_ns, METH_VARARGS | METH_KEYWORDS,
+     "floor_ns($self, /, timer=None)\n--\n\nTime of an empty kernel under a timer."},
     {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\nWhat its sensors say now."},
     {"management", device_management, METH_NOARGS,
      "management($self, /)\n--\n\nWhat the management library knows of it."},

@@ -123,6 +123,14 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     return list;
 }
 
+static PyObject *timer_names(const bw_backend *backend) {
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && backend->timers && backend->timers[i]; i++) {
+        if (append(list, PyUnicode_FromString(backend->timers[i])) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
 static PyObject *backends(PyObject *module, PyObject *unused) {
     (void)unused;
     core_state *state = PyModule_GetState(module);
@@ -131,10 +139,10 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
         const bw_backend *backend = bw_backend_at(i);
         char reason[256] = "";
         PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
-        PyObject *item =
-            devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N}", "name", backend->name, "text", backend->text, "built",
-                                    backend->built ? Py_True : Py_False, "reason", reason, "devices", devices)
-                    : NULL;
+        PyObject *item = devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N,s:N}", "name", backend->name, "text",
+                                                 backend->text, "built", backend->built ? Py_True : Py_False, "reason",
+                                                 reason, "devices", devices, "timers", timer_names(backend))
+                                 : NULL;
         if (append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

@@ -1,0 +1,43 @@
+/* CUPTI, opened on first use: what its failures mean, and kernel timestamps from its Activity API.
+ *
+ * Prototypes are our own: the library found at run time need not be of the toolkit that bwprof was built with, and
+ * the activity API's part used here is the same in all of them. */
+#ifndef BW_CUDA_CUPTI_H
+#define BW_CUDA_CUPTI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bw_cupti bw_cupti;
+
+/* The device's library, opened by whoever asks first; a failure is remembered and told again. */
+bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
+void bw_cupti_close(bw_device *device); /* NULL inside is fine */
+
+bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out);
+/* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
+bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
+
+/* One kernel as the GPU ran it. */
+typedef struct bw_kernel_span {
+    uint64_t start_ns, end_ns;
+} bw_kernel_span;
+
+/* Tracing is the process's: BW_CODE_BUSY while another handle traces. Between begin and end every kernel of the process
+ * is recorded; `take` waits for nothing, so the kernels must have finished. */
+bw_status bw_cupti_trace_begin(bw_device *device);
+bw_status bw_cupti_trace_discard(bw_device *device);
+/* Spans by start time, owned by the trace and valid until the next call. */
+bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, int64_t *count);
+void bw_cupti_trace_end(bw_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,31 @@
+/* What the timers of csrc/cuda share: a plan's state, and the timers beside the graph. */
+#ifndef BW_CUDA_PLAN_H
+#define BW_CUDA_PLAN_H
+
+#include "cuda/device.h"
+
+/* In the order of the backend's list of timers. */
+typedef enum bw_cuda_timer { BW_CUDA_TIMER_GRAPH, BW_CUDA_TIMER_EVENTS, BW_CUDA_TIMER_CUPTI } bw_cuda_timer;
+
+struct bw_plan {
+    bw_device *device;
+    bw_plan_spec spec;
+    cudaGraphExec_t graph;
+    cudaEvent_t start, stop;
+    void *flush; /* read before each replay; NULL = no flush */
+    int64_t flush_bytes;
+    double host_ns, kernel_sum_ns;
+    cudaEvent_t *pairs; /* two per launch, for the events timer; NULL = not in use */
+    double *elapsed_ns; /* one per launch */
+    bool tracing;       /* the cupti timer has begun */
+};
+
+/* Launch `index` of the plan, on its set. */
+bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index);
+
+/* plan_timers.c: for timers other than the graph. */
+bw_status bw_cuda_timer_create(bw_plan *plan);
+bw_status bw_cuda_timer_run(bw_plan *plan, double *ns);
+void bw_cuda_timer_free(bw_plan *plan);
+
+#endif

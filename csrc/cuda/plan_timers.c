@@ -1,0 +1,102 @@
+/* Timers beside the graph, over plain launches on the stream.
+ *
+ * events: a pair of events around every launch, as most people time kernels; each carries microseconds of bias.
+ * cupti: the kernels' own timestamps; of a launch of several kernels both the span and the sum. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cuda/cupti.h"
+#include "cuda/plan.h"
+
+static bw_status create_events(bw_plan *plan) {
+    size_t launches = (size_t)plan->spec.launches;
+    plan->pairs = calloc(2 * launches, sizeof *plan->pairs);
+    plan->elapsed_ns = malloc(launches * sizeof *plan->elapsed_ns);
+    if (!plan->pairs || !plan->elapsed_ns) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan's events");
+    for (size_t i = 0; i < 2 * launches; i++) {
+        BW_TRY(BW_CUDA(&plan->device->api, event_create(&plan->pairs[i])));
+    }
+    return BW_OK;
+}
+
+static int by_value(const void *left, const void *right) {
+    const double *a = left, *b = right;
+    return (*a > *b) - (*a < *b);
+}
+
+/* The median of the pairs, times their number. */
+static bw_status run_events(bw_plan *plan, double *ns) {
+    bw_device *device = plan->device;
+    bw_cuda_api *api = &device->api;
+    int64_t launches = plan->spec.launches;
+    for (int64_t i = 0; i < launches; i++) {
+        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i], device->stream)));
+        BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
+        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i + 1], device->stream)));
+    }
+    BW_TRY(BW_CUDA(api, event_synchronize(plan->pairs[2 * launches - 1])));
+    for (int64_t i = 0; i < launches; i++) {
+        float elapsed_ms = 0;
+        BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->pairs[2 * i], plan->pairs[2 * i + 1])));
+        plan->elapsed_ns[i] = (double)elapsed_ms * 1e6;
+    }
+    qsort(plan->elapsed_ns, (size_t)launches, sizeof *plan->elapsed_ns, by_value);
+    double median = (plan->elapsed_ns[(launches - 1) / 2] + plan->elapsed_ns[launches / 2]) / 2;
+    *ns = median * (double)launches;
+    return BW_OK;
+}
+
+/* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
+static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t count, double *ns) {
+    int64_t launches = plan->spec.launches, kernels = count / launches;
+    if (count < launches || count % launches) {
+        return bw_fail(BW_CODE_DEVICE,
+                       "CUPTI delivered %lld kernel records for %lld launches: measure with the timer "
+                       "graph",
+                       (long long)count, (long long)launches);
+    }
+    uint64_t span_ns = 0, sum_ns = 0;
+    for (int64_t i = 0; i < count; i += kernels) {
+        uint64_t end_ns = 0;
+        for (int64_t j = i; j < i + kernels; j++) {
+            sum_ns += spans[j].end_ns - spans[j].start_ns;
+            if (spans[j].end_ns > end_ns) end_ns = spans[j].end_ns;
+        }
+        span_ns += end_ns - spans[i].start_ns;
+    }
+    *ns = (double)span_ns;
+    plan->kernel_sum_ns = (double)sum_ns;
+    return BW_OK;
+}
+
+static bw_status run_cupti(bw_plan *plan, double *ns) {
+    bw_device *device = plan->device;
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
+    BW_TRY(bw_cupti_trace_discard(device));
+    for (int64_t i = 0; i < plan->spec.launches; i++) BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
+    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
+    BW_TRY(bw_cupti_trace_take(device, &spans, &count));
+    return add_spans(plan, spans, count, ns);
+}
+
+bw_status bw_cuda_timer_create(bw_plan *plan) {
+    if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return create_events(plan);
+    BW_TRY(bw_cupti_trace_begin(plan->device));
+    plan->tracing = true;
+    return BW_OK;
+}
+
+bw_status bw_cuda_timer_run(bw_plan *plan, double *ns) {
+    return plan->pairs ? run_events(plan, ns) : run_cupti(plan, ns);
+}
+
+void bw_cuda_timer_free(bw_plan *plan) {
+    if (plan->tracing) bw_cupti_trace_end(plan->device);
+    for (int64_t i = 0; plan->pairs && i < 2 * plan->spec.launches; i++) {
+        if (plan->pairs[i]) BW_CUDA_IGNORE(&plan->device->api, event_destroy(plan->pairs[i]));
+    }
+    free(plan->pairs);
+    free(plan->elapsed_ns);
+}

@@ -1,0 +1,406 @@
+/* csrc/cuda's use of CUPTI driven without a GPU: a device of a few lines, and the fake library that BWPROF_TEST_CUPTI
+ * names. `check_cupti <check>`; without the library, `open` prints why. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/cupti.h"
+#include "cuda/plan.h"
+#include "fake_cupti.h"
+
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };
+
+/* The toy device: what a launch and a flush do to DRAM, and which kernels they are. */
+static struct {
+    fake_cupti *books;
+    int64_t memory, dirty_bytes, launches, kernels_per_launch;
+    uint64_t now_ns;
+    cudaError_t launch_error;
+} toy;
+
+static void move(double read, double written) {
+    if (!toy.books || !toy.books->in_range) return;
+    toy.books->seen[0] += read;
+    toy.books->seen[1] += written;
+    toy.books->seen[2] += read + written;
+}
+
+static void run_kernel(uint64_t length_ns) {
+    toy.now_ns += 100;
+    if (toy.books && toy.books->tracing && toy.books->kernels < 64) {
+        toy.books->start_ns[toy.books->kernels] = toy.now_ns;
+        toy.books->end_ns[toy.books->kernels++] = toy.now_ns + length_ns;
+    }
+    toy.now_ns += length_ns;
+}
+
+/* ---- what csrc/cuda needs of the rest of itself ---- */
+
+cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+    api->calls_made++;
+    if (api->fault_countdown <= 0) return cudaSuccess;
+    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
+}
+
+bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
+    (void)api, (void)file, (void)line;
+    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
+}
+
+bw_status bw_cuda_context(void **out) {
+    *out = &toy;
+    return BW_OK;
+}
+
+bw_status bw_cuda_enter(bw_device *device) {
+    (void)device;
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_empty(bw_device *device) {
+    (void)device;
+    run_kernel(10);
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
+    (void)device, (void)memory;
+    move((double)bytes, (double)toy.dirty_bytes);
+    toy.dirty_bytes = 0;
+    run_kernel(5000);
+    return BW_OK;
+}
+
+bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
+    (void)device, (void)index;
+    return spec->variant->launch(&spec->sets[0]);
+}
+
+static bw_status toy_launch(const bw_launch *launch) {
+    (void)launch;
+    toy.launches++;
+    if (toy.launch_error != cudaSuccess) return bw_fail(BW_CODE_DEVICE, "the launch failed");
+    move(READ, 0);
+    toy.dirty_bytes += WRITTEN;
+    for (int64_t i = 0; i < toy.kernels_per_launch; i++) run_kernel((uint64_t)(1000 * (i + 1)));
+    return BW_OK;
+}
+
+static cudaError_t toy_allocate(void **out, size_t bytes) {
+    (void)bytes;
+    toy.memory++;
+    *out = malloc(1);
+    return cudaSuccess;
+}
+
+static cudaError_t toy_release(void *memory) {
+    toy.memory--;
+    free(memory);
+    return cudaSuccess;
+}
+
+static cudaError_t toy_set(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    (void)memory, (void)value, (void)bytes, (void)stream;
+    toy.dirty_bytes += 7 * MIB;
+    return cudaSuccess;
+}
+
+static cudaError_t toy_synchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+static cudaError_t toy_last_error(void) {
+    return cudaSuccess;
+}
+
+static void open_toy(bw_device *device) {
+    memset(device, 0, sizeof *device);
+    device->api.memory_allocate = toy_allocate;
+    device->api.memory_free = toy_release;
+    device->api.memory_set = toy_set;
+    device->api.stream_synchronize = toy_synchronize;
+    device->api.last_error = toy_last_error;
+    device->api.fault = cudaErrorUnknown;
+    device->facts.cache_bytes = 50 * MIB;
+    toy.memory = toy.dirty_bytes = 0;
+    toy.kernels_per_launch = 2;
+}
+
+static void close_toy(bw_device *device) {
+    bw_cuda_counters_close(device);
+    bw_cupti_close(device);
+    CHECK(toy.memory == 0);
+    if (!toy.books) return;
+    CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->initialized == 0);
+    CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
+}
+
+static fake_cupti *open_books(void) {
+    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
+    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
+    fake_cupti *(*books)(void);
+    memcpy(&books, &symbol, sizeof symbol);
+    return symbol ? books() : NULL;
+}
+
+static const bw_variant variant = {.name = "toy", .launch = toy_launch};
+static bw_launch set;
+static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
+
+/* ---- checks ---- */
+
+static bool counted(bw_device *device, bw_counters *out) {
+    bw_status status = bw_cuda_counters(device, &spec, out);
+    CHECK(!status);
+    if (out->status[0]) CHECK(isnan(out->dram_bytes_read) && isnan(out->dram_bytes_written) && isnan(out->l2_bytes));
+    return out->status[0] == '\0';
+}
+
+static void check_counts(void) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    for (int i = 0; i < 3; i++) {
+        CHECK(counted(&device, &c));
+        CHECK(c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN && c.l2_bytes == READ + WRITTEN);
+    }
+    close_toy(&device);
+}
+
+static void check_passes(void) {
+    toy.books->passes = 3;
+    check_counts();
+}
+
+static void check_other_names(void) {
+    toy.books->op_names = 1;
+    check_counts();
+}
+
+static void check_no_l2(void) {
+    bw_device device;
+    bw_counters c;
+    toy.books->no_l2 = 1;
+    open_toy(&device);
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ && isnan(c.l2_bytes));
+    close_toy(&device);
+}
+
+static void refused(const char *word) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    CHECK(!counted(&device, &c));
+    printf("%s\n", c.status);
+    CHECK(strstr(c.status, word));
+    long calls = toy.books ? toy.books->calls : 0;
+    CHECK(!counted(&device, &c) && strstr(c.status, word)); /* remembered, not tried again */
+    CHECK(!toy.books || toy.books->calls == calls);
+    close_toy(&device);
+}
+
+static void check_no_dram(void) {
+    toy.books->no_dram = 1;
+    refused("FAKE100");
+}
+
+static void check_virtual_gpu(void) {
+    toy.books->virtual_gpu = 1;
+    refused("virtual GPU");
+}
+
+/* Each code has its own words. */
+static void check_codes(void) {
+    const struct {
+        int code;
+        const char *word;
+    } codes[] = {{35, "NVreg_RestrictProfilingToAdminUsers"},
+                 {26, "dcgmi"},
+                 {39, "another CUPTI user"},
+                 {23, "another profiler"},
+                 {27, "platform"},
+                 {15, "driver"},
+                 {33, "virtual GPU"},
+                 {40, "hypervisor"},
+                 {41, "confidential"},
+                 {42, "mining"},
+                 {43, "MIG"},
+                 {44, "SLI"},
+                 {45, "WSL"},
+                 {46, "newer"},
+                 {999, "CUPTI_CODE_999"}};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        toy.books->calls = 0;
+        toy.books->fail_at = 1;
+        toy.books->fail_code = codes[i].code;
+        refused(codes[i].word);
+    }
+}
+
+/* Every call of CUPTI's made to fail in turn: a status that names it, or a result where only clean-up failed. */
+static void check_count_faults(void) {
+    for (long n = 1;; n++) {
+        bw_device device;
+        bw_counters c;
+        open_toy(&device);
+        toy.books->calls = toy.books->passes_run = 0;
+        toy.books->fail_at = n;
+        toy.books->fail_code = PRIVILEGES;
+        toy.books->failed_call[0] = '\0';
+        bool good = counted(&device, &c);
+        if (!good) CHECK(strstr(c.status, toy.books->failed_call) || strstr(c.status, "no DRAM counters"));
+        if (good && !isnan(c.l2_bytes)) CHECK(c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
+        close_toy(&device);
+        if (toy.books->calls < n) break;
+    }
+}
+
+/* Every CUDA call made to fail in turn. */
+static void check_count_cuda_faults(void) {
+    for (int64_t n = 1;; n++) {
+        bw_device device;
+        bw_counters c;
+        open_toy(&device);
+        device.api.fault_countdown = n;
+        bw_status status = bw_cuda_counters(&device, &spec, &c);
+        bool failed = status != NULL;
+        bw_status_free(status);
+        bool reached = device.api.fault_countdown == 0;
+        device.api.fault_countdown = 0;
+        if (failed) CHECK(counted(&device, &c) && c.dram_bytes_read == READ); /* the next one is fine */
+        close_toy(&device);
+        if (!reached) break;
+    }
+}
+
+static void check_launch_fails(void) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    toy.launch_error = cudaErrorLaunchFailure;
+    bw_status status = bw_cuda_counters(&device, &spec, &c);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE);
+    bw_status_free(status);
+    toy.launch_error = cudaSuccess;
+    CHECK(counted(&device, &c));
+    close_toy(&device);
+}
+
+static bw_status time_plan(bw_device *device, double *ns, double *sum_ns) {
+    bw_plan plan = {.device = device, .spec = spec};
+    plan.spec.timer = BW_CUDA_TIMER_CUPTI;
+    bw_status status = bw_cuda_timer_create(&plan);
+    for (int i = 0; i < 2 && !status; i++) {
+        run_kernel(77777); /* somebody else's, before the replay */
+        status = bw_cuda_timer_run(&plan, ns);
+    }
+    *sum_ns = plan.kernel_sum_ns;
+    bw_cuda_timer_free(&plan);
+    return status;
+}
+
+/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us. */
+static void check_trace(void) {
+    bw_device device;
+    double ns, sum_ns;
+    open_toy(&device);
+    for (int i = 0; i < 2; i++) {
+        CHECK(!time_plan(&device, &ns, &sum_ns));
+        CHECK(ns == 5 * 3100.0 && sum_ns == 5 * 3000.0);
+    }
+    close_toy(&device);
+}
+
+static void check_trace_faults(void) {
+    for (long n = 1;; n++) {
+        bw_device device;
+        double ns, sum_ns;
+        open_toy(&device);
+        toy.books->calls = toy.books->kernels = 0;
+        toy.books->fail_at = n;
+        toy.books->fail_code = 39;
+        bw_status status = time_plan(&device, &ns, &sum_ns);
+        if (!status) CHECK(ns == 5 * 3100.0);
+        if (bw_status_code(status) == BW_CODE_UNAVAILABLE)
+            CHECK(strstr(bw_status_message(status), "another CUPTI user"));
+        bw_status_free(status);
+        close_toy(&device);
+        if (toy.books->calls < n) break;
+    }
+}
+
+static void check_trace_lost(void) {
+    bw_device device;
+    double ns, sum_ns;
+    open_toy(&device);
+    toy.books->drop = 3;
+    bw_status status = time_plan(&device, &ns, &sum_ns);
+    /* Lost before the replay began: of no interest. */
+    CHECK(!status);
+    toy.kernels_per_launch = 0;
+    status = time_plan(&device, &ns, &sum_ns);
+    CHECK(strstr(bw_status_message(status), "0 kernel records for 5 launches"));
+    bw_status_free(status);
+    close_toy(&device);
+}
+
+static void check_one_at_a_time(void) {
+    bw_device first, second;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(!bw_cupti_trace_begin(&first));
+    bw_status status = bw_cupti_trace_begin(&second);
+    CHECK(bw_status_code(status) == BW_CODE_BUSY);
+    bw_status_free(status);
+    bw_cupti_trace_end(&second);
+    bw_cupti_trace_end(&first);
+    CHECK(!bw_cupti_trace_begin(&second));
+    bw_cupti_trace_end(&second);
+    close_toy(&first);
+    close_toy(&second);
+}
+
+static void check_open(void) {
+    refused("");
+}
+
+static const struct {
+    const char *name;
+    void (*check)(void);
+} checks[] = {{"counts", check_counts},
+              {"passes", check_passes},
+              {"other_names", check_other_names},
+              {"no_l2", check_no_l2},
+              {"no_dram", check_no_dram},
+              {"virtual_gpu", check_virtual_gpu},
+              {"codes", check_codes},
+              {"count_faults", check_count_faults},
+              {"count_cuda_faults", check_count_cuda_faults},
+              {"launch_fails", check_launch_fails},
+              {"trace", check_trace},
+              {"trace_faults", check_trace_faults},
+              {"trace_lost", check_trace_lost},
+              {"one_at_a_time", check_one_at_a_time},
+              {"open", check_open}};
+
+int main(int count, char **words) {
+    for (size_t i = 0; count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
+        if (strcmp(words[1], checks[i].name) != 0) continue;
+        toy.books = strcmp(words[1], "open") == 0 ? NULL : open_books();
+        if (strcmp(words[1], "open") != 0) CHECK(toy.books);
+        checks[i].check();
+        return 0;
+    }
+    return 2;
+}
