@@ -15,15 +15,13 @@ static bw_case *content_of(case_object *self) {
     return self->content;
 }
 
-/* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
- * when the case is closed. */
-static bw_case *hold(case_object *self) {
+bw_case *core_case_hold(case_object *self) {
     bw_case *content = content_of(self);
     if (content && self->users++ == 0) self->holder = PyThread_get_thread_ident();
     return content;
 }
 
-static void let_go(case_object *self) {
+void core_case_let_go(case_object *self) {
     self->users--;
 }
 
@@ -217,7 +215,7 @@ static PyObject *get_operands(PyObject *object, void *closure) {
 
 /* ---- memory ---- */
 
-static int read_cache(const char *name, bw_cache *out) {
+int core_cache_read(const char *name, bw_cache *out) {
     if (strcmp(name, "cold") == 0) {
         *out = BW_CACHE_COLD;
     } else if (strcmp(name, "hot") == 0) {
@@ -247,11 +245,11 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     const char *cache_name = "cold";
     memory_work work = {.rotation = {.sets = 1}};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (read_cache(cache_name, &work.cache) < 0) return NULL;
-    work.content = hold(self);
+    if (core_cache_read(cache_name, &work.cache) < 0) return NULL;
+    work.content = core_case_hold(self);
     if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_memory, &work);
-    let_go(self);
+    core_case_let_go(self);
     /* Not enough is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
     bool fits = !status;
@@ -361,7 +359,7 @@ static bool is_input(const bw_operand *operand) {
 
 static PyObject *case_run(PyObject *object, PyObject *arrays) {
     case_object *self = (case_object *)object;
-    run_work work = {.content = hold(self), .launch = true};
+    run_work work = {.content = core_case_hold(self), .launch = true};
     PyObject *result = NULL;
     if (!work.content) return NULL;
     PyObject *given = core_dict_of("arrays", arrays), *key, *array;
@@ -375,17 +373,17 @@ static PyObject *case_run(PyObject *object, PyObject *arrays) {
         if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
     }
     Py_XDECREF(given);
-    let_go(self);
+    core_case_let_go(self);
     return result;
 }
 
 static PyObject *case_inputs(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    run_work work = {.content = hold(self), .launch = false};
+    run_work work = {.content = core_case_hold(self), .launch = false};
     if (!work.content) return NULL;
     PyObject *result = run_and_collect(self, &work, is_input);
-    let_go(self);
+    core_case_let_go(self);
     return result;
 }
 
@@ -399,185 +397,12 @@ static bw_status run_launch(void *context) {
 static PyObject *case_launch(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    bw_case *content = hold(self);
+    bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     bw_status status = core_run(self->device->session, run_launch, content);
-    let_go(self);
+    core_case_let_go(self);
     if (status) return core_raise(state_of(self), status);
     Py_RETURN_NONE;
-}
-
-/* ---- verify and measure ---- */
-
-typedef struct verify_work {
-    bw_case *content;
-    double budget_s;
-    bw_verdict verdict;
-} verify_work;
-
-static bw_status run_verify(void *context) {
-    verify_work *work = context;
-    return bw_verify_case(work->content, work->budget_s, &work->verdict);
-}
-
-static PyObject *case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"budget_s", NULL};
-    case_object *self = (case_object *)object;
-    verify_work work = {.budget_s = 0.1};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
-    if (!(work.budget_s >= 0.0)) {
-        core_refuse_float("budget_s", work.budget_s, "a number >= 0");
-        return NULL;
-    }
-    work.content = hold(self);
-    if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_verify, &work);
-    let_go(self);
-    if (status) return core_raise(state_of(self), status);
-    const bw_verdict *v = &work.verdict;
-    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:s}", "verified", v->verified ? Py_True : Py_False, "max_error",
-                         v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
-                         "rows_total", (long long)v->rows_total, "reason", v->reason);
-}
-
-/* Called between replays, without the GIL: signals first, then the caller's own function. */
-static bool poll_python(void *context) {
-    PyObject *function = context;
-    PyGILState_STATE gil = PyGILState_Ensure();
-    bool stop = PyErr_CheckSignals() < 0;
-    if (!stop && function) {
-        PyObject *answer = PyObject_CallNoArgs(function);
-        stop = answer == NULL;
-        Py_XDECREF(answer);
-    }
-    PyGILState_Release(gil);
-    return stop;
-}
-
-typedef struct measure_work {
-    bw_case *content;
-    bw_measure_options options;
-    bw_measurement result;
-} measure_work;
-
-static bw_status run_measure(void *context) {
-    measure_work *work = context;
-    return bw_measure(work->content, &work->options, &work->result);
-}
-
-static PyObject *samples_list(const bw_measurement *m) {
-    Py_ssize_t count = m->samples_ns ? (Py_ssize_t)m->statistics.count : 0;
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list && i < count; i++) {
-        PyObject *value = PyFloat_FromDouble(m->samples_ns[i]);
-        if (value) {
-            PyList_SET_ITEM(list, i, value);
-        } else {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
-static PyObject *conditions_dict(const bw_measurement *m) {
-    const bw_measured_conditions *c = &m->conditions;
-    bool sampled = m->samples_ns != NULL;
-    char throttle[CORE_THROTTLE_SIZE] = "";
-    if (sampled) bw_throttle_words(c->throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:s}", "sm_clock_mhz", sampled ? c->sm_clock_mhz : NAN,
-                         "mem_clock_mhz", sampled ? c->mem_clock_mhz : NAN, "power_w", sampled ? c->power_w : NAN,
-                         "temperature_c", sampled ? c->temperature_c : NAN, "energy_j", sampled ? c->energy_j : NAN,
-                         "throttle", throttle, "readings", (long long)(sampled ? c->readings : 0), "reading_us",
-                         sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note", sampled ? c->note : "");
-}
-
-static PyObject *measurement_dict(const bw_case *content, const bw_measure_options *options, const bw_measurement *m) {
-    const bw_statistics *s = &m->statistics;
-    bool sampled = m->samples_ns != NULL;
-    return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
-        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
-        sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
-        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
-        bw_timer_name(content->session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold",
-        "cold", m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "",
-        "buffer_sets", (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample,
-        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
-        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "footprint_bytes",
-        (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
-        m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
-        "reason", m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "", "conditions",
-        conditions_dict(m));
-}
-
-static int check_options(const bw_measure_options *o) {
-    if (!(o->precision_target > 0.0)) return core_refuse_float("precision_target", o->precision_target, "a number > 0");
-    if (!(o->max_seconds >= 0.0)) return core_refuse_float("max_seconds", o->max_seconds, "a number >= 0");
-    if (!(o->verify_budget_s >= 0.0)) return core_refuse_float("verify_budget_s", o->verify_budget_s, "a number >= 0");
-    if (o->min_samples < 1 || o->min_samples > 4096) {
-        PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to 4096", (long long)o->min_samples);
-        return -1;
-    }
-    return 0;
-}
-
-static PyObject *case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {
-        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
-    case_object *self = (case_object *)object;
-    measure_work work = {0};
-    const char *cache_name = "cold", *timer_name = NULL;
-    double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
-    int64_t min_samples = 10;
-    PyObject *poll = NULL, *min_object = NULL;
-    bw_cache cache;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &cache_name, &precision_target, &min_object,
-                                     &max_seconds, &verify_budget_s, &poll, &timer_name)) {
-        return NULL;
-    }
-    if (read_cache(cache_name, &cache) < 0) return NULL;
-    if (min_object && core_read_int64(NULL, "min_samples", min_object, &min_samples) < 0) return NULL;
-    work.options = (bw_measure_options){.cache = cache,
-                                        .precision_target = precision_target,
-                                        .min_samples = min_samples,
-                                        .max_seconds = max_seconds,
-                                        .verify_budget_s = verify_budget_s,
-                                        .poll = poll_python,
-                                        .poll_context = poll && poll != Py_None ? poll : NULL};
-    if (check_options(&work.options) < 0) return NULL;
-    work.content = hold(self);
-    if (!work.content) return NULL;
-    bw_status status = bw_timer_find(self->device->session, timer_name, &work.options.timer);
-    if (!status) status = core_run(self->device->session, run_measure, &work);
-    PyObject *result =
-        status ? core_raise(state_of(self), status) : measurement_dict(work.content, &work.options, &work.result);
-    let_go(self);
-    bw_measurement_free(&work.result);
-    return result;
-}
-
-typedef struct count_work {
-    bw_case *content;
-    bw_counters result;
-} count_work;
-
-static bw_status run_count(void *context) {
-    count_work *work = context;
-    return bw_count(work->content, &work->result);
-}
-
-static PyObject *case_count(PyObject *object, PyObject *unused) {
-    (void)unused;
-    case_object *self = (case_object *)object;
-    count_work work = {.content = hold(self)};
-    if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_count, &work);
-    let_go(self);
-    if (status) return core_raise(state_of(self), status);
-    const bw_counters *c = &work.result;
-    return Py_BuildValue("{s:d,s:d,s:d,s:s}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
-                         c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
-                         c->status[0] ? c->status : "ok");
 }
 
 /* ---- type ---- */
@@ -589,12 +414,12 @@ static PyMethodDef case_methods[] = {
      "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
     {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
-    {"verify", WITH_KEYWORDS(case_verify), METH_VARARGS | METH_KEYWORDS,
+    {"verify", WITH_KEYWORDS(core_case_verify), METH_VARARGS | METH_KEYWORDS,
      "verify($self, /, budget_s=0.1)\n--\n\nOne launch held against the float64 reference."},
-    {"measure", WITH_KEYWORDS(case_measure), METH_VARARGS | METH_KEYWORDS,
+    {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
      "poll=None, timer=None)\n--\n\nVerify, warm up, sample, verify."},
-    {"count", case_count, METH_NOARGS,
+    {"count", core_case_count, METH_NOARGS,
      "count($self, /)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
     {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},

@@ -68,6 +68,18 @@ int core_set(PyObject *dict, const char *key, PyObject *value);
 extern PyMethodDef core_registry_methods[];
 PyObject *core_variant_dict(const bw_variant *variant);
 
+/* ---- case.c ---- */
+/* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
+ * when the case is closed. */
+bw_case *core_case_hold(case_object *self);
+void core_case_let_go(case_object *self);
+int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
+
+/* ---- case_measure.c ---- */
+PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_case_count(PyObject *object, PyObject *unused);
+
 /* ---- device.c, case.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec;
 
