@@ -333,10 +333,10 @@ def test_a_wrong_result_is_a_failed_row_without_a_time(tmp_path: Path) -> None:
     plant = """
 from bwprof.sweep import measure as measuring
 real = measuring._finished
-def planted(row, result, context):
+def planted(row, result, context, *rest):
     if row["M"] == 2:
         result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
-    return real(row, result, context)
+    return real(row, result, context, *rest)
 measuring._finished = planted
 """
     code, out, err = finished(

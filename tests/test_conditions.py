@@ -16,7 +16,7 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 from bwprof.results.schema import empty_row
-from bwprof.sweep import conditions
+from bwprof.sweep import conditions, plan
 from bwprof.sweep import measure as measuring
 from bwprof.sweep.plan import Spec
 
@@ -116,7 +116,7 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
         def measure(self, **options: Any) -> dict[str, Any]:
             return self.case.measure(**options) | {"conditions": given()}
 
-    monkeypatch.setattr(measuring, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
+    monkeypatch.setattr(plan, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
     spec = Spec("copy", "stream_copy", "fp32", {"elements": 4096}, None, None, "hot", 0)
     context = measuring.Context("run-1", "cpu", {}, None)
     with _core.Device("cpu") as device:
