@@ -99,7 +99,10 @@ def parser(program: str) -> argparse.ArgumentParser:
     how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
     how.add_argument("--max-time", metavar="SECONDS", help="for the whole run; what is left is skipped")
     how.add_argument(
-        "--once", action="store_true", help="launch each case exactly once, untimed, in this process (for ncu, nsys)"
+        "--once",
+        action="store_true",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library that searches for an "
+        "algorithm launches its candidates before that",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     return result
