@@ -186,8 +186,8 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
 def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["counters_status"] = result.get("counters_status")
     for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"):
-        counted: float | None = result.get(name)
-        row[name] = None if counted is None or math.isnan(counted) else round(counted)
+        counted = _known(result.get(name))
+        row[name] = None if counted is None else round(counted)
     if row["dram_bytes_read"] is None or row["dram_bytes_written"] is None:
         return
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]
@@ -196,16 +196,20 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["traffic_ratio"] = moved / modelled if modelled else None
 
 
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
+
+
 def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None or math.isnan(value) else value * factor
+    known = _known(value)
+    return None if known is None else known * factor
 
 
 def grade(row: Row, context: Context) -> None:
     """Fill the roof columns of a timed row. A hot row is not held against DRAM: those columns stay empty."""
     facts, roofs = context.facts, context.roofs
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
-    row["peak_gb_s"] = None if schema.is_missing(peak) else peak
-    row["peak_tflops"] = None if schema.is_missing(peak_tflops) else peak_tflops
+    row["peak_gb_s"], row["peak_tflops"] = _known(peak), _known(peak_tflops)
     if row["cache"] == "cold":
         if roofs is not None:
             row["ceiling_gb_s"] = _known(roofs.ceiling_gb_s(row["bytes_read"], row["bytes_written"]))
@@ -219,12 +223,13 @@ def grade(row: Row, context: Context) -> None:
     row["bound"] = _bound(row)
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
 def _percent(value: float | None, whole: float | None) -> float | None:
     return 100 * value / whole if value is not None and whole else None
+
+
+def _near_floor(row: Row) -> bool:
+    floor = row["timer_floor_us"]
+    return floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor
 
 
 def _bound(row: Row) -> str | None:
@@ -233,8 +238,7 @@ def _bound(row: Row) -> str | None:
     Latency below three times the timer's floor; else memory or compute by the side of the ridge. Where the
     arithmetic peak is unknown there is no ridge, and nothing is said.
     """
-    floor = row["timer_floor_us"]
-    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+    if _near_floor(row):
         return "latency"
     if row["cache"] != "cold":
         return None
@@ -256,8 +260,7 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     elif row["peak_tflops"] and row["tflops"] > row["peak_tflops"]:
         flags.append("above_attainable")
         reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
-    floor = row["timer_floor_us"]
-    if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
+    if _near_floor(row):
         flags.append("near_timer_floor")
     held = conditions.reasons(result["conditions"])
     if held:
