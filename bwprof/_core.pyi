@@ -157,7 +157,8 @@ class Case:
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
         The first call on a device takes about a second."""
     def launch(self) -> None:
-        """One untimed launch on the generated inputs (for use under a profiler)."""
+        """One untimed launch on the generated inputs (for use under a profiler) and, beside filling the buffers, nothing
+        else: a library that would search for its fastest algorithm takes its own first choice."""
     def close(self) -> None: ...
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -18,7 +18,7 @@ from bwprof import _core
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
-SOURCES = ("csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "csrc/cuda/plan_timers.c")
+SOURCES = ("csrc/base/status.c", "csrc/base/order.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "csrc/cuda/plan_timers.c")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 

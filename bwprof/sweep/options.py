@@ -101,8 +101,8 @@ def parser(program: str) -> argparse.ArgumentParser:
     how.add_argument(
         "--once",
         action="store_true",
-        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library that searches for an "
-        "algorithm launches its candidates before that",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm that "
+        "its heuristic puts first, where measuring searches for the fastest",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     return result
