@@ -111,7 +111,7 @@ def test_full_benchmark_suite(tmp_path: Path) -> None:
     assert (frame["status"] == "ok").all(), frame[["case", "reason"]]
     assert frame["verified"].all()
     assert frame["rows_checked"].between(1, frame["rows_total"]).all()
-    assert frame.loc[frame["operation"] == "gemm", "rows_total"].tolist() == [3, 3], "D has M = 3 rows"
+    assert frame.loc[frame["operation"] == "gemm", "rows_total"].tolist() == [9, 9], "3 rows of 40 in parts of 16"
     assert (frame["time_ms"] > 0).all()
     expected = (frame["bytes_read"] + frame["bytes_written"]) / frame["time_ms"] / 1e6
     assert frame["bandwidth_gb_s"].tolist() == pytest.approx(expected.tolist())

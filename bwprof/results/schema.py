@@ -174,8 +174,8 @@ _PROVENANCE = [
 # Behind all others: columns that came later leave the earlier ones where they were.
 _CHECKED = _columns(
     "integer",
-    rows_checked="rows of the output held against the reference, in the last check",
-    rows_total="rows that the output has",
+    rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
+    rows_total="how many of them there are",
 )
 
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
