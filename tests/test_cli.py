@@ -209,6 +209,7 @@ def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("launched gemm") == 2
+    assert "--once measures nothing and writes nothing: --output left aside" in shown.err
     assert not list(tmp_path.iterdir())
 
 

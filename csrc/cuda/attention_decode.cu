@@ -90,8 +90,8 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     return best;
 }
 
-// As many blocks add up a column's splits as keep the others' places on the device free: a combiner waits for blocks
-// that may not have started yet, unless it is the column's last.
+// A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
+// of the `places` where blocks run at once free.
 void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
     const int64_t most = 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
