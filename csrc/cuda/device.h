@@ -44,6 +44,7 @@ void bw_cuda_conditions_close(bw_device *device);
 bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);
 bw_status bw_cuda_launch_empty(bw_device *device);
 bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes); /* memory must be initialised */
+bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes);
 
 /* plan.c: the vtable's plan functions. */
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);

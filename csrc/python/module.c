@@ -22,6 +22,7 @@ static int core_exec(PyObject *module) {
     Py_XDECREF(build);
     if (failed || PyModule_AddStringConstant(module, "__version__", BW_BUILD_VERSION) < 0) return -1;
     if (PyModule_AddFunctions(module, core_registry_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, core_call_methods) < 0) return -1;
     return PyModule_AddFunctions(module, core_number_methods);
 }
 

@@ -359,13 +359,13 @@ static void check_one_at_a_time(void) {
     bw_device first, second;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cupti_trace_begin(&first));
-    bw_status status = bw_cupti_trace_begin(&second);
+    CHECK(!bw_cupti_trace_begin(&first, false));
+    bw_status status = bw_cupti_trace_begin(&second, true);
     CHECK(bw_status_code(status) == BW_CODE_BUSY);
     bw_status_free(status);
     bw_cupti_trace_end(&second);
     bw_cupti_trace_end(&first);
-    CHECK(!bw_cupti_trace_begin(&second));
+    CHECK(!bw_cupti_trace_begin(&second, true));
     bw_cupti_trace_end(&second);
     close_toy(&first);
     close_toy(&second);
