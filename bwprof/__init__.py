@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bwprof._core import __version__
+from bwprof.callables import measure
 from bwprof.case import Case, Measurement
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.hardware import devices
@@ -31,6 +32,7 @@ __all__ = [
     "devices",
     "info",
     "load",
+    "measure",
     "operations",
     "plot",
     "save",
