@@ -13,6 +13,7 @@ from bwprof.case import Case, Measurement
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.hardware import devices
 from bwprof.info import info
+from bwprof.profiler import Profiler
 from bwprof.registry import operations
 from bwprof.report import summary
 from bwprof.results import load, save
@@ -25,6 +26,7 @@ __all__ = [
     "Case",
     "Cost",
     "Measurement",
+    "Profiler",
     "SweepError",
     "__version__",
     "bandwidth_gb_s",

@@ -129,6 +129,29 @@ class Device:
     def __exit__(self, *exc: object) -> None: ...
 
 @final
+class Profiler:
+    """Named ranges, marked on a stream and read later. It is one thread's: RuntimeError in another."""
+
+    def __init__(self) -> None:
+        """Closed and switched off."""
+    on: bool
+    def open(self, device: Device, stream: int = 0, capacity: int = 4096) -> None:
+        """Makes marks for so many ranges; more are made when all are in use."""
+    def switch(self, on: object, /) -> None:
+        """Whether start and stop do anything."""
+    def start(self, name: str, /) -> None:
+        """Begins a range; waits for nothing."""
+    def stop(self, name: str, /) -> None:
+        """Ends the latest range of this name; ValueError when none runs."""
+    def read(self) -> dict[str, list[float]]:
+        """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
+    def forget(self) -> None:
+        """Forgets the times so far."""
+    def floor_ns(self) -> float:
+        """Time of an empty range."""
+    def close(self) -> None: ...
+
+@final
 class Case:
     def __init__(
         self,

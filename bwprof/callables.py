@@ -247,16 +247,22 @@ def choose(backend: str | None, device: int | str | None) -> hardware.Choice:
 
 
 @contextmanager
-def opened(backend: str | None, device: int | str | None) -> Iterator[tuple[hardware.Choice, _core.Device]]:
-    """The chosen device, open and current; afterwards the thread's current device is what it was."""
-    choice = choose(backend, device)
+def current_device_kept(choice: hardware.Choice) -> Iterator[None]:
+    """Afterwards the thread's current device is what it was before."""
     before = current_device(choice.backend)
     try:
-        with _core.Device(choice.backend, choice.index) as handle:
-            yield choice, handle
+        yield
     finally:
         if before != choice.index:
             _core.make_current(choice.backend, before)
+
+
+@contextmanager
+def opened(backend: str | None, device: int | str | None) -> Iterator[tuple[hardware.Choice, _core.Device]]:
+    """The chosen device, open and current."""
+    choice = choose(backend, device)
+    with current_device_kept(choice), _core.Device(choice.backend, choice.index) as handle:
+        yield choice, handle
 
 
 def stream_handle(stream: Any, device: int) -> int:

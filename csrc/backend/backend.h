@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 typedef struct bw_device bw_device; /* a device's handle; each backend defines its own */
+typedef struct bw_marks bw_marks;   /* points in time on a stream */
 typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to be timed again and again */
 
 typedef struct bw_device_facts {
@@ -172,6 +173,15 @@ typedef struct bw_backend {
     /* Optional. Counts one launch of spec's variant on its first set. Counters that cannot be had are no failure: NaN
      * and a status text. The first call on a device takes about a second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+
+    /* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again;
+     * `mark` waits for nothing, `marks_elapsed` for `to`. */
+    bw_status (*marks_create)(bw_device *device, void *stream, bw_marks **out);
+    bw_status (*marks_reserve)(bw_marks *marks, int64_t count); /* so many, from now on */
+    bw_status (*mark)(bw_marks *marks, int64_t index);
+    bw_status (*mark_passed)(bw_marks *marks, int64_t index, bool *out);
+    bw_status (*marks_elapsed)(bw_marks *marks, int64_t from, int64_t to, double *ns);
+    void (*marks_free)(bw_marks *marks); /* NULL is fine */
 
     /* All NULL where a backend has no such thing. The calling thread's current device, which a caller's own code works
      * on, and making another one current; the stream that a handle enqueues on. */

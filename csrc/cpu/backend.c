@@ -362,4 +362,10 @@ const bw_backend bw_cpu_backend = {
     .plan_run = plan_run,
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
+    .marks_create = bw_cpu_marks_create,
+    .marks_reserve = bw_cpu_marks_reserve,
+    .mark = bw_cpu_mark,
+    .mark_passed = bw_cpu_mark_passed,
+    .marks_elapsed = bw_cpu_marks_elapsed,
+    .marks_free = bw_cpu_marks_free,
 };

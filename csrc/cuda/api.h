@@ -45,6 +45,7 @@ extern "C" {
     X(event_create, cudaEventCreate, (cudaEvent_t *))                                                  \
     X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                                  \
     X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                      \
+    X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
     X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                      \

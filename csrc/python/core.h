@@ -11,14 +11,14 @@ enum { CORE_THROTTLE_SIZE = 128 }; /* for every word of bw_throttle_words */
 
 typedef struct core_state {
     PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
-    PyTypeObject *device_type, *case_type;
+    PyTypeObject *device_type, *case_type, *profiler_type;
 } core_state;
 
 typedef struct device_object {
     PyObject_HEAD
     bw_session *session; /* NULL once closed */
     int index;
-    Py_ssize_t open_cases;
+    Py_ssize_t open_cases, open_profilers;
 } device_object;
 
 typedef struct case_object {
@@ -98,8 +98,11 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
 extern PyMethodDef core_call_methods[];
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 
-/* ---- device.c, case.c ---- */
-extern PyType_Spec core_device_spec, core_case_spec;
+/* ---- profiler.c ---- */
+enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
+
+/* ---- device.c, case.c, profiler.c ---- */
+extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
 /* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held: no
  * other thread can close it in between. */

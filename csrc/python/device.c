@@ -65,6 +65,10 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
         return PyErr_Format(PyExc_ValueError, "%zd Case objects of this Device are open: close them first",
                             self->open_cases);
     }
+    if (self->open_profilers) {
+        PyErr_SetString(PyExc_ValueError, "a Profiler of this Device is open: close it first");
+        return NULL;
+    }
     /* After a fork the device is the parent's: this process only forgets it. */
     bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
