@@ -15,9 +15,9 @@ struct bw_plan {
     void *flush; /* read before each replay; NULL = no flush */
     int64_t flush_bytes;
     double host_ns, kernel_sum_ns;
-    cudaEvent_t *pairs; /* two per launch, for the events timer; NULL = not in use */
-    double *elapsed_ns; /* one per launch */
-    bool tracing;       /* the cupti timer has begun */
+    cudaEvent_t *pairs;      /* two per launch, for the events timer; NULL = not in use */
+    double *elapsed_ns;      /* one per launch */
+    bool tracing;            /* the cupti timer has begun */
     cudaGraphExec_t flushes; /* a caller's function's: the graph without the calls */
 };
 

@@ -1,7 +1,7 @@
 /* Timing a function of the caller's, on the caller's stream.
  *
- * cupti: the timestamps of what each call ran, from the first start to the last end. The flush before a call is a kernel
- *   of ours on the same stream: the call is enqueued while it runs, so that the GPU does not wait for the host.
+ * cupti: the timestamps of what each call ran, from the first start to the last end. The flush before a call is a
+ * kernel of ours on the same stream: the call is enqueued while it runs, so that the GPU does not wait for the host.
  * graph: a captured graph of calls. With flushes it is timed against a graph of as many flushes alone.
  * events: a pair of events around each call; microseconds of bias. */
 #include <math.h>

@@ -30,8 +30,8 @@ typedef struct bw_measurement {
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 
-/* A function of the caller's, to be measured like a case. Nobody here knows its buffers, so they are neither checked nor
- * rotated, unless it knows `sets` of them: set i is then its i-th. */
+/* A function of the caller's, to be measured like a case. Nobody here knows its buffers, so they are neither checked
+ * nor rotated, unless it knows `sets` of them: set i is then its i-th. */
 typedef struct bw_call {
     bw_session *session;
     const bw_callable *callable, *nothing; /* `nothing` does nothing: its time is the floor where calls are the work */

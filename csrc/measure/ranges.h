@@ -1,8 +1,8 @@
 /* Named ranges of a running program: where they begin and end is marked on a stream, and read later.
  *
  * Starting and stopping a range costs one mark each and waits for nothing. The marks are used again once their range
- * has been read; when all are in use, the oldest ranges that the stream has passed are read on the way, a few at a time,
- * and more marks are made only where it has passed none. */
+ * has been read; when all are in use, the oldest ranges that the stream has passed are read on the way, a few at a
+ * time, and more marks are made only where it has passed none. */
 #ifndef BW_MEASURE_RANGES_H
 #define BW_MEASURE_RANGES_H
 

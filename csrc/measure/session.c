@@ -52,10 +52,11 @@ bw_status bw_session_enter(bw_session *session) {
     }
     if (atomic_compare_exchange_strong(&session->user, &nobody, gettid())) return BW_OK;
     if (nobody == gettid()) {
-        return bw_fail(BW_CODE_BUSY,
-                       "this %s device handle is in use further up in this very thread (a function that it measures, or "
-                       "its poll function, cannot use it): open a second handle",
-                       session->backend->name);
+        return bw_fail(
+            BW_CODE_BUSY,
+            "this %s device handle is in use further up in this very thread (a function that it measures, or "
+            "its poll function, cannot use it): open a second handle",
+            session->backend->name);
     }
     return bw_fail(BW_CODE_BUSY,
                    "this %s device handle is measuring in another thread: wait for it, or open a second "

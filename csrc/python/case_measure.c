@@ -87,12 +87,11 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 
 /* What only a case has. */
 static int add_case(PyObject *dict, const bw_case *content, const bw_measurement *m) {
-    PyObject *more = Py_BuildValue("{s:L,s:O,s:d,s:d,s:L,s:s,s:s}", "footprint_bytes",
-                                   (long long)bw_case_footprint(content), "verified",
-                                   m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error,
-                                   "tolerance", m->verdict.tolerance, "rows_checked",
-                                   (long long)m->verdict.rows_checked, "reason", m->verdict.reason, "variant_note",
-                                   content->variant_note ? content->variant_note : "");
+    PyObject *more =
+        Py_BuildValue("{s:L,s:O,s:d,s:d,s:L,s:s,s:s}", "footprint_bytes", (long long)bw_case_footprint(content),
+                      "verified", m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error,
+                      "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked, "reason",
+                      m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "");
     int result = more ? PyDict_Update(dict, more) : -1;
     Py_XDECREF(more);
     return result;
@@ -103,16 +102,15 @@ PyObject *core_measurement_dict(const bw_session *session, const bw_case *conten
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     PyObject *dict = Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:N}",
-        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:N}", "samples_ns",
+        samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
-        bw_timer_name(session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold",
-        "cold", m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "",
-        "buffer_sets", (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample,
-        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
-        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "conditions",
-        conditions_dict(m));
+        bw_timer_name(session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
+        m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets",
+        (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample, "flush_bytes",
+        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
+        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "conditions", conditions_dict(m));
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }

@@ -82,7 +82,8 @@ typedef struct core_options {
     double precision_target, max_seconds, verify_budget_s;
     PyObject *min_samples, *poll;
 } core_options;
-#define CORE_OPTIONS_DEFAULT {.cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1}
+#define CORE_OPTIONS_DEFAULT \
+    { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }
 int core_options_read(const core_options *given, bw_measure_options *out); /* all but the timer; 0, or -1 */
 /* content NULL: of a caller's function. */
 PyObject *core_measurement_dict(const bw_session *session, const bw_case *content, const bw_measure_options *options,

@@ -8,8 +8,8 @@ typedef struct profiler_object {
     bool on;      /* false: start and stop do nothing, and this is all that they look at */
     bool reading; /* without the GIL: other threads may not close it under that */
     device_object *device;
-    bw_ranges *ranges; /* NULL: closed, or not open yet */
-    PyObject *ids;     /* name -> number */
+    bw_ranges *ranges;    /* NULL: closed, or not open yet */
+    PyObject *ids;        /* name -> number */
     unsigned long thread; /* the first one that used it; 0 = none yet */
 } profiler_object;
 
