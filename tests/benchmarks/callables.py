@@ -33,7 +33,7 @@ import bwprof
 from bwprof import _core
 
 FLUSH = ("stream_read", "fp32", {"elements": 1 << 27})  # 512 MiB: eight times the L2 of an H200
-FLUSH_KERNEL = "read_kernel"
+FLUSH_KERNEL = "stream_read_kernel"
 CALLS = 60
 WARM_UPS = 3
 
@@ -50,7 +50,7 @@ def kernels() -> dict[str, Callable[[], object]]:
         return torch.randn(*shape, device="cuda", dtype=torch.float16)
 
     @triton.jit
-    def scale_add(x, y, out, count, block: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def scale_add(x, y, out, count, block: tl.constexpr):
         at = tl.program_id(0) * block + tl.arange(0, block)
         inside = at < count
         tl.store(out + at, 2.0 * tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
