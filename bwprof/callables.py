@@ -337,6 +337,8 @@ def measure_on(
         flags.append("event_bias")
     if subject.check is None:
         flags.append("unverified")
+    if row["timer"] == "graph" and result["flush_bytes"]:
+        notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
         notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")

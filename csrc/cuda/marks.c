@@ -50,9 +50,15 @@ bw_status bw_cuda_mark_passed(bw_marks *self, int64_t index, bool *out) {
 }
 
 bw_status bw_cuda_marks_elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+    bw_cuda_api *api = &self->device->api;
     float elapsed_ms = 0;
-    BW_TRY(BW_CUDA(&self->device->api, event_synchronize(self->events[to])));
-    BW_TRY(BW_CUDA(&self->device->api, event_elapsed(&elapsed_ms, self->events[from], self->events[to])));
+    cudaError_t error = BW_CUDA_ERROR(api, event_elapsed(&elapsed_ms, self->events[from], self->events[to]));
+    if (error == cudaErrorNotReady) {
+        (void)api->last_error();
+        BW_TRY(BW_CUDA(api, event_synchronize(self->events[to])));
+        error = BW_CUDA_ERROR(api, event_elapsed(&elapsed_ms, self->events[from], self->events[to]));
+    }
+    BW_TRY(bw_cuda_status(api, error, "event_elapsed", __FILE__, __LINE__));
     *ns = (double)elapsed_ms * 1e6;
     return BW_OK;
 }

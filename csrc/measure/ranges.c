@@ -115,15 +115,18 @@ static bw_status read_oldest(bw_ranges *self) {
     return keep(&self->names[oldest.id], ns);
 }
 
-/* Marks to use: of ranges that the stream has passed, else new ones. */
+/* Marks to use: of ranges that the stream has passed, else new ones. A stream that has passed a range's end has passed
+ * those of the ranges that ended before it. */
 static bw_status make_room(bw_ranges *self) {
-    for (int i = 0; i < READ_AT_ONCE && self->ended_count; i++) {
-        bool passed = false;
-        BW_TRY(backend_of(self)->mark_passed(self->marks, self->ended[self->first].stop, &passed));
-        if (!passed) break;
-        BW_TRY(read_oldest(self));
+    int64_t count = bw_min64(READ_AT_ONCE, self->ended_count);
+    bool passed = false;
+    if (count) {
+        const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
+        BW_TRY(backend_of(self)->mark_passed(self->marks, last->stop, &passed));
     }
-    return self->unused_count ? BW_OK : grow(self, 2 * self->mark_count);
+    if (!passed) return grow(self, 2 * self->mark_count);
+    while (count--) BW_TRY(read_oldest(self));
+    return BW_OK;
 }
 
 static bw_status take_mark(bw_ranges *self, int64_t *out) {

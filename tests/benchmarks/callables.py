@@ -3,13 +3,13 @@
     python tests/benchmarks/callables.py                  # all: about two minutes on one GPU
     python tests/benchmarks/callables.py --only time hooks
 
-time: our time beside that of the same kernels' records in torch.profiler (Kineto's CUPTI, in a process of its own), each
-    call after a read flush, and beside triton.testing.do_bench. do_bench differs in two ways: it lays an event pair
-    around each call, which adds 2 to 6 us, and it clears the cache by a memset, whose dirty lines (about what the L2
-    holds) are then written back while the measured kernel runs.
-bytes: our counted DRAM bytes beside ncu's for the same launch. ncu has no write-back either: each launch stands between
-    two reads of 512 MiB, all counted kernel by kernel with --cache-control none, so that the first read makes the inputs
-    cold and the DRAM writes of the second one are what the launch had left dirty in the L2.
+time: our time beside that of the same kernels' records in torch.profiler (Kineto's CUPTI, in a process of its own),
+    each call after a read flush of 512 MiB, and beside triton.testing.do_bench. do_bench differs in two ways: it lays
+    an event pair around each call, which adds 2 to 6 us, and it clears the cache by a memset, whose dirty lines (about
+    what the L2 holds) are then written back while the measured kernel runs.
+bytes: our counted DRAM bytes beside ncu's for the same call. What ncu counts of a kernel by itself lacks what it leaves
+    dirty in the L2, so ncu counts a range (--replay-mode app-range) of the call and a read of 512 MiB after it, less a
+    range of such a read alone; another such read before the range makes the inputs cold.
 hooks: host time of Profiler.start + stop.
 """
 
@@ -32,8 +32,10 @@ from common import machine, show, table
 import bwprof
 from bwprof import _core
 
-FLUSH = ("stream_read", "fp32", {"elements": 1 << 27})  # 512 MiB: eight times the L2 of an H200
-FLUSH_KERNEL = "stream_read_kernel"
+FLUSH_ELEMENTS = 1 << 27  # of int32, 512 MiB: eight times the L2 of an H200
+FLUSH_KERNEL = "at::native::reduce_kernel"
+EMPTY_RANGES = 3
+DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 CALLS = 60
 WARM_UPS = 3
 
@@ -90,35 +92,42 @@ def ours() -> dict[str, Any]:
     return found
 
 
+def flush() -> Callable[[], object]:
+    """PyTorch's sum, whose plain loads fill the cache: our own streams read around it."""
+    import torch
+
+    buffer = torch.ones(FLUSH_ELEMENTS, device="cuda", dtype=torch.int32)
+    return buffer.sum
+
+
 def kineto() -> dict[str, Any]:
     """Spans of what each call ran, in ms: from torch.profiler's own records."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     found = {}
-    calls = kernels()
-    with _core.Device("cuda") as device, _core.Case(device, *FLUSH) as flush:
-        flush.launch()
-        for name, call in calls.items():
-            for _ in range(WARM_UPS):
+    cool = flush()
+    for name, call in kernels().items():
+        for _ in range(WARM_UPS):
+            cool()
+            call()
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as records:
+            for _ in range(CALLS):
+                cool()
+                torch.cuda.synchronize()
                 call()
-            torch.cuda.synchronize()
-            with profile(activities=[ProfilerActivity.CUDA]) as records:
-                for _ in range(CALLS):
-                    flush.launch()
-                    call()
-                    torch.cuda.synchronize()
-            events = [e for e in records.profiler.kineto_results.events() if "CUDA" in str(e.device_type())]
-            runs = sorted((e.start_ns(), e.start_ns() + e.duration_ns(), e.name()) for e in events)
-            runs = [run for run in runs if "Synchronize" not in run[2]]
-            spans: list[list[int]] = []
-            for start, end, kernel in runs:
-                if FLUSH_KERNEL in kernel:
-                    spans.append([])
-                elif spans:
-                    spans[-1] += [start, end]
-            times = [(max(span) - min(span)) / 1e6 for span in spans if span]
-            found[name] = {"time_ms": statistics.median(times), "calls": len(times)}
+                torch.cuda.synchronize()
+        events = [e for e in records.profiler.kineto_results.events() if "CUDA" in str(e.device_type())]
+        runs = sorted((e.start_ns(), e.start_ns() + e.duration_ns(), e.name()) for e in events)
+        spans: list[list[int]] = []
+        for start, end, kernel in runs:
+            if FLUSH_KERNEL in kernel:
+                spans.append([])
+            elif spans and not any(word in kernel for word in ("Synchronize", "Memset")):
+                spans[-1] += [start, end]
+        times = [(max(span) - min(span)) / 1e6 for span in spans if span]
+        found[name] = {"time_ms": statistics.median(times), "calls": len(times)}
     return found
 
 
@@ -132,33 +141,29 @@ def do_bench() -> dict[str, Any]:
 
 
 def under_ncu() -> dict[str, Any]:
-    """What ncu profiles: between two flushes, each call once."""
+    """What ncu counts: a few ranges with a flush alone, then one for each call."""
     import torch
 
     calls = kernels()
-    with (
-        _core.Device("cuda") as device,
-        _core.Case(device, *FLUSH) as before,
-        _core.Case(device, *FLUSH, seed=1) as after,
-    ):
-        for flush in (before, after):
-            flush.launch()
-        for call in calls.values():
-            for _ in range(WARM_UPS):
-                call()
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaProfilerStart()
-        for call in calls.values():
-            before.launch()
+    before, after = flush(), flush()
+    runtime = torch.cuda.cudart()
+    for call in calls.values():
+        for _ in range(WARM_UPS):
             call()
-            torch.cuda.synchronize()
-            after.launch()
-        torch.cuda.cudart().cudaProfilerStop()
+    for call in [lambda: None] * EMPTY_RANGES + list(calls.values()):
+        before()
+        torch.cuda.synchronize()
+        runtime.cudaProfilerStart()
+        call()
+        torch.cuda.synchronize()
+        after()
+        torch.cuda.synchronize()
+        runtime.cudaProfilerStop()
     return {name: {} for name in calls}
 
 
 def hooks() -> dict[str, Any]:
-    """Microseconds of host time for start + stop: medians of many; in the steady state older ranges are read on the way."""
+    """Microseconds of host time for start + stop. Where more ranges run than fit, older ones are read on the way."""
     import torch
 
     torch.cuda.init()
@@ -216,31 +221,22 @@ def part(name: str, *prefix: str) -> tuple[dict[str, Any], str]:
 
 
 def ncu_bytes(output: str, names: list[str]) -> dict[str, dict[str, float]]:
-    """DRAM bytes of each call: the kernels between two flushes, and the second flush's writes."""
-    text = output[output.index('"ID"') :]
-    launches: dict[int, dict[str, Any]] = {}
-    for row in csv.DictReader(io.StringIO(text)):
+    """DRAM bytes of each call: those of its range less those of a range without it."""
+    ranges: dict[int, dict[str, float]] = {}
+    for row in csv.DictReader(io.StringIO(output[output.index('"ID"') :])):
         if not (row.get("ID") or "").isdecimal():
             continue
-        launch = launches.setdefault(int(row["ID"]), {"kernel": row["Kernel Name"]})
         scale = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}[row["Metric Unit"]]
-        launch[row["Metric Name"]] = float(row["Metric Value"].replace(",", "")) * scale
-    found: dict[str, dict[str, float]] = {}
-    inside: list[dict[str, Any]] | None = None
-    for launch in launches.values():
-        flush = FLUSH_KERNEL in launch["kernel"]
-        if inside is None:
-            inside = []
-        elif not flush:
-            inside.append(launch)
-        else:
-            found[names[len(found)]] = {
-                "read": sum(each["dram__bytes_read.sum"] for each in inside),
-                "written": sum(each["dram__bytes_write.sum"] for each in [*inside, launch]),
-                "written at once": sum(each["dram__bytes_write.sum"] for each in inside),
-            }
-            inside = None
-    return found
+        value = float(row["Metric Value"].replace(",", "")) * scale
+        ranges.setdefault(int(row["ID"]), {})[row["Metric Name"]] = value
+    counted = list(ranges.values())
+    if len(counted) != EMPTY_RANGES + len(names):
+        raise SystemExit(f"ncu counted {len(counted)} ranges, not {EMPTY_RANGES + len(names)}:\n{output[-3000:]}")
+    empty = {metric: statistics.median(each[metric] for each in counted[:EMPTY_RANGES]) for metric in counted[0]}
+    return {
+        name: {metric: each[metric] - empty[metric] for metric in empty}
+        for name, each in zip(names, counted[EMPTY_RANGES:], strict=True)
+    }
 
 
 def percent(value: float, base: float) -> str:
@@ -263,33 +259,28 @@ def main() -> None:
         show(f"  {name}: {row['timer']}; {notes}")
     if "time" in options.only:
         theirs, bench = part("kineto")[0], part("do_bench")[0]
-        rows = [
-            [name, row["time_ms"] * 1e3, theirs[name]["time_ms"] * 1e3, percent(row["time_ms"], theirs[name]["time_ms"]),
-             bench[name]["time_ms"] * 1e3, (bench[name]["time_ms"] - row["time_ms"]) * 1e3]
-            for name, row in mine.items()
-        ]  # fmt: skip
-        table(
-            "time", ["call", "bwprof us", "torch.profiler us", "differs", "do_bench us", "do_bench - bwprof us"], rows
-        )
+        rows = []
+        for name, row in mine.items():
+            us, witness, bench_us = (1e3 * found["time_ms"] for found in (row, theirs[name], bench[name]))
+            rows.append([name, us, witness, percent(us, witness), bench_us, bench_us - us])
+        heads = ["call", "bwprof us", "torch.profiler us", "differs", "do_bench us", "do_bench - bwprof us"]
+        table("time", heads, rows)
     if "bytes" in options.only:
         if shutil.which("ncu") is None:
             raise SystemExit("ncu is not on PATH")
-        metrics = "dram__bytes_read.sum,dram__bytes_write.sum"
-        command = ["ncu", "--csv", "--profile-from-start", "off", "--cache-control", "none", "--clock-control", "none"]
-        names, output = part("under_ncu", *command, "--replay-mode", "application", "--metrics", metrics)
+        command = ["ncu", "--csv", "--replay-mode", "app-range", "--cache-control", "none", "--clock-control", "none"]
+        names, output = part("under_ncu", *command, "--metrics", ",".join(DRAM))
         counted = ncu_bytes(output, list(names))
         rows = []
         for name, row in mine.items():
-            want = counted[name]
             if row["counters_status"] != "ok":
                 raise SystemExit(f"{name}: {row['counters_status']}")
-            rows.append(
-                [name, row["dram_bytes_read"] / 1e6, want["read"] / 1e6, percent(row["dram_bytes_read"], want["read"]),
-                 row["dram_bytes_written"] / 1e6, want["written"] / 1e6,
-                 percent(row["dram_bytes_written"], want["written"]), want["written at once"] / 1e6]
-            )  # fmt: skip
-        heads = ["call", "read MB", "ncu", "differs", "written MB", "ncu", "differs", "ncu, in the kernel itself"]
-        table("DRAM bytes", heads, rows)
+            cells: list[object] = [name]
+            for ours_bytes, metric in zip((row["dram_bytes_read"], row["dram_bytes_written"]), DRAM, strict=True):
+                theirs_bytes = counted[name][metric]
+                cells += [ours_bytes / 1e6, theirs_bytes / 1e6, percent(ours_bytes, theirs_bytes)]
+            rows.append(cells)
+        table("DRAM bytes", ["call", "read MB", "ncu", "differs", "written MB", "ncu", "differs"], rows)
     if "hooks" in options.only:
         rows = [[name, found["median"], found["mean"]] for name, found in part("hooks")[0].items()]
         table("Profiler hooks, us of host time", ["what", "median", "mean"], rows)
