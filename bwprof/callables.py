@@ -202,7 +202,7 @@ def measure(
     )
     with opened(backend, device) as (choice, handle):
         facts = hardware.facts(handle)
-        context = Context(new_run_id(), choice.backend, facts, roofs_of(handle, facts, roofs, poll))
+        context = Context(new_run_id(), choice.backend, facts, roofs_of(handle, facts, roofs, poll=poll))
         outcome = measure_on(
             handle,
             subject,
@@ -290,14 +290,19 @@ def stream_handle(stream: Any, device: int) -> int:
 
 
 def roofs_of(
-    device: _core.Device, facts: dict[str, Any], wanted: bool | Roofs, poll: Callable[[], object] | None = None
+    device: _core.Device,
+    facts: dict[str, Any],
+    wanted: bool | Roofs,
+    *,
+    deadline: float | None = None,
+    poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
     """The roofs to hold rows against: none, those given, or those of the device."""
     if isinstance(wanted, Roofs):
         if not wanted.belongs_to(facts):
             raise ValueError(f"these roofs are of {wanted.device}, the row is of {facts['name']}")
         return wanted
-    return roofs_module.measure(device, poll=poll) if wanted else None
+    return roofs_module.measure(device, deadline=deadline, poll=poll) if wanted else None
 
 
 # ---- the row ----

@@ -132,7 +132,8 @@ def sweep(
         Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
         done, `counters_status` says why.
     max_time : float, optional
-        Seconds for the whole sweep; cases that did not get their turn become skipped rows.
+        Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
+        skipped rows.
     roofs : bool
         Measure the device's roofs first (about 3 s); without them the roof columns stay empty.
     output : path, optional

@@ -13,6 +13,7 @@ from bwprof import _core, callables, hardware
 from bwprof.callables import Subject
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata
+from bwprof.sweep.loop import Limits
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, MOST_CASES
 
@@ -67,7 +68,7 @@ def run(
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
-    started = time.monotonic()
+    limits = Limits(None, max_time, time.monotonic())
     inprocess.check_max_time(max_time)
     points = [
         (dict(zip(request.axes, values, strict=True)), cache)
@@ -83,15 +84,16 @@ def run(
         with callables.opened(choice.backend, choice.index) as (_, device):
             facts = run_data["facts"] = hardware.facts(device)
             found = None
-            if with_roofs and "cold" in request.caches:
+            if with_roofs and "cold" in request.caches and limits.left() > 0:
                 shown.stage("measuring the roofs")
-                found = callables.roofs_of(device, facts, with_roofs)
+                half = None if limits.deadline is None else limits.deadline - limits.left() / 2
+                found = callables.roofs_of(device, facts, with_roofs, deadline=half)
             run_data["roofs"] = found.to_dict() if found else None
             context = Context(run_data["run_id"], choice.backend, facts, found)
             shown.begin(len(points))
             for params, cache in points:
                 shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
-                outcome = _point(device, request, params, cache, context, started, max_time)
+                outcome = _point(device, request, params, cache, context, limits)
                 store.add(outcome.row, outcome.samples)
                 shown.row(outcome.row)
                 inprocess.stop_when_lost(outcome)
@@ -114,21 +116,20 @@ def _point(
     params: dict[str, Any],
     cache: str,
     context: Context,
-    started: float,
-    max_time: float | None,
+    limits: Limits,
 ) -> Outcome:
     """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
     labels = {name: _label(value) for name, value in params.items()}
     precision = str(labels.pop("precision", ""))
     name = request.options.get("name") or callables.name_of(request.function)
     subject = Subject(request.function, name, precision=precision, cache=cache, labels=labels)
-    deadline = None if max_time is None else started + max_time
-    if deadline is not None and time.monotonic() >= deadline:
-        return measure.ended(callables.blank_row(subject, context), "skipped", f"max_time ({max_time:g} s) was over")
-    seconds = DEFAULT_CASE_SECONDS if deadline is None else min(DEFAULT_CASE_SECONDS, deadline - time.monotonic())
+    if limits.left() <= 0:
+        reason = f"the {limits.max_time:g} s of max_time were over"
+        return measure.ended(callables.blank_row(subject, context), "skipped", reason)
+    seconds = min(DEFAULT_CASE_SECONDS, limits.left())
     try:
         subject = _subject(request, name, params, precision, labels, cache)
-        return callables.measure_on(device, subject, context, max_seconds=max(0.05, seconds), deadline=deadline)
+        return callables.measure_on(device, subject, context, max_seconds=max(0.05, seconds), deadline=limits.deadline)
     except OSError:
         raise
     except (_core.UnsupportedError, MemoryError) as error:

@@ -15,7 +15,7 @@ from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, loop, metadata, plan
 from bwprof.sweep.local import LocalExecutor
 from bwprof.sweep.loop import Limits
-from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.measure import Outcome
 from bwprof.sweep.progress import Callback, Progress, on_stderr
 from bwprof.sweep.store import Store
 
@@ -43,18 +43,9 @@ def run(
     store = store_of(run_data, output)
     status = "failed"
     try:
-        run_data["facts"] = executor.open()
-        found = None
-        if with_roofs and any(spec.cache == "cold" for spec in made.specs):  # hot rows are held against no roof
-            shown.stage("measuring the roofs")
-            found = executor.measure_roofs()
-        run_data["roofs"] = found.to_dict() if found else None
-        context = Context(run_data["run_id"], choice.backend, run_data["facts"], found)
-        executor.set_context(context)
-        limits = Limits(made.target_seconds, max_time)
-        loop.run_cases(
-            made.specs, executor, context, store, limits=limits, started=started, progress=shown, after=stop_when_lost
-        )
+        limits = Limits(made.target_seconds, max_time, started)
+        context = loop.prepare(executor, run_data, made.specs, limits=limits, progress=shown, with_roofs=with_roofs)
+        loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
         status = "complete"
     except DeviceLostError as error:
         raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
@@ -78,7 +69,9 @@ def check_max_time(max_time: float | None) -> None:
 def stop_when_lost(outcome: Outcome) -> None:
     """DeviceLostError after a row that cost the device."""
     if outcome.fatal:
-        raise DeviceLostError(f"the device is lost, only a new process can use it again: {outcome.row['reason']}")
+        row = outcome.row
+        cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
+        raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
 def progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:

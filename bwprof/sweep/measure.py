@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,6 +55,7 @@ def measure(
     A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
     """
     row = blank_row(spec, context)
+    lost = False
 
     try:
         with spec.open(device) as case:
@@ -70,7 +71,8 @@ def measure(
                 may_repeat=may_repeat(deadline, max_seconds),
             )
             if spec.counters and result["verified"]:
-                result |= _counted(case, spec)
+                counted, lost = _counted(case, spec)
+                result |= counted
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -81,7 +83,7 @@ def measure(
         return Outcome(_ended(row, "failed", str(error)), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
-    return _finished(row, result, context, waited)
+    return replace(_finished(row, result, context, waited), fatal=lost)
 
 
 def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
@@ -89,18 +91,18 @@ def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]
     return lambda: deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
 
 
-def _counted(case: _core.Case, spec: Spec) -> dict[str, Any]:
-    """What the counters say of one cold launch; never an exception that would cost the row its time."""
+def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """What the counters say of one cold launch, and whether the device was lost over it.
+
+    Never an exception: the row has its time already, and keeps it.
+    """
     if spec.cache != "cold":
-        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}
+        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}, False
     try:
-        return case.count()
-    except _core.DeviceError as error:
-        if getattr(error, "fatal", False):
-            raise
-        return {"counters_status": str(error)}
-    except MemoryError as error:
-        return {"counters_status": str(error) or "out of memory"}
+        return case.count(), False
+    except (RuntimeError, ValueError, MemoryError, OSError) as error:
+        said = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {"counters_status": f"not counted: {said}"}, bool(getattr(error, "fatal", False))
 
 
 def _too_big(need: dict[str, int]) -> str:
@@ -167,6 +169,8 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
         verified=result["verified"],
         max_error=result["max_error"],
         tolerance=result["tolerance"],
+        rows_checked=result["rows_checked"],
+        rows_total=result["rows_total"],
     )
     add_method(row, result)
     if not result["verified"]:

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "cpu/device.h"
@@ -271,12 +270,6 @@ static void empty_share(void *context, int rank, int ranks) {
     (void)context, (void)rank, (void)ranks;
 }
 
-static int64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static void flush_cache(bw_plan *plan) {
     flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
     if (plan->flush) bw_pool_run(plan->device->pool, flush_share, &task);
@@ -291,12 +284,12 @@ static bw_status run_calls(bw_plan *plan, double *ns) {
     for (int64_t done = 0; done < plan->spec.launches && !status; done += together) {
         flush_cache(plan);
         callable->enter(callable->context);
-        int64_t start = now_ns();
+        int64_t start = bw_now_ns();
         for (int64_t i = 0; i < together && !status; i++) {
             status = callable->call(callable->context, plan->next_set, false);
             if (++plan->next_set == plan->spec.set_count) plan->next_set = 0;
         }
-        *ns += (double)(now_ns() - start);
+        *ns += (double)(bw_now_ns() - start);
         callable->leave(callable->context);
     }
     return status;
@@ -321,9 +314,9 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_pool_enter(pool);
     flush_cache(plan);
     bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
-    int64_t start = now_ns();
+    int64_t start = bw_now_ns();
     bw_status status = run_launches(plan);
-    *ns = (double)(now_ns() - start);
+    *ns = (double)(bw_now_ns() - start);
     bw_pool_leave(pool);
     return status;
 }

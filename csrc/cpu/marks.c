@@ -1,10 +1,7 @@
 /* Marks on a CPU: the monotonic clock. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cpu/device.h"
 
 struct bw_marks {
@@ -25,9 +22,7 @@ bw_status bw_cpu_marks_reserve(bw_marks *self, int64_t count) {
 }
 
 bw_status bw_cpu_mark(bw_marks *self, int64_t index) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    self->ns[index] = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    self->ns[index] = bw_now_ns();
     return BW_OK;
 }
 

@@ -26,7 +26,6 @@ bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64
 
 /* plan.c, for plan_call.c */
 bw_status bw_cuda_forget_persisting_lines(bw_device *device);
-double bw_cuda_median(double *samples, int count); /* sorts; NaN of none */
 
 /* plan_call.c: for a caller's function. */
 bw_status bw_cuda_call_prepare(bw_plan *plan);

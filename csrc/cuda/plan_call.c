@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "cuda/cupti.h"
 #include "cuda/plan.h"
 
@@ -55,12 +56,12 @@ static bw_status warm_up(bw_plan *plan) {
     bw_status status = BW_OK;
     enter(plan);
     for (int64_t i = 0; i < calls && !status; i++) {
-        double before = bw_now_s();
+        int64_t before = bw_now_ns();
         status = call(plan, i, false);
-        if (i > 0 && timed < HOST_SAMPLES) samples[timed++] = (bw_now_s() - before) * 1e9;
+        if (i > 0 && timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
     }
     leave(plan);
-    plan->host_ns = bw_cuda_median(samples, timed);
+    plan->host_ns = bw_median(samples, timed);
     return bw_status_first(status, wait(plan));
 }
 

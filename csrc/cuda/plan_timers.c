@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "cuda/cupti.h"
 #include "cuda/plan.h"
 
@@ -19,11 +20,6 @@ static bw_status create_events(bw_plan *plan) {
     return BW_OK;
 }
 
-static int by_value(const void *left, const void *right) {
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
 bw_status bw_cuda_events_take(bw_plan *plan, double *ns) {
     bw_cuda_api *api = &plan->device->api;
     int64_t launches = plan->spec.launches;
@@ -33,9 +29,7 @@ bw_status bw_cuda_events_take(bw_plan *plan, double *ns) {
         BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->pairs[2 * i], plan->pairs[2 * i + 1])));
         plan->elapsed_ns[i] = (double)elapsed_ms * 1e6;
     }
-    qsort(plan->elapsed_ns, (size_t)launches, sizeof *plan->elapsed_ns, by_value);
-    double median = (plan->elapsed_ns[(launches - 1) / 2] + plan->elapsed_ns[launches / 2]) / 2;
-    *ns = median * (double)launches;
+    *ns = bw_median(plan->elapsed_ns, launches) * (double)launches;
     return BW_OK;
 }
 

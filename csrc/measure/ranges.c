@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "measure/statistics.h"
+#include "base/order.h"
 
 enum { READ_AT_ONCE = 16, FLOOR_PAIRS = 21 };
 
@@ -189,6 +189,6 @@ bw_status bw_ranges_floor(bw_ranges *self, double *ns) {
         BW_TRY(backend_of(self)->mark(self->marks, to));
         BW_TRY(backend_of(self)->marks_elapsed(self->marks, from, to, &samples[i]));
     }
-    *ns = bw_statistics_of(samples, FLOOR_PAIRS).median;
+    *ns = bw_median(samples, FLOOR_PAIRS);
     return BW_OK;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "measure/statistics.h"
+#include "base/order.h"
 
 enum { FLOOR_LAUNCHES = 1000, FLOOR_SAMPLES = 15, FLOOR_WARMUPS = 3 };
 
@@ -114,7 +114,7 @@ static bw_status time_empty(bw_session *session, const bw_plan_spec *spec, doubl
     }
     session->backend->plan_free(plan);
     if (status) return status;
-    *ns = bw_statistics_of(samples, FLOOR_SAMPLES).median;
+    *ns = bw_median(samples, FLOOR_SAMPLES);
     return BW_OK;
 }
 

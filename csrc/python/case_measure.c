@@ -87,11 +87,11 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 
 /* What only a case has. */
 static int add_case(PyObject *dict, const bw_case *content, const bw_measurement *m) {
-    PyObject *more =
-        Py_BuildValue("{s:L,s:O,s:d,s:d,s:L,s:s,s:s}", "footprint_bytes", (long long)bw_case_footprint(content),
-                      "verified", m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error,
-                      "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked, "reason",
-                      m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "");
+    PyObject *more = Py_BuildValue(
+        "{s:L,s:O,s:d,s:d,s:L,s:L,s:s,s:s}", "footprint_bytes", (long long)bw_case_footprint(content), "verified",
+        m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
+        "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
+        m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "");
     int result = more ? PyDict_Update(dict, more) : -1;
     Py_XDECREF(more);
     return result;
