@@ -32,7 +32,7 @@ from common import machine, show, table
 import bwprof
 from bwprof import _core
 
-FLUSH_ELEMENTS = 1 << 27  # of int32, 512 MiB: eight times the L2 of an H200
+FLUSH_ELEMENTS = 1 << 27  # of FP32, 512 MiB: eight times the L2 of an H200
 FLUSH_KERNEL = "at::native::reduce_kernel"
 EMPTY_RANGES = 3
 DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
@@ -80,6 +80,18 @@ def kernels() -> dict[str, Callable[[], object]]:
     }
 
 
+# What each of them must write, in MB: another witness.
+OUTPUT_MB = {
+    "matmul 16x28672x8192": 16 * 28672 * 2e-6,
+    "matmul 4096^3": 4096 * 4096 * 2e-6,
+    "attention 4x32x4096x128": 4 * 32 * 4096 * 128 * 2e-6,
+    "rms_norm 8192x8192": 8192 * 8192 * 2e-6,
+    "rms_norm 1024x4096": 1024 * 4096 * 2e-6,
+    "triton 3x256 MiB": 2**26 * 4e-6,
+    "triton 3x16 MiB": 2**22 * 4e-6,
+}
+
+
 # ---- each part in a process of its own: CUPTI serves one at a time ----
 
 
@@ -96,7 +108,7 @@ def flush() -> Callable[[], object]:
     """PyTorch's sum, whose plain loads fill the cache: our own streams read around it."""
     import torch
 
-    buffer = torch.ones(FLUSH_ELEMENTS, device="cuda", dtype=torch.int32)
+    buffer = torch.ones(FLUSH_ELEMENTS, device="cuda")
     return buffer.sum
 
 
@@ -186,6 +198,11 @@ def hooks() -> dict[str, Any]:
     def with_mean(times: list[float]) -> dict[str, float]:
         return {"median": statistics.median(times), "mean": statistics.fmean(times)}
 
+    with bwprof.Profiler(stream=torch.cuda.Stream()) as profiler:
+        pairs(100, lambda: None)
+        torch.cuda.synchronize()
+        profiler.reset()
+        found["start + stop on a side stream"] = with_mean(pairs(3500, lambda: None))
     with bwprof.Profiler() as profiler:
         pairs(100, lambda: None)
         torch.cuda.synchronize()
@@ -279,8 +296,9 @@ def main() -> None:
             for ours_bytes, metric in zip((row["dram_bytes_read"], row["dram_bytes_written"]), DRAM, strict=True):
                 theirs_bytes = counted[name][metric]
                 cells += [ours_bytes / 1e6, theirs_bytes / 1e6, percent(ours_bytes, theirs_bytes)]
-            rows.append(cells)
-        table("DRAM bytes", ["call", "read MB", "ncu", "differs", "written MB", "ncu", "differs"], rows)
+            rows.append([*cells, OUTPUT_MB[name]])
+        heads = ["call", "read MB", "ncu", "differs", "written MB", "ncu", "differs", "output MB"]
+        table("DRAM bytes", heads, rows)
     if "hooks" in options.only:
         rows = [[name, found["median"], found["mean"]] for name, found in part("hooks")[0].items()]
         table("Profiler hooks, us of host time", ["what", "median", "mean"], rows)
