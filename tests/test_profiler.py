@@ -38,8 +38,9 @@ def test_ranges_against_another_clock(profiler: bwprof.Profiler) -> None:
             took.append(spin(1.0))
         spin(0.5)
         profiler.stop("outer")
-    for ns, found in zip(took, profiler.times_ms("inner"), strict=True):
-        assert ns / 1e6 <= found <= ns / 1e6 + 0.5
+    more = [found - ns / 1e6 for ns, found in zip(took, profiler.times_ms("inner"), strict=True)]
+    assert min(more) >= 0.0, "a range is shorter than what ran in it"
+    assert min(more) < 0.5, "no range of five was left alone by other processes"
     pairs = zip(profiler.times_ms("outer"), profiler.times_ms("inner"), strict=True)
     assert all(outer >= inner + 0.5 for outer, inner in pairs)
     assert profiler.elapsed_ms("inner") == sorted(profiler.times_ms("inner"))[2]

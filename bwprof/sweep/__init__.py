@@ -189,8 +189,8 @@ def sweep(
             output=output,
             progress=progress,
         )
-    if not isinstance(roofs, bool) or isinstance(device, str):
-        raise ValueError("roofs= must be true or false, and device= a number, where operations are measured")
+    if not isinstance(roofs, bool):
+        raise ValueError("roofs= must be true or false where operations are measured")
     from bwprof.names import whole_number
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request

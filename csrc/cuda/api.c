@@ -73,7 +73,6 @@ void bw_cuda_api_init(bw_cuda_api *api, const char *stage) {
 #define BW_CUDA_ASSIGN(member, function, arguments) api->member = function;
     BW_CUDA_CALLS(BW_CUDA_ASSIGN)
 #undef BW_CUDA_ASSIGN
-    api->event_record_quick = cudaEventRecord;
     api->fault = cudaErrorUnknown;
     const char *planned = getenv("BWPROF_TEST_CUDA_FAULT");
     char planned_stage[16];
@@ -121,24 +120,13 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
                    cudaGetErrorName(error), cudaGetErrorString(error), advice_for(error));
 }
 
-/* A function of the driver, which the runtime has loaded already and never unloads; NULL where it has none. */
-static void *driver_symbol(const char *name) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = driver ? dlsym(driver, name) : NULL;
-    if (driver) dlclose(driver);
-    return symbol;
-}
-
-void bw_cuda_find_quick_record(bw_cuda_api *api) {
-    void *symbol = driver_symbol("cuEventRecord");
-    if (symbol) memcpy(&api->event_record_quick, &symbol, sizeof symbol);
-}
-
 bw_status bw_cuda_context(void **out) {
     int (*current)(void **) = NULL;
-    void *symbol = driver_symbol("cuCtxGetCurrent");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver ? dlsym(driver, "cuCtxGetCurrent") : NULL;
     memcpy(&current, &symbol, sizeof symbol);
     int error = current ? current(out) : -1;
+    if (driver) dlclose(driver);
     if (error == 0 && *out) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
 }

@@ -58,8 +58,6 @@ typedef struct bw_cuda_api {
 #define BW_CUDA_MEMBER(member, function, arguments) cudaError_t(*member) arguments;
     BW_CUDA_CALLS(BW_CUDA_MEMBER)
 #undef BW_CUDA_MEMBER
-    /* cudaEventRecord, or the driver's function behind it (bw_cuda_find_quick_record), which takes less time. */
-    cudaError_t (*event_record_quick)(cudaEvent_t, cudaStream_t);
     int64_t calls_made; /* through this table so far: tells a test how many calls an operation takes */
     /* Fault injection: the call that finds the countdown at 1 is not made and reports `fault`. 0 = off. */
     int64_t fault_countdown;
@@ -76,10 +74,6 @@ cudaError_t bw_cuda_injected(bw_cuda_api *api);
 /* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. Takes back
  * the error that the runtime remembers, so that no later launch is blamed for it. */
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
-
-/* Fills event_record_quick; the runtime's function stays there where the driver has none. Errors have the same numbers
- * in both, and so have streams and events. */
-void bw_cuda_find_quick_record(bw_cuda_api *api);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);

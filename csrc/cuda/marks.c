@@ -15,7 +15,6 @@ bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out) 
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for marks");
     self->device = device;
     self->stream = (cudaStream_t)stream;
-    bw_cuda_find_quick_record(&device->api);
     *out = self;
     return BW_OK;
 }
@@ -37,14 +36,9 @@ bw_status bw_cuda_marks_reserve(bw_marks *self, int64_t count) {
     return status;
 }
 
-/* The hot path: the stream's device must be current, and is, where the work is enqueued. A thread that has not used the
- * runtime yet has no current context for the driver's function: the runtime's makes it so. */
+/* The hot path: the stream's device must be current, and is, where the work is enqueued. */
 bw_status bw_cuda_mark(bw_marks *self, int64_t index) {
-    bw_cuda_api *api = &self->device->api;
-    cudaError_t error = BW_CUDA_ERROR(api, event_record_quick(self->events[index], self->stream));
-    if (error == cudaSuccess) return BW_OK;
-    if (error != cudaErrorDeviceUninitialized) return bw_cuda_status(api, error, "event_record", __FILE__, __LINE__);
-    return BW_CUDA(api, event_record(self->events[index], self->stream));
+    return BW_CUDA(&self->device->api, event_record(self->events[index], self->stream));
 }
 
 bw_status bw_cuda_mark_passed(bw_marks *self, int64_t index, bool *out) {
