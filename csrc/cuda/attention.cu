@@ -101,11 +101,10 @@ bw_decode_exchange decode_exchange(const bw_launch *launch, const bw_decode_plan
     exchange.values = (float4 *)(scratch + plan.ticket_bytes);
     exchange.sums = (float2 *)(scratch + plan.ticket_bytes + plan.value_bytes);
     exchange.splits = (int)plan.splits;
-    exchange.octs = plan.octs;
-    exchange.oct_magic = (unsigned)bw_ceil_div(1 << 20, plan.octs);
+    exchange.row_records = plan.row_records;
+    exchange.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
     exchange.combiners = plan.combiners;
     exchange.combiner_items = plan.combiner_items;
-    exchange.lane_bits = plan.lane_bits;
     return exchange;
 }
 
@@ -155,7 +154,7 @@ bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_devic
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
-        bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.octs));
+        bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     return add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
 }
 

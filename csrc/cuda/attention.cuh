@@ -75,12 +75,11 @@ struct bw_decode_plan {
     bool direct;    // attention_decode_direct.cu's: a block meets `step_keys` keys at a time, and as many blocks
     int step_keys;  // as `resident` run on a multiprocessor at once
     int resident;
-    int octs;            // groups of 8 elements in a head's output: records of attention_merge.cuh
+    int row_records;     // records of attention_merge.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
-    int combiner_items;  // octs of a block's heads that each of them takes
-    int lane_bits;       // 2^lane_bits threads share an oct's splits
-    // Scratch: a ticket per column, then the values and the sums of each (row of out, split, oct); all 0 when there is
-    // one split.
+    int combiner_items;  // records of a block's heads, over all splits, that each of them takes
+    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
+    // is one split.
     int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
 };
 
@@ -89,9 +88,9 @@ struct bw_decode_exchange {
     unsigned *tickets;
     float4 *values;
     float2 *sums;
-    int splits, octs;
-    unsigned oct_magic;  // ceil(2^20 / octs)
-    int combiners, combiner_items, lane_bits;
+    int splits, row_records;
+    unsigned record_magic;  // ceil(2^20 / row_records)
+    int combiners, combiner_items;
 };
 
 // A row of q and out.
@@ -114,8 +113,9 @@ struct bw_decode_work {
 
 constexpr int bw_decode_split_limit = 128;
 
-// Of attention_merge.cuh: eight values, their maximum and their sum.
-constexpr int64_t bw_decode_record_bytes = 40;
+// Of attention_merge.cuh: sixteen values; with their maximum and their sum.
+constexpr int bw_decode_record_dims = 16;
+constexpr int64_t bw_decode_record_bytes = 72;
 
 // Floats between the rows of a block's partial outputs in shared memory.
 constexpr int bw_decode_cell_gap = 8;

@@ -94,25 +94,21 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
 // that may not have started yet, unless it is the column's last.
 void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
     const int64_t most = 1 + (places - 1) / plan->columns;
-    const int64_t items = block_heads * plan->octs;
+    const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
-    while (plan->lane_bits < 5 && (plan->combiner_items << (plan->lane_bits + 1)) <= 32 * plan->warps &&
-           (1 << plan->lane_bits) < plan->splits) {
-        plan->lane_bits++;
-    }
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
-    const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->octs);
+    const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
     if (records.overflow || records.value > INT64_MAX / 64) {
         plan->scratch_bytes = INT64_MAX;
         return;
     }
     plan->ticket_bytes = round_up(plan->columns * (int64_t)sizeof(unsigned), 256);
-    plan->value_bytes = records.value * 2 * (int64_t)sizeof(float4);
     plan->sum_bytes = records.value * (int64_t)sizeof(float2);
+    plan->value_bytes = records.value * bw_decode_record_bytes - plan->sum_bytes;
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
 }
 
@@ -171,7 +167,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     plan.chunks = bw_ceil_div(group, plan.block_heads);
     const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
-    plan.octs = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], 8);
+    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
     if (!split || columns.overflow) return plan;

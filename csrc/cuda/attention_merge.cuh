@@ -1,9 +1,9 @@
 // Putting a decode's pieces together: first the block's own warps, then the splits of a K/V head. A piece is, per query
 // head, the maximum of its scores, the sum of its weights and its weighted values; all exponentials are powers of 2.
 //
-// Splits meet in scratch without fences. A record is 40 bytes: eight values of a head's output, the maximum and the sum
-// they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields, says
-// "not there yet": every word of a record vouches for itself, and a reader polls until all ten are there, then empties
+// Splits meet in scratch without fences. A record is 72 bytes: sixteen values of a head's output, the maximum and the
+// sum they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields,
+// says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
 // the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
 // way, and the last `combiners` blocks of a column to do so divide its records.
 //
@@ -53,6 +53,8 @@ BW_DEVICE float bw_decode_reference(float top) {
 // -- records in scratch --
 
 constexpr unsigned bw_decode_empty = 0xffffffffu;
+constexpr int bw_record_quads = 4;                    // groups of four values in a record
+constexpr int bw_split_lanes = 32 / bw_record_quads;  // lanes of a warp that share out a record's splits
 
 // Relaxed: seen by all blocks of the device, not held back in L1.
 BW_DEVICE float4 bw_record_load(const float4 *from) {
@@ -96,42 +98,24 @@ BW_DEVICE bool bw_words_there(float2 part) {
     return bw_word_there(part.x) && bw_word_there(part.y);
 }
 
-// One split's share of 8 neighbouring elements of a head.
-struct bw_record {
-    float4 value[2];
-    float2 sum;  // maximum, sum of the weights
-
-    __device__ __forceinline__ bool there() const {
-        return bw_words_there(value[0]) && bw_words_there(value[1]) && bw_words_there(sum);
-    }
-};
-
-// A block's records: of its first head's row on, then split, then oct of the row, so that a block stores neighbours.
+// A block's records: of its first head's row on, then record of the row, then split. What a combiner reads lies
+// together, and a block stores 64 bytes to each of them: neither end has many lines to touch.
 struct bw_decode_slots {
-    float4 *values;
-    float2 *sums;
-    int splits, octs;
+    float4 *values;  // bw_record_quads of a record
+    float2 *sums;    // maximum, sum of the weights
+    int splits, row_records;
     unsigned magic;
 
     __device__ __forceinline__ bw_decode_slots(const bw_decode_exchange &exchange, int64_t row0)
-        : values(exchange.values + row0 * (exchange.splits * exchange.octs) * 2),
-          sums(exchange.sums + row0 * (exchange.splits * exchange.octs)),
+        : values(exchange.values + row0 * (exchange.splits * exchange.row_records) * bw_record_quads),
+          sums(exchange.sums + row0 * (exchange.splits * exchange.row_records)),
           splits(exchange.splits),
-          octs(exchange.octs),
-          magic(exchange.oct_magic) {
+          row_records(exchange.row_records),
+          magic(exchange.record_magic) {
     }
-    // i / octs: right for i below 64 octs, whose product with octs is below 2^20.
+    // i / row_records: right for i below 64 row_records, whose product with row_records is below 2^20.
     __device__ __forceinline__ int head(int i) const {
         return (int)(((unsigned)i * magic) >> 20);
-    }
-    __device__ __forceinline__ int at(int head, int split, int oct) const {
-        return (head * splits + split) * octs + oct;
-    }
-    __device__ __forceinline__ void clear(int record) const {
-        const float empty = __uint_as_float(bw_decode_empty);
-        bw_record_store(values + 2 * record, make_float4(empty, empty, empty, empty));
-        bw_record_store(values + 2 * record + 1, make_float4(empty, empty, empty, empty));
-        bw_record_store(sums + record, make_float2(empty, empty));
     }
 };
 
@@ -190,21 +174,24 @@ struct bw_decode_cells {
     }
 };
 
-// `count` neighbouring elements, a power of 2, of which the row has `left`: whole where rows are `vectors`.
-template <int count, typename T>
-BW_DEVICE void bw_decode_write(const float (&value)[count], int left, bool vectors, T *out) {
-    if (vectors && left >= count) {
-        __align__(16) T narrow[count];
+// Four neighbouring elements of a row, at once where rows are `vectors`.
+template <typename T>
+BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row, int dim, T *out) {
+    if (row.vectors) {
+        __align__(16) T narrow[4];
 #pragma unroll
-        for (int e = 0; e < count; e++) bw_from_float(value[e], &narrow[e]);
-        constexpr int words = count * (int)sizeof(T) / 8;
-#pragma unroll
-        for (int i = 0; i < words; i++) ((uint2 *)out)[i] = ((const uint2 *)narrow)[i];
+        for (int e = 0; e < 4; e++) bw_from_float(value[e], &narrow[e]);
+        if (dim >= row.head_dim) return;
+        if constexpr (sizeof(T) == 4) {
+            *(uint4 *)(out + dim) = *(const uint4 *)narrow;
+        } else {
+            *(uint2 *)(out + dim) = *(const uint2 *)narrow;
+        }
         return;
     }
 #pragma unroll
-    for (int e = 0; e < count; e++) {
-        if (e < left) bw_from_float(value[e], &out[e]);
+    for (int e = 0; e < 4; e++) {
+        if (dim + e < row.head_dim) bw_from_float(value[e], &out[dim + e]);
     }
 }
 
@@ -214,20 +201,21 @@ template <typename Cells, typename T>
 BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots, const bw_decode_place &place,
                                const bw_decode_row &row, T *out) {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < place.heads * slots.octs * 2; i += (int)blockDim.x) {
-        const int head = slots.head(i / 2), dim = (i - head * slots.octs * 2) * 4;
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records * bw_record_quads; i += (int)blockDim.x) {
+        const int item = i / bw_record_quads, quad = i % bw_record_quads, head = slots.head(item);
+        const int dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
         float2 stand;
         const float4 total = cells.total(head, dim, stand);
         if (place.splits == 1) {
             const float inverse = __fdividef(1.0f, stand.y);
             const float value[4] = {total.x * inverse, total.y * inverse, total.z * inverse, total.w * inverse};
-            bw_decode_write(value, row.head_dim - dim, row.vectors, out + (place.row0 + head) * row.head_dim + dim);
+            bw_decode_write(value, row, dim, out + (place.row0 + head) * row.head_dim);
         } else {
-            const int record = slots.at(head, (int)blockIdx.y, dim / 8);
-            bw_record_store(slots.values + 2 * record + i % 2,
+            const int record = item * slots.splits + (int)blockIdx.y;
+            bw_record_store(slots.values + record * bw_record_quads + quad,
                             make_float4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
                                         bw_record_word(total.w)));
-            if (i % 2 == 0) {
+            if (quad == 0) {
                 bw_record_store(slots.sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
             }
         }
@@ -244,67 +232,69 @@ BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t 
 }
 
 struct bw_decode_sum {
-    float top, weight, value[8];
+    float top, weight, value[4];
 
     __device__ __forceinline__ void shrink_to(float reference) {
         const float shrink = bw_exp2(top - bw_decode_reference(reference));
         top = reference;
         weight *= shrink;
 #pragma unroll
-        for (int e = 0; e < 8; e++) value[e] *= shrink;
+        for (int e = 0; e < 4; e++) value[e] *= shrink;
     }
-    __device__ __forceinline__ void add(const bw_record &record) {
-        const float scale = bw_exp2(record.sum.x - bw_decode_reference(top));
-        weight = fmaf(record.sum.y, scale, weight);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            value[4 * i] = fmaf(record.value[i].x, scale, value[4 * i]);
-            value[4 * i + 1] = fmaf(record.value[i].y, scale, value[4 * i + 1]);
-            value[4 * i + 2] = fmaf(record.value[i].z, scale, value[4 * i + 2]);
-            value[4 * i + 3] = fmaf(record.value[i].w, scale, value[4 * i + 3]);
-        }
+    __device__ __forceinline__ void add(float4 values, float2 stand) {
+        const float scale = bw_exp2(stand.x - bw_decode_reference(top));
+        weight = fmaf(stand.y, scale, weight);
+        value[0] = fmaf(values.x, scale, value[0]);
+        value[1] = fmaf(values.y, scale, value[1]);
+        value[2] = fmaf(values.z, scale, value[2]);
+        value[3] = fmaf(values.w, scale, value[3]);
     }
 };
 
-// Every lane's share of an oct's records: splits sub, sub + lanes, ..., several in flight.
-BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int first, int sub, int lanes, int splits) {
-    constexpr int ahead = 2;
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
+template <int ahead>
+BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
+    const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
     const float empty = __uint_as_float(bw_decode_empty);
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
-    for (int s = sub; s < splits; s += ahead * lanes) {
-        bw_record record[ahead];
+    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
+        float4 part[ahead];
+        float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const bool wanted = s + u * lanes < splits;
-            record[u].value[0] = record[u].value[1] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
-            record[u].sum = make_float2(wanted ? empty : -INFINITY, 0.0f);
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
         bool all;
         do {  // what is missing, at once: a round trip is long
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
-                const int at = first + (s + u * lanes) * slots.octs;
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    float4 &value = record[u].value[half];
-                    if (!bw_words_there(value)) value = bw_record_load(slots.values + 2 * at + half);
-                }
-                if (!bw_words_there(record[u].sum)) record[u].sum = bw_record_load(slots.sums + at);
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
             }
             all = true;
 #pragma unroll
-            for (int u = 0; u < ahead; u++) all = all && record[u].there();
+            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
         } while (!all);
+        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
         float top = sum.top;
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            if (s + u * lanes < splits) slots.clear(first + (s + u * lanes) * slots.octs);
-            top = fmaxf(top, record[u].sum.x);
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
         }
         sum.shrink_to(top);
 #pragma unroll
-        for (int u = 0; u < ahead; u++) sum.add(record[u]);
+        for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
     }
     return sum;
 }
@@ -314,46 +304,42 @@ BW_DEVICE int bw_float_order(int bits) {
     return bits >= 0 ? bits : bits ^ 0x7fffffff;
 }
 
-BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum, int lanes) {
-    const int lane = (int)threadIdx.x % 32;
-    const unsigned members = (lanes == 32 ? bw_all_lanes : (1u << lanes) - 1) << (lane & ~(lanes - 1));
-    const int most = __reduce_max_sync(members, bw_float_order(__float_as_int(sum.top)));
+BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
+    const int most = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(sum.top)));
     sum.shrink_to(__int_as_float(bw_float_order(most)));
 #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        if (offset >= lanes) continue;
+    for (int offset = bw_record_quads; offset < 32; offset *= 2) {
         sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
 #pragma unroll
-        for (int e = 0; e < 8; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
+        for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
     }
 }
 
-// One combiner's share of a column's records; neighbouring lanes share out an oct's splits.
-template <typename T>
+// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
+template <int ahead, typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
     const int first = combiner * exchange.combiner_items;
-    const int end = min(first + exchange.combiner_items, place.heads * slots.octs);
-    const int lanes = 1 << exchange.lane_bits, sub = (int)threadIdx.x & (lanes - 1);
+    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
+    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll 1
-    for (int base = first; base < end; base += (int)blockDim.x >> exchange.lane_bits) {
-        const int item = base + ((int)threadIdx.x >> exchange.lane_bits);
-        const int head = slots.head(item), oct = item - head * slots.octs;
-        bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-        if (item < end) sum = bw_decode_gather(slots, slots.at(head, 0, oct), sub, lanes, place.splits);
-        __syncwarp();
-        bw_decode_add_lanes(sum, lanes);
-        if (item >= end || sub != 0) continue;
+    for (int item = first + warp; item < end; item += warps) {
+        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
+                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
+        bw_decode_add_lanes(sum);
+        if (lane >= bw_record_quads) continue;
         const float inverse = __fdividef(1.0f, sum.weight);
 #pragma unroll
-        for (int e = 0; e < 8; e++) sum.value[e] *= inverse;
-        bw_decode_write(sum.value, row.head_dim - oct * 8, row.vectors,
-                        out + (place.row0 + head) * row.head_dim + oct * 8);
+        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
+        const int head = slots.head(item);
+        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
+                        out + (place.row0 + head) * row.head_dim);
     }
 }
 
-// The end of every decode kernel, once each warp has filled its cells.
-template <typename Cells, typename T>
+// The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
+// a time, as the kernel's registers allow.
+template <int ahead, typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
                                 const bw_decode_row &row, unsigned ticket, T *out) {
     const bw_decode_slots slots(exchange, place.row0);
@@ -363,7 +349,7 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
     const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
-    if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, out);
+    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
 }
 
 #endif
