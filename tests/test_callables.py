@@ -44,8 +44,8 @@ class Spin:
 def test_time_against_the_functions_own_clock(cache: str) -> None:
     spin = Spin()
     row = bwprof.measure(spin, device="cpu", cache=cache, min_samples=12, max_seconds=0.2)
-    assert row["time_ms"] == pytest.approx(statistics.median(spin.took) / 1e6, rel=0.02)
-    assert row["time_ms_min"] >= 1.0
+    # The shortest of many: other processes make a time too long, never too short.
+    assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
     assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
     assert (row["reason"] or "") == ("" if cache == "hot" else "read flush before each call")
 
