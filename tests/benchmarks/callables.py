@@ -1,6 +1,6 @@
 """bwprof.measure on kernels that are not ours, against independent witnesses (PyTorch, Triton and ncu needed).
 
-    python tests/benchmarks/callables.py                  # all: about two minutes on one GPU
+    python tests/benchmarks/callables.py                  # all: about half a minute
     python tests/benchmarks/callables.py --only time hooks
 
 time: our time beside that of the same kernels' records in torch.profiler (Kineto's CUPTI, in a process of its own),
