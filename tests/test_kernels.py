@@ -339,6 +339,8 @@ LONG_DECODES = [
     {"batch": 1, "kv_len": 20011, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64},
     {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
     {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+    # On an H200 two to five times the blocks that run at once, and several of each K/V head wait for the others.
+    {"batch": 100, "kv_len": 1281, "num_heads": 2, "num_kv_heads": 1, "head_dim": 24},
 ]
 
 

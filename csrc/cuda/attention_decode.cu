@@ -102,7 +102,7 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
     const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
-    if (records.overflow || records.value > INT64_MAX / 64) {
+    if (records.overflow || records.value > INT64_MAX / (2 * bw_decode_record_bytes)) {
         plan->scratch_bytes = INT64_MAX;
         return;
     }
@@ -119,7 +119,8 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
     if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
-    if (keys > INT32_MAX || value[BW_DECODE_BATCH] > 65535 ||
+    // The kernel counts keys, a split more included, in 32 bits.
+    if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
         return false;
     }
