@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bwprof._core import __version__
+from bwprof.callables import measure
 from bwprof.case import Case, Measurement
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.hardware import devices
 from bwprof.info import info
+from bwprof.profiler import Profiler
 from bwprof.registry import operations
 from bwprof.report import summary
 from bwprof.results import load, save
@@ -24,6 +26,7 @@ __all__ = [
     "Case",
     "Cost",
     "Measurement",
+    "Profiler",
     "SweepError",
     "__version__",
     "bandwidth_gb_s",
@@ -31,6 +34,7 @@ __all__ = [
     "devices",
     "info",
     "load",
+    "measure",
     "operations",
     "plot",
     "save",

@@ -66,6 +66,12 @@ def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
     """From float64 samples: median_ns, lo_ns, hi_ns (95 % CI of the median by order statistics), min_ns, noise
     (interquartile range / median), count."""
 
+def current_device(backend: str, /) -> int:
+    """The number of the calling thread's current device: what a caller's own code works on; 0 on a CPU."""
+
+def make_current(backend: str, index: int, /) -> None:
+    """Makes a device the calling thread's current one; nothing on a CPU."""
+
 def encode(precision: str, values: Buffer, /) -> bytes:
     """float32 values to the precision's stored bits."""
 
@@ -77,6 +83,7 @@ class Device:
     def __init__(self, backend: str, index: int = 0) -> None: ...
     backend: str
     index: int
+    stream: int  # that its work is enqueued on: a cudaStream_t; 0 on a CPU
     def facts(self) -> dict[str, Any]:
         """Fields of bw_device_facts by name; peak_tflops is a dict precision -> float; NaN = unknown."""
     def memory(self) -> tuple[int, int]:
@@ -93,11 +100,56 @@ class Device:
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:
         """Every variant for that shape: name, text, refuses ("" = it runs), default (bool)."""
+    def measure_call(
+        self,
+        function: Callable[..., object],
+        *,
+        stream: int = 0,
+        sets: int | None = None,
+        footprint_bytes: int = 0,
+        cache: str = "cold",
+        precision_target: float = 0.005,
+        min_samples: int = 10,
+        max_seconds: float = 2.0,
+        poll: Callable[[], object] | None = None,
+        timer: str | None = None,
+    ) -> dict[str, Any]:
+        """Warm up a function and sample its time as Case.measure() does a case's, and return the same keys, but for
+        those of the check, the variant and the footprint. The function is called without arguments, or with a set's
+        number where there are `sets`; cold then needs no flush if sets x footprint_bytes is four times the cache.
+        stream is the cudaStream_t that it enqueues on. Its exceptions come out as they are; ValueError where it
+        enqueues nothing, or elsewhere; UnavailableError for a timer that cannot be had, a function that cannot be
+        captured among the causes."""
+    def count_call(self, function: Callable[..., object], *, sets: int | None = None) -> dict[str, Any]:
+        """One call that finds a cold cache, by hardware counter; see Case.count()."""
     def _inject_fault(self, countdown: int, /) -> int:
         """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
     def close(self) -> None: ...
     def __enter__(self) -> Device: ...
     def __exit__(self, *exc: object) -> None: ...
+
+@final
+class Profiler:
+    """Named ranges, marked on a stream and read later. It is one thread's: RuntimeError in another."""
+
+    def __init__(self) -> None:
+        """Closed and switched off."""
+    on: bool
+    def open(self, device: Device, stream: int = 0, capacity: int = 4096) -> None:
+        """Makes marks for so many ranges; more are made when all are in use."""
+    def switch(self, on: object, /) -> None:
+        """Whether start and stop do anything."""
+    def start(self, name: str, /) -> None:
+        """Begins a range; waits for nothing."""
+    def stop(self, name: str, /) -> None:
+        """Ends the latest range of this name; ValueError when none runs."""
+    def read(self) -> dict[str, list[float]]:
+        """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
+    def forget(self) -> None:
+        """Forgets the times so far."""
+    def floor_ns(self) -> float:
+        """Time of an empty range."""
+    def close(self) -> None: ...
 
 @final
 class Case:
@@ -159,6 +211,8 @@ class Case:
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler), and none but those that fill the
         buffers before it: a library that would search for its fastest algorithm takes its own first choice."""
+    def enqueue(self) -> None:
+        """One launch on the generated inputs, on the Device's stream and not waited for."""
     def close(self) -> None: ...
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -21,6 +21,7 @@ _MEANINGS = {
     "not_cold": "inputs may have been in the cache",
     "not_converged": "noisy: the confidence interval is wider than asked",
     "unverified": "the result was not checked",
+    "event_bias": "timed by event pairs, which add a few microseconds",
 }
 
 

@@ -86,6 +86,42 @@ def test_no_host_memory_is_lost_by_failing(device: _core.Device) -> None:
     assert growth(lambda count: fail_cases(device, count)) < MIB
 
 
+def use_functions(device: _core.Device, count: int) -> None:
+    """Functions measured, or ending it with an exception, and profilers of their own ranges."""
+    stream = device.stream
+    with _core.Case(device, "stream_copy", "fp32", {"elements": 100}) as case, _core.Device(device.backend) as other:
+        case.launch()
+        for i in range(count):
+            if i % 97 == 0:
+                other.measure_call(case.enqueue, stream=stream, cache="hot", max_seconds=0.0, timer=None)
+            with pytest.raises(ZeroDivisionError):
+                other.measure_call(lambda: 1 / 0, stream=stream, cache="hot", max_seconds=0.0)
+            profiler = _core.Profiler()
+            profiler.open(other, stream, 4)
+            profiler.switch(True)
+            for name in ("a", "b", f"name {i}"):
+                profiler.start(name)
+                profiler.stop(name)
+            assert len(profiler.read()) == 3
+            if i % 2:
+                profiler.close()
+
+
+def test_no_host_memory_is_lost_by_functions(cpu: _core.Device) -> None:
+    assert growth(lambda count: use_functions(cpu, count)) < 2 * MIB
+
+
+def test_no_references_are_lost_by_functions(cpu: _core.Device) -> None:
+    def function() -> None:
+        pass
+
+    before = sys.getrefcount(function), sys.getrefcount(cpu), sys.getrefcount(None)
+    for _ in range(50):
+        cpu.measure_call(function, cache="hot", max_seconds=0.0)
+    assert (sys.getrefcount(function), sys.getrefcount(cpu)) == before[:2]
+    assert abs(sys.getrefcount(None) - before[2]) < 1000
+
+
 def test_no_references_are_lost(cpu: _core.Device) -> None:
     """A Case holds its Device while it is open, and no longer."""
     before = sys.getrefcount(cpu)

@@ -159,6 +159,8 @@ def _parsed(path: Path, number: int, found: dict[str, str], header: list[str], v
 def completed(row: Row, *, bare: bool, source: str) -> Row:
     """A row that was read, with what older files leave out."""
     schema.check_version(row["schema_version"], source)
+    if row["precision"] is None and not bare:
+        row["precision"] = ""  # a caller's function need not have one
     if row["operation"] is None or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
     row["precision"] = row["precision"].strip().lower()

@@ -12,7 +12,10 @@ from bwprof.results.schema import Row
 
 
 def from_rows(rows: Iterable[Row], run: dict[str, Any] | None = None) -> pd.DataFrame:
-    """A frame with every column of the schema, in its order and type; `attrs` hold the run's metadata."""
+    """A frame with every column of the schema, in its order and type; `attrs` hold the run's metadata.
+
+    Whatever else the rows have (a caller's labels) follows in columns of pandas' own choice.
+    """
     listed = list(rows)
     data: dict[str, Any] = {}
     for column in schema.columns():
@@ -20,7 +23,9 @@ def from_rows(rows: Iterable[Row], run: dict[str, Any] | None = None) -> pd.Data
         if column.kind == "number":
             values = [float("nan") if value is None else value for value in values]
         data[column.name] = pd.Series(values, dtype=schema.DTYPES[column.kind])
-    frame = pd.DataFrame(data, columns=list(schema.names()))
+    more = dict.fromkeys(name for row in listed for name in row if name not in data)
+    data |= {name: pd.Series([row.get(name) for row in listed]) for name in more}
+    frame = pd.DataFrame(data, columns=[*schema.names(), *more])
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": dict(run or {})}
     return frame
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bwprof.roofs import Roofs
     from bwprof.sweep.plan import Request
 
 __all__ = ["SweepError", "sweep"]
@@ -27,6 +28,10 @@ class SweepError(RuntimeError):
         self.frame = frame
 
 
+Work = int | Callable[..., int] | None
+
+
+@overload
 def sweep(
     operations: Words = None,
     *,
@@ -45,13 +50,67 @@ def sweep(
     output: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: int | Iterable[int],
+) -> pd.DataFrame: ...
+
+
+@overload
+def sweep(
+    operations: Callable[..., object],
+    *,
+    bytes_read: Work = None,
+    bytes_written: Work = None,
+    flops: Work = None,
+    footprint_bytes: Work = None,
+    stream: Any = None,
+    sets: int | None = None,
+    name: str | None = None,
+    check: Callable[[], object] | None = None,
+    precision: Words = None,
+    backend: str | None = None,
+    device: int | str | None = None,
+    cache: Words = None,
+    timer: str | None = None,
+    counters: bool = False,
+    max_time: float | None = None,
+    roofs: bool | Roofs = True,
+    output: str | PathLike[str] | None = None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
+    **params: Any,
+) -> pd.DataFrame: ...
+
+
+def sweep(
+    operations: Words | Callable[..., object] = None,
+    *,
+    suite: str | PathLike[str] | None = None,
+    precision: Words = None,
+    backend: str | None = None,
+    device: int | str | None = None,
+    variant: Words = None,
+    cache: Words = None,
+    seed: int = 0,
+    kv_lens: Sequence[int] | None = None,
+    timer: str | None = None,
+    counters: bool = False,
+    max_time: float | None = None,
+    roofs: bool | Roofs = True,
+    output: str | PathLike[str] | None = None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
+    **params: Any,
 ) -> pd.DataFrame:
-    """Measure operations in this process.
+    """Measure operations, or a function of yours, in this process.
+
+    ``sweep(fn, n=[1, 2], dtype=["fp16", "fp32"])`` measures ``fn(n=1, dtype="fp16")`` and so on, the whole product.
+    Where the call returns something callable, that is measured and the call was its preparation; else the call itself
+    is the work (and was made once more to find that out). The parameters become columns.
 
     Parameters
     ----------
-    operations : str or iterable of str, optional
-        Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given.
+    operations : str, iterable of str, or callable, optional
+        Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
+        measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
+        footprint_bytes: numbers, or functions of the parameters; stream, sets, name, check), and knows no suite,
+        variant, seed or kv_lens. A point that raises an exception becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
@@ -82,7 +141,8 @@ def sweep(
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row).
     **params : int or iterable of int
-        Parameters of the operations; the sweep is the product of the lists.
+        Parameters of the operations; the sweep is the product of the lists. A callable's may be anything; lists,
+        tuples, ranges and arrays are several values.
 
     Returns
     -------
@@ -104,7 +164,33 @@ def sweep(
     >>> frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> frame["M"].tolist()
     [1, 1, 2, 2]
+    >>> import numpy as np
+    >>> def fill(n):
+    ...     a = np.empty(n)
+    ...     return lambda: a.fill(1.0)
+    >>> frame = bwprof.sweep(
+    ...     fill, n=[1024, 4096], bytes_written=lambda n: 8 * n, device="cpu", cache="hot", roofs=False
+    ... )
+    >>> frame["n"].tolist(), frame["bytes_written"].tolist()
+    ([1024, 4096], [8192, 32768])
     """
+    if callable(operations):
+        _refuse(suite=suite, variant=variant, kv_lens=kv_lens, seed=seed or None)
+        given = {"precision": precision} if precision is not None else {}
+        return _sweep_calls(
+            operations,
+            params | given,
+            options={"timer": timer, "counters": counters},
+            caches=_words("cache", cache) or ("cold",),
+            backend=backend,
+            device=device,
+            max_time=max_time,
+            with_roofs=roofs,
+            output=output,
+            progress=progress,
+        )
+    if not isinstance(roofs, bool):
+        raise ValueError("roofs= must be true or false where operations are measured")
     from bwprof.names import whole_number
     from bwprof.sweep import inprocess
     from bwprof.sweep.plan import Request
@@ -125,6 +211,32 @@ def sweep(
         counters=counters,
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
+
+
+_CALL_OPTIONS = ("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check")
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} goes with operations, not with a callable")
+
+
+def _sweep_calls(
+    function: Callable[..., object],
+    params: dict[str, Any],
+    *,
+    options: dict[str, Any],
+    caches: tuple[str, ...],
+    backend: str | None,
+    device: int | str | None,
+    **how: Any,
+) -> pd.DataFrame:
+    from bwprof.sweep import calls
+
+    options |= {name: params.pop(name) for name in _CALL_OPTIONS if name in params}
+    request = calls.Request(function, calls.axes_of(params), options, caches, backend, device)
+    return calls.run(request, **how)
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ from bwprof.sweep.progress import Callback, Progress, on_stderr
 from bwprof.sweep.store import Store
 
 
-class _DeviceLostError(Exception):
-    pass
+class DeviceLostError(Exception):
+    """Only a new process can use the device again."""
 
 
 def run(
@@ -34,21 +34,20 @@ def run(
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    if max_time is not None and not (isinstance(max_time, (int, float)) and max_time > 0):
-        raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
+    check_max_time(max_time)
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
-    shown = _progress(progress)
+    shown = progress_of(progress)
     executor = LocalExecutor(choice.backend, choice.index)
-    store = _store(run_data, output)
+    store = store_of(run_data, output)
     status = "failed"
     try:
         limits = Limits(made.target_seconds, max_time, started)
         context = loop.prepare(executor, run_data, made.specs, limits=limits, progress=shown, with_roofs=with_roofs)
-        loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=_stop_when_lost)
+        loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
         status = "complete"
-    except _DeviceLostError as error:
+    except DeviceLostError as error:
         raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
     except (KeyboardInterrupt, OSError) as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
@@ -61,20 +60,29 @@ def run(
     return frames.from_rows(store.rows, run_data)
 
 
-def _stop_when_lost(outcome: Outcome) -> None:
+def check_max_time(max_time: float | None) -> None:
+    """ValueError for a time limit that is none."""
+    if max_time is not None and not (isinstance(max_time, (int, float)) and max_time > 0):
+        raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
+
+
+def stop_when_lost(outcome: Outcome) -> None:
+    """DeviceLostError after a row that cost the device."""
     if outcome.fatal:
         row = outcome.row
         cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
-        raise _DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
+        raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
-def _progress(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+def progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+    """What shows a run: a caller's function, standard error, or nothing."""
     if callable(wanted):
         return Callback(wanted)
     return on_stderr(quiet=not wanted)
 
 
-def _store(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
+def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
+    """Where a run's rows go: memory, and the file that was named."""
     if output is None:
         return Store(run_data)
     path = Path(output)

@@ -57,9 +57,6 @@ def measure(
     row = blank_row(spec, context)
     lost = False
 
-    def may_repeat() -> bool:
-        return deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
-
     try:
         with spec.open(device) as case:
             row["variant"] = case.variant
@@ -71,7 +68,7 @@ def measure(
                 lambda: case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll, timer=spec.timer),
                 device.conditions,
                 poll,
-                may_repeat=may_repeat,
+                may_repeat=may_repeat(deadline, max_seconds),
             )
             if spec.counters and result["verified"]:
                 counted, lost = _counted(case, spec)
@@ -87,6 +84,11 @@ def measure(
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
     return replace(_finished(row, result, context, waited), fatal=lost)
+
+
+def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
+    """Whether there is time for a second measurement, when asked."""
+    return lambda: deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
 
 
 def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
@@ -116,26 +118,38 @@ def blank_row(spec: Spec, context: Context) -> Row:
         precision=spec.precision,
         case=spec.case,
         kv_lens=";".join(map(str, spec.kv_lens)) if spec.kv_lens is not None else None,
-        backend=context.backend,
-        device=context.facts.get("name"),
         variant=spec.variant,
         cache=spec.cache,
         seed=spec.seed,
         run_id=context.run_id,
         timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        device_uuid=context.facts.get("uuid") or None,
-        driver=context.facts.get("driver") or None,
         bwprof_version=_core.__version__,
         schema_version=schema.SCHEMA_VERSION,
+        **device_columns(context),
     )
     with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
         _add_work(row, _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None))
     return row
 
 
+def device_columns(context: Context) -> Row:
+    """What a row says of the device."""
+    return {
+        "backend": context.backend,
+        "device": context.facts.get("name"),
+        "device_uuid": context.facts.get("uuid") or None,
+        "driver": context.facts.get("driver") or None,
+    }
+
+
 def unmeasured(spec: Spec, context: Context, status: str, reason: str) -> Outcome:
     """The row of a case that did not run, or did not come back."""
-    return Outcome(_ended(blank_row(spec, context), status, reason))
+    return ended(blank_row(spec, context), status, reason)
+
+
+def ended(row: Row, status: str, reason: str, *, fatal: bool = False) -> Outcome:
+    """A row that has no time, and why."""
+    return Outcome(_ended(row, status, reason), fatal=fatal)
 
 
 def _ended(row: Row, status: str, reason: str) -> Row:
@@ -152,22 +166,36 @@ def _add_work(row: Row, cost: dict[str, int]) -> None:
 
 def _finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
     row.update(
-        timer=result["timer"],
-        cache=result["cache"],
-        buffer_sets=result["buffer_sets"],
-        launches_per_sample=result["launches_per_sample"],
-        timer_floor_us=_scaled(result["timer_floor_ns"], 1e-3),
-        host_launch_us=_scaled(result["host_launch_ns"], 1e-3),
         verified=result["verified"],
         max_error=result["max_error"],
         tolerance=result["tolerance"],
         rows_checked=result["rows_checked"],
         rows_total=result["rows_total"],
     )
+    add_method(row, result)
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
         return Outcome(_ended(row, "failed", f"wrong result: {reason}"))
+    add_time(row, result, context, waited)
+    return Outcome(row, list(result["samples_ns"]))
+
+
+def add_method(row: Row, result: dict[str, Any]) -> None:
+    """How a measurement was made."""
+    row.update(
+        timer=result["timer"],
+        cache=result["cache"],
+        buffer_sets=result["buffer_sets"],
+        launches_per_sample=result["launches_per_sample"],
+        timer_floor_us=_scaled(result["timer_floor_ns"], 1e-3),
+        host_launch_us=_scaled(result["host_launch_ns"], 1e-3),
+    )
+
+
+def add_time(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> None:
+    """The time and all that follows from it and from the work, which the row knows already; None where it does not."""
     seconds = result["median_ns"] / 1e9
+    moved = moved_bytes(row)
     row.update(
         status="ok",
         time_ms=result["median_ns"] / 1e6,
@@ -177,14 +205,19 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
         noise=result["noise"],
         samples=result["count"],
         converged=result["converged"],
-        bandwidth_gb_s=_core.bandwidth_gb_s(row["bytes_read"] + row["bytes_written"], seconds),
-        tflops=row["flops"] / seconds / 1e12,
+        bandwidth_gb_s=None if moved is None else _core.bandwidth_gb_s(moved, seconds),
+        tflops=None if row["flops"] is None else row["flops"] / seconds / 1e12,
     )
     conditions.fill(row, result["conditions"])
     _add_counters(row, result, seconds)
     grade(row, context)
     _add_flags(row, result, context, waited)
-    return Outcome(row, list(result["samples_ns"]))
+
+
+def moved_bytes(row: Row) -> int | None:
+    """The bytes that a bandwidth is made of; None where they are not known."""
+    read, written = row["bytes_read"], row["bytes_written"]
+    return None if read is None and written is None else (read or 0) + (written or 0)
 
 
 def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
@@ -196,7 +229,7 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
         return
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
-    modelled = row["algorithmic_bytes_read"] + row["algorithmic_bytes_written"]
+    modelled = (row["algorithmic_bytes_read"] or 0) + (row["algorithmic_bytes_written"] or 0)
     row["traffic_ratio"] = moved / modelled if modelled else None
 
 
@@ -215,9 +248,10 @@ def grade(row: Row, context: Context) -> None:
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
     row["peak_gb_s"], row["peak_tflops"] = _known(peak), _known(peak_tflops)
     if row["cache"] == "cold":
-        if roofs is not None:
-            row["ceiling_gb_s"] = _known(roofs.ceiling_gb_s(row["bytes_read"], row["bytes_written"]))
-            row["attainable_gb_s"] = _known(roofs.attainable_gb_s(row["bytes_read"], row["bytes_written"]))
+        if roofs is not None and moved_bytes(row) is not None:
+            moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
+            row["ceiling_gb_s"] = _known(roofs.ceiling_gb_s(*moved))
+            row["attainable_gb_s"] = _known(roofs.attainable_gb_s(*moved))
         for name in ("peak", "ceiling", "attainable"):
             row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
         if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
@@ -244,7 +278,7 @@ def _bound(row: Row) -> str | None:
     """
     if _near_floor(row):
         return "latency"
-    if row["cache"] != "cold":
+    if row["cache"] != "cold" or row["flops"] is None or row["arithmetic_intensity"] is None:
         return None
     if not row["flops"]:
         return "memory"
@@ -261,7 +295,7 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ATTAINABLE:
         flags.append("above_attainable")
         reasons.append(_why_above(row, result, context))
-    elif row["peak_tflops"] and row["tflops"] > row["peak_tflops"]:
+    elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
         flags.append("above_attainable")
         reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
     if _near_floor(row):
@@ -285,7 +319,9 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:
     """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
     rotated = result["footprint_bytes"] * result["buffer_sets"]
-    if not result["cold"] or rotated < 4 * (context.facts.get("cache_bytes") or 0):
+    if row["bytes_written"] and result["flush_bytes"]:
+        cause = "a part of what it wrote probably stayed in the cache for the next flush to write back"
+    elif not result["cold"] or rotated < 4 * (context.facts.get("cache_bytes") or 0):
         cause = "part of it probably stayed in the cache"
     elif row["bytes_written"] > row["bytes_read"]:
         cause = "part of its writes was probably still on the way to memory"

@@ -31,16 +31,23 @@ def new_run_id() -> str:
 
 
 def describe_run(run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:
-    """The metadata at the start of a run; facts and roofs follow when the device is open."""
+    """The metadata at the start of a run of operations."""
+    return describe(run_id, choice, argv) | {
+        "suite": plan.suite,
+        "target_seconds": plan.target_seconds,
+        "seed": plan.specs[0].seed,
+        "plan": [spec.to_dict() for spec in plan.specs],
+    }
+
+
+def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:
+    """The metadata of any run at its start; facts and roofs follow when the device is open."""
     return {
         "run_id": run_id,
         "status": "running",
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "finished": None,
         "argv": list(argv) if argv is not None else None,
-        "suite": plan.suite,
-        "target_seconds": plan.target_seconds,
-        "seed": plan.specs[0].seed,
         "backend": choice.backend,
         "device_index": choice.index,
         "device": choice.name,
@@ -49,7 +56,6 @@ def describe_run(run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | 
         "versions": versions(),
         "build": dict(_core.build),
         "environment": environment(),
-        "plan": [spec.to_dict() for spec in plan.specs],
     }
 
 

@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 typedef struct bw_device bw_device; /* a device's handle; each backend defines its own */
+typedef struct bw_marks bw_marks;   /* points in time on a stream */
 typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to be timed again and again */
 
 typedef struct bw_device_facts {
@@ -105,13 +106,26 @@ typedef struct bw_variant_table {
 
 enum { BW_TIMERS_MAX = 4 }; /* of one backend */
 
+/* Somebody else's launch: a function of the caller's that enqueues work, or does it. Calls that follow each other come
+ * between `enter` and `leave`, which nobody times; the backend waits for a device outside them. */
+typedef struct bw_callable {
+    /* `captured`: the work goes into a graph, and a function that cannot do that is BW_CODE_UNAVAILABLE. */
+    bw_status (*call)(void *context, int64_t set, bool captured);
+    void (*enter)(void *context);
+    void (*leave)(void *context);
+    void *context;
+    void *stream; /* that it enqueues on: a cudaStream_t, NULL being the legacy default stream; a CPU has none */
+} bw_callable;
+
 /* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
-    const bw_variant *variant; /* NULL: the backend's empty kernel */
+    const bw_variant *variant; /* NULL: the callable, else the backend's empty kernel */
     const bw_launch *sets;
+    const bw_callable *callable; /* instead of a variant and its sets */
     int64_t set_count;
     int64_t launches;    /* per replay; launch i uses set i % set_count */
-    int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
+    int64_t flush_bytes; /* read this much other memory before each replay, outside the timing; 0 = no flush. A callable
+                            has it before each launch. */
     int timer;           /* an index into the backend's `timers`; 0 = its own */
 } bw_plan_spec;
 
@@ -126,6 +140,7 @@ typedef struct bw_backend {
     const char *text;
     bool built;                /* compiled in */
     const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
+    bool runs_on_host;         /* a call returns when its work is done: nothing is waited for */
 
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
     bw_status (*device_count)(int *count, char *reason, size_t reason_size);
@@ -159,6 +174,21 @@ typedef struct bw_backend {
     /* Optional. Counts one launch of spec's variant on its first set. Counters that cannot be had are no failure: NaN
      * and a status text. The first call on a device takes about a second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+
+    /* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again;
+     * `mark` waits for nothing, `marks_elapsed` for `to`. */
+    bw_status (*marks_create)(bw_device *device, void *stream, bw_marks **out);
+    bw_status (*marks_reserve)(bw_marks *marks, int64_t count); /* so many, from now on */
+    bw_status (*mark)(bw_marks *marks, int64_t index);
+    bw_status (*mark_passed)(bw_marks *marks, int64_t index, bool *out);
+    bw_status (*marks_elapsed)(bw_marks *marks, int64_t from, int64_t to, double *ns);
+    void (*marks_free)(bw_marks *marks); /* NULL is fine */
+
+    /* All NULL where a backend has no such thing. The calling thread's current device, which a caller's own code works
+     * on, and making another one current; the stream that a handle enqueues on. */
+    bw_status (*current_device)(int *index);
+    bw_status (*make_current)(int index);
+    void *(*device_stream)(const bw_device *device);
 
     /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */

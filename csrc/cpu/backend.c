@@ -270,6 +270,31 @@ static void empty_share(void *context, int rank, int ranks) {
     (void)context, (void)rank, (void)ranks;
 }
 
+static void flush_cache(bw_plan *plan) {
+    flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
+    if (plan->flush) bw_pool_run(plan->device->pool, flush_share, &task);
+}
+
+/* A caller's function has threads of its own, if any: it is not pinned, and the pool sleeps beside it. */
+static bw_status run_calls(bw_plan *plan, double *ns) {
+    const bw_callable *callable = plan->spec.callable;
+    int64_t together = plan->flush ? 1 : plan->spec.launches;
+    bw_status status = BW_OK;
+    *ns = 0.0;
+    for (int64_t done = 0; done < plan->spec.launches && !status; done += together) {
+        flush_cache(plan);
+        callable->enter(callable->context);
+        int64_t start = bw_now_ns();
+        for (int64_t i = 0; i < together && !status; i++) {
+            status = callable->call(callable->context, plan->next_set, false);
+            if (++plan->next_set == plan->spec.set_count) plan->next_set = 0;
+        }
+        *ns += (double)(bw_now_ns() - start);
+        callable->leave(callable->context);
+    }
+    return status;
+}
+
 static bw_status run_launches(bw_plan *plan) {
     const bw_plan_spec *spec = &plan->spec;
     if (!spec->variant) {
@@ -285,11 +310,9 @@ static bw_status run_launches(bw_plan *plan) {
 
 static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_pool *pool = plan->device->pool;
+    if (plan->spec.callable) return run_calls(plan, ns);
     bw_pool_enter(pool);
-    if (plan->flush) {
-        flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
-        bw_pool_run(pool, flush_share, &task);
-    }
+    flush_cache(plan);
     bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
     int64_t start = bw_now_ns();
     bw_status status = run_launches(plan);
@@ -312,6 +335,7 @@ const bw_backend bw_cpu_backend = {
     .text = "this machine's processors: C kernels, threaded and vectorised",
     .built = true,
     .timers = timers,
+    .runs_on_host = true,
     .device_count = device_count,
     .device_name = device_name,
     .device_open = device_open,
@@ -331,4 +355,10 @@ const bw_backend bw_cpu_backend = {
     .plan_run = plan_run,
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
+    .marks_create = bw_cpu_marks_create,
+    .marks_reserve = bw_cpu_marks_reserve,
+    .mark = bw_cpu_mark,
+    .mark_passed = bw_cpu_mark_passed,
+    .marks_elapsed = bw_cpu_marks_elapsed,
+    .marks_free = bw_cpu_marks_free,
 };

@@ -13,4 +13,12 @@ struct bw_device {
     bw_memory memory;
 };
 
+/* marks.c: the vtable's marks. */
+bw_status bw_cpu_marks_create(bw_device *device, void *stream, bw_marks **out);
+bw_status bw_cpu_marks_reserve(bw_marks *marks, int64_t count);
+bw_status bw_cpu_mark(bw_marks *marks, int64_t index);
+bw_status bw_cpu_mark_passed(bw_marks *marks, int64_t index, bool *out);
+bw_status bw_cpu_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns);
+void bw_cpu_marks_free(bw_marks *marks);
+
 #endif

@@ -31,6 +31,17 @@ static const struct {
     {cudaErrorMpsMaxClientsReached, BW_CODE_UNAVAILABLE},
     {cudaErrorMpsMaxConnectionsReached, BW_CODE_UNAVAILABLE},
 
+    /* What was to be captured in a graph cannot be. */
+    {cudaErrorStreamCaptureUnsupported, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureInvalidated, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureMerge, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureUnmatched, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureUnjoined, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureIsolation, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureImplicit, BW_CODE_UNAVAILABLE},
+    {cudaErrorCapturedEvent, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureWrongThread, BW_CODE_UNAVAILABLE},
+
     {cudaErrorNoKernelImageForDevice, BW_CODE_UNSUPPORTED},
     {cudaErrorUnsupportedPtxVersion, BW_CODE_UNSUPPORTED},
     {cudaErrorInvalidPtx, BW_CODE_UNSUPPORTED},

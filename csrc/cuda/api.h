@@ -19,7 +19,9 @@ extern "C" {
 /* X(member, cudart's function, argument types) */
 #define BW_CUDA_CALLS(X)                                                                               \
     X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
+    X(get_device, cudaGetDevice, (int *))                                                              \
     X(set_device, cudaSetDevice, (int))                                                                \
+    X(device_synchronize, cudaDeviceSynchronize, (void))                                               \
     X(driver_version, cudaDriverGetVersion, (int *))                                                   \
     X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
     X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                         \
@@ -37,11 +39,13 @@ extern "C" {
     X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long))   \
     X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                                  \
     X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                                  \
+    X(graph_nodes, cudaGraphGetNodes, (cudaGraph_t, cudaGraphNode_t *, size_t *))                      \
     X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                                  \
     X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                                     \
     X(event_create, cudaEventCreate, (cudaEvent_t *))                                                  \
     X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                                  \
     X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                      \
+    X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
     X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                      \

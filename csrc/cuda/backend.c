@@ -173,6 +173,22 @@ static bw_status read_facts(bw_device *device) {
     return BW_OK;
 }
 
+static bw_status current_device(int *index) {
+    bw_cuda_api api;
+    bw_cuda_api_init(&api, "count");
+    return BW_CUDA(&api, get_device(index));
+}
+
+static bw_status make_current(int index) {
+    bw_cuda_api api;
+    bw_cuda_api_init(&api, "count");
+    return BW_CUDA(&api, set_device(index));
+}
+
+static void *device_stream(const bw_device *device) {
+    return device->stream;
+}
+
 static bw_status synchronize(bw_device *device) {
     BW_TRY(bw_cuda_enter(device));
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
@@ -341,6 +357,15 @@ const bw_backend bw_cuda_backend = {
     .plan_run = bw_cuda_plan_run,
     .plan_host_ns = bw_cuda_plan_host_ns,
     .plan_free = bw_cuda_plan_free,
+    .marks_create = bw_cuda_marks_create,
+    .marks_reserve = bw_cuda_marks_reserve,
+    .mark = bw_cuda_mark,
+    .mark_passed = bw_cuda_mark_passed,
+    .marks_elapsed = bw_cuda_marks_elapsed,
+    .marks_free = bw_cuda_marks_free,
+    .current_device = current_device,
+    .make_current = make_current,
+    .device_stream = device_stream,
     .conditions = bw_cuda_conditions,
     .management = bw_cuda_management,
     .plan_kernel_sum_ns = bw_cuda_plan_kernel_sum_ns,

@@ -53,6 +53,9 @@ using newest_kernel_record = CUpti_ActivityKernel9;
 #endif
 static_assert(offsetof(newest_kernel_record, start) == 16 && offsetof(newest_kernel_record, end) == 24,
               "the head of CUPTI's kernel record has changed");
+static_assert(offsetof(CUpti_ActivityMemcpy5, start) == 16 && offsetof(CUpti_ActivityMemcpy5, end) == 24 &&
+                  offsetof(CUpti_ActivityMemset4, start) == 16 && offsetof(CUpti_ActivityMemset4, end) == 24,
+              "CUPTI's records of copies differ from those of kernels");
 
 namespace {
 
@@ -322,7 +325,20 @@ bw_status wait(bw_device *device) {
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }
 
+// A caller's function may use any stream.
+bw_status wait_all(bw_device *device) {
+    return BW_CUDA(&device->api, device_synchronize());
+}
+
+bw_status call_one(bw_device *device, const bw_callable *callable) {
+    callable->enter(callable->context);
+    bw_status status = callable->call(callable->context, 0, false);
+    callable->leave(callable->context);
+    return bw_status_first(status, wait_all(device));
+}
+
 bw_status launch_one(bw_device *device, const bw_plan_spec *spec) {
+    if (spec->callable) return call_one(device, spec->callable);
     return spec->variant ? spec->variant->launch(&spec->sets[0]) : bw_cuda_launch_empty(device);
 }
 

@@ -9,9 +9,13 @@
 
 #include "cuda/library.h"
 
-enum { KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL = 10, FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20 };
+enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20 };
 
-/* The head of every kernel record since CUPTI 9; later versions append to it. */
+/* Kinds of records. */
+enum { KIND_COPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL = 10 };
+
+/* The head of every kernel record since CUPTI 9; later versions append to it. Those of copies and memsets have their
+ * timestamps in the same place. */
 typedef struct kernel_record {
     uint32_t kind;
     uint8_t cache_config, shared_config;
@@ -249,7 +253,7 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
     while (library && valid_size) {
         result = library->cuptiActivityGetNextRecord(buffer, valid_size, &record);
         if (result != 0) break;
-        if (record->kind != KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
+        if (record->kind > KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
         if (record->end > 0 && record->end >= record->start) {
             keep_span(record->start, record->end);
         } else {
@@ -281,7 +285,7 @@ static bool sink_claim(bw_cupti *library) {
     return free_to_take;
 }
 
-bw_status bw_cupti_trace_begin(bw_device *device) {
+bw_status bw_cupti_trace_begin(bw_device *device, bool with_copies) {
     bw_cupti *library = NULL;
     bw_status status = BW_OK;
     BW_TRY(bw_cupti_get(device, &library));
@@ -293,6 +297,10 @@ bw_status bw_cupti_trace_begin(bw_device *device) {
     BW_GOTO(CUPTI(library, cuptiSubscribe, &library->subscriber, on_callback, NULL));
     BW_GOTO(CUPTI(library, cuptiActivityRegisterCallbacks, on_buffer_requested, on_buffer_completed));
     BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_CONCURRENT_KERNEL));
+    if (with_copies) {
+        BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_COPY));
+        BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_MEMSET));
+    }
     return BW_OK;
 cleanup:
     bw_cupti_trace_end(device);
@@ -330,6 +338,8 @@ void bw_cupti_trace_end(bw_device *device) {
     /* Whatever fails here has nothing to undo; buffers come back to on_buffer_completed, which frees them. */
     if (library->subscriber) {
         (void)library->cuptiActivityDisable(KIND_CONCURRENT_KERNEL);
+        (void)library->cuptiActivityDisable(KIND_COPY);
+        (void)library->cuptiActivityDisable(KIND_MEMSET);
         (void)library->cuptiActivityFlushAll(FLUSH_FORCED);
         (void)library->cuptiUnsubscribe(library->subscriber);
         library->subscriber = NULL;

@@ -30,8 +30,9 @@ typedef struct bw_kernel_span {
 } bw_kernel_span;
 
 /* Tracing is the process's: BW_CODE_BUSY while another handle traces. Between begin and end every kernel of the process
- * is recorded; `take` waits for nothing, so the kernels must have finished. */
-bw_status bw_cupti_trace_begin(bw_device *device);
+ * is recorded, `with_copies` every copy and memset on the device too; `take` waits for nothing, so the kernels must
+ * have finished. */
+bw_status bw_cupti_trace_begin(bw_device *device, bool with_copies);
 bw_status bw_cupti_trace_discard(bw_device *device);
 /* Spans by start time, owned by the trace and valid until the next call. */
 bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, int64_t *count);

@@ -44,6 +44,7 @@ void bw_cuda_conditions_close(bw_device *device);
 bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);
 bw_status bw_cuda_launch_empty(bw_device *device);
 bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes); /* memory must be initialised */
+bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes);
 
 /* plan.c: the vtable's plan functions. */
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
@@ -51,6 +52,14 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
 double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan);
+
+/* marks.c: the vtable's marks. */
+bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out);
+bw_status bw_cuda_marks_reserve(bw_marks *marks, int64_t count);
+bw_status bw_cuda_mark(bw_marks *marks, int64_t index);
+bw_status bw_cuda_mark_passed(bw_marks *marks, int64_t index, bool *out);
+bw_status bw_cuda_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns);
+void bw_cuda_marks_free(bw_marks *marks);
 
 /* counters.cc: the vtable's counters; close takes the profiler down, NULL is fine. */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);

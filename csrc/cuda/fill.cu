@@ -123,8 +123,12 @@ bw_status bw_cuda_launch_empty(bw_device *device) {
     return bw_cuda_launch(device, empty_kernel, dim3(1), dim3(32), 0);
 }
 
-bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
+bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     const int64_t vectors = bytes / 16;
     const dim3 grid(fill_blocks(device, bw_ceil_div(vectors, FLUSH_UNROLL)));
-    return bw_cuda_launch(device, flush_kernel, grid, dim3(FILL_THREADS), 0, (uint4 *)memory, vectors);
+    return bw_cuda_launch_on(device, stream, flush_kernel, grid, dim3(FILL_THREADS), 0, (uint4 *)memory, vectors);
+}
+
+bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
+    return bw_cuda_launch_flush_on(device, device->stream, memory, bytes);
 }

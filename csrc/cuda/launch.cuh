@@ -5,10 +5,11 @@
 #include "cuda/device.h"
 
 // bw_cuda_launch(device, kernel<T>, grid, block, shared_bytes, arguments...): arguments convert to the kernel's
-// parameter types. Enqueues on the device's stream; more than 48 KiB of shared memory is asked for here.
+// parameter types. Enqueues on the device's stream, bw_cuda_launch_on on another one; more than 48 KiB of shared memory
+// is asked for here.
 template <typename... Parameters, typename... Arguments>
-static bw_status bw_cuda_launch(bw_device *device, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                size_t shared_bytes, Arguments... arguments) {
+static bw_status bw_cuda_launch_on(bw_device *device, cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid,
+                                   dim3 block, size_t shared_bytes, Arguments... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument per kernel parameter");
     return [&](Parameters... converted) -> bw_status {
         void *pointers[sizeof...(Parameters) + 1] = {(void *)&converted...};
@@ -17,9 +18,15 @@ static bw_status bw_cuda_launch(bw_device *device, void (*kernel)(Parameters...)
             BW_TRY(BW_CUDA(&device->api, set_function_attribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                                 (int)shared_bytes)));
         }
-        BW_TRY(BW_CUDA(&device->api, launch_kernel(function, grid, block, pointers, shared_bytes, device->stream)));
+        BW_TRY(BW_CUDA(&device->api, launch_kernel(function, grid, block, pointers, shared_bytes, stream)));
         return BW_CUDA(&device->api, last_error());
     }(static_cast<Parameters>(arguments)...);
+}
+
+template <typename... Parameters, typename... Arguments>
+static bw_status bw_cuda_launch(bw_device *device, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                size_t shared_bytes, Arguments... arguments) {
+    return bw_cuda_launch_on(device, device->stream, kernel, grid, block, shared_bytes, arguments...);
 }
 
 #endif

@@ -69,7 +69,7 @@ static bw_status build_graph(bw_plan *plan, const bw_plan_spec *spec) {
 }
 
 /* Lines that an earlier user of the context asked to persist would stay in the L2 and fake a warm cache. */
-static bw_status forget_persisting_lines(bw_device *device) {
+bw_status bw_cuda_forget_persisting_lines(bw_device *device) {
     cudaError_t error = BW_CUDA_ERROR(&device->api, reset_persisting_l2());
     if (error == cudaErrorNotSupported) {
         (void)device->api.last_error();
@@ -90,7 +90,7 @@ static bw_status check_spec(const bw_plan_spec *spec) {
     if (spec->launches < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
     }
-    if (spec->variant && spec->set_count < 1) {
+    if ((spec->variant || spec->callable) && spec->set_count < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan over %lld buffer sets: at least 1 is needed",
                        (long long)spec->set_count);
     }
@@ -102,10 +102,11 @@ static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(bw_cuda_enter(plan->device));
     BW_TRY(BW_CUDA(api, event_create(&plan->start)));
     BW_TRY(BW_CUDA(api, event_create(&plan->stop)));
+    if (spec->callable) return bw_cuda_call_prepare(plan);
     BW_TRY(make_flush(plan, spec->flush_bytes));
     if (plan->flush) BW_TRY(bw_cuda_launch_flush(plan->device, plan->flush, plan->flush_bytes));
     BW_TRY(warm_up(plan, spec));
-    BW_TRY(forget_persisting_lines(plan->device));
+    BW_TRY(bw_cuda_forget_persisting_lines(plan->device));
     return spec->timer == BW_CUDA_TIMER_GRAPH ? build_graph(plan, spec) : bw_cuda_timer_create(plan);
 }
 
@@ -130,6 +131,7 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     bw_cuda_api *api = &device->api;
     float elapsed_ms = 0;
     BW_TRY(bw_cuda_enter(device));
+    if (plan->spec.callable) return bw_cuda_call_run(plan, ns);
     if (plan->flush) BW_TRY(bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes));
     if (!plan->graph) return bw_cuda_timer_run(plan, ns);
     BW_TRY(BW_CUDA(api, event_record(plan->start, device->stream)));
@@ -155,6 +157,7 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_status_free(bw_cuda_enter(plan->device));
     /* A replay or a warm-up that failed half-way may still be running on what is released here. */
     BW_CUDA_IGNORE(api, stream_synchronize(plan->device->stream));
+    if (plan->spec.callable) bw_cuda_call_free(plan);
     bw_cuda_timer_free(plan);
     if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
     if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));

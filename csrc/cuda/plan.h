@@ -15,17 +15,28 @@ struct bw_plan {
     void *flush; /* read before each replay; NULL = no flush */
     int64_t flush_bytes;
     double host_ns, kernel_sum_ns;
-    cudaEvent_t *pairs; /* two per launch, for the events timer; NULL = not in use */
-    double *elapsed_ns; /* one per launch */
-    bool tracing;       /* the cupti timer has begun */
+    cudaEvent_t *pairs;      /* two per launch, for the events timer; NULL = not in use */
+    double *elapsed_ns;      /* one per launch */
+    bool tracing;            /* the cupti timer has begun */
+    cudaGraphExec_t flushes; /* a caller's function's: the graph without the calls */
 };
 
 /* Launch `index` of the plan, on its set. */
 bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index);
 
+/* plan.c, for plan_call.c */
+bw_status bw_cuda_forget_persisting_lines(bw_device *device);
+
+/* plan_call.c: for a caller's function. */
+bw_status bw_cuda_call_prepare(bw_plan *plan);
+bw_status bw_cuda_call_run(bw_plan *plan, double *ns);
+void bw_cuda_call_free(bw_plan *plan);
+
 /* plan_timers.c: for timers other than the graph. */
 bw_status bw_cuda_timer_create(bw_plan *plan);
 bw_status bw_cuda_timer_run(bw_plan *plan, double *ns);
 void bw_cuda_timer_free(bw_plan *plan);
+/* Waits for the event pairs of a replay: their median, times the number of launches. */
+bw_status bw_cuda_events_take(bw_plan *plan, double *ns);
 
 #endif

@@ -20,16 +20,9 @@ static bw_status create_events(bw_plan *plan) {
     return BW_OK;
 }
 
-/* The median of the pairs, times their number. */
-static bw_status run_events(bw_plan *plan, double *ns) {
-    bw_device *device = plan->device;
-    bw_cuda_api *api = &device->api;
+bw_status bw_cuda_events_take(bw_plan *plan, double *ns) {
+    bw_cuda_api *api = &plan->device->api;
     int64_t launches = plan->spec.launches;
-    for (int64_t i = 0; i < launches; i++) {
-        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i], device->stream)));
-        BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
-        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i + 1], device->stream)));
-    }
     BW_TRY(BW_CUDA(api, event_synchronize(plan->pairs[2 * launches - 1])));
     for (int64_t i = 0; i < launches; i++) {
         float elapsed_ms = 0;
@@ -38,6 +31,17 @@ static bw_status run_events(bw_plan *plan, double *ns) {
     }
     *ns = bw_median(plan->elapsed_ns, launches) * (double)launches;
     return BW_OK;
+}
+
+static bw_status run_events(bw_plan *plan, double *ns) {
+    bw_device *device = plan->device;
+    bw_cuda_api *api = &device->api;
+    for (int64_t i = 0; i < plan->spec.launches; i++) {
+        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i], device->stream)));
+        BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
+        BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i + 1], device->stream)));
+    }
+    return bw_cuda_events_take(plan, ns);
 }
 
 /* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
@@ -77,7 +81,7 @@ static bw_status run_cupti(bw_plan *plan, double *ns) {
 
 bw_status bw_cuda_timer_create(bw_plan *plan) {
     if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return create_events(plan);
-    BW_TRY(bw_cupti_trace_begin(plan->device));
+    BW_TRY(bw_cupti_trace_begin(plan->device, false));
     plan->tracing = true;
     return BW_OK;
 }

@@ -8,7 +8,6 @@
 enum {
     ALIGNMENT = 256,
     SETS_MAX = 2048,
-    CACHE_FACTOR = 4,      /* the rotation touches this many times the cache */
     CACHE_FACTOR_LEAST = 2 /* with less than this the row is not called cold */
 };
 
@@ -194,7 +193,7 @@ static bw_status refuse_memory(const bw_case *self, int64_t needed_bytes, int64_
 static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *out) {
     int64_t cache_bytes = facts_of(self)->cache_bytes;
     int64_t touched = bw_max64(1, bw_case_footprint(self));
-    int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));
+    int64_t wanted = bw_max64(1, bw_ceil_div(BW_COLD_CACHE_FACTOR * cache_bytes, touched));
     int64_t most = bw_min64(wanted, SETS_MAX);
     /* Rotation may take half of what is free: the rest belongs to others. */
     int64_t budget = usable_bytes / 2 - self->workspace_bytes;
@@ -206,7 +205,7 @@ static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *
     out->cold = out->sets >= bw_min64(wanted, bw_ceil_div(CACHE_FACTOR_LEAST * cache_bytes, touched));
     if (out->sets >= wanted) return;
 
-    int64_t flush_bytes = CACHE_FACTOR * cache_bytes;
+    int64_t flush_bytes = BW_COLD_CACHE_FACTOR * cache_bytes;
     int64_t sets = bw_max64(1, bw_min64(most, (budget - flush_bytes) / self->set_bytes));
     bool too_small = out->sets == SETS_MAX;
     if ((too_small || !out->cold) && bytes_fit(bytes_needed(self, sets, flush_bytes), usable_bytes)) {

@@ -11,6 +11,8 @@
 
 typedef enum bw_cache { BW_CACHE_COLD, BW_CACHE_HOT } bw_cache;
 
+enum { BW_COLD_CACHE_FACTOR = 4 }; /* a rotation touches, and a flush reads, this many times the cache */
+
 /* How a case's inputs are found cold (or hot). */
 typedef struct bw_rotation {
     int64_t sets;

@@ -10,6 +10,7 @@
 enum {
     SAMPLES_MOST = 4096,
     LAUNCHES_MOST = 8192, /* of one replay, unless there are more sets */
+    FLUSHED_CALLS = 16,   /* of a caller's function, with a flush before each */
     WARMUP_LEAST = 3,     /* replays */
     WARMUP_WINDOW = 4
 };
@@ -29,59 +30,61 @@ static bw_status interrupted(void) {
     return bw_fail(BW_CODE_INTERRUPTED, "interrupted");
 }
 
-/* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
- * often, and with a flush each set just once (a second use would find it warm). */
-static int64_t launches_for(const bw_case *self, const bw_rotation *rotation, bool fixed_replay, double launch_ns) {
-    int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
-    if (rotation->flush_bytes) return self->set_count;
-    if (!fixed_replay) return bw_max64(1, wanted);
-    return bw_ceil_div(bw_max64(1, wanted), self->set_count) * self->set_count;
-}
-
+/* What is timed: a case, or a function of the caller's. */
 typedef struct timed {
+    bw_session *session;
     const bw_backend *backend;
+    bw_case *content;  /* whose outputs are checked; NULL for a function */
+    bw_plan_spec spec; /* of the plan */
     bw_plan *plan;
-    int timer;
-    int64_t launches;
     int64_t run;     /* launches of this plan so far; it began with set 0 */
     int64_t watched; /* of these, the ones before `watch` */
 } timed;
 
+static bool replays_are_fixed(const timed *timed) {
+    return timed->backend->device_facts(timed->session->device)->fixed_replay;
+}
+
+/* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
+ * often, and with a flush each set just once (a second use would find it warm). A function has its flush before every
+ * call, which says how many are worth while: on a CPU it takes long. */
+static int64_t launches_for(const timed *timed, double launch_ns) {
+    int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
+    bool fixed = replays_are_fixed(timed);
+    if (timed->spec.flush_bytes && timed->spec.callable) return fixed ? bw_min64(wanted, FLUSHED_CALLS) : 1;
+    if (timed->spec.flush_bytes) return timed->spec.set_count;
+    if (!fixed) return bw_max64(1, wanted);
+    return bw_ceil_div(bw_max64(1, wanted), timed->spec.set_count) * timed->spec.set_count;
+}
+
 static bw_status replay(timed *timed, double *launch_ns) {
     double elapsed;
     BW_TRY(timed->backend->plan_run(timed->plan, &elapsed));
-    timed->run += timed->launches;
-    *launch_ns = elapsed / (double)timed->launches;
+    timed->run += timed->spec.launches;
+    *launch_ns = elapsed / (double)timed->spec.launches;
     return BW_OK;
 }
 
-static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t launches, timed *timed) {
-    bw_plan_spec spec = {.variant = self->variant,
-                         .sets = self->launches,
-                         .set_count = self->set_count,
-                         .launches = launches,
-                         .flush_bytes = rotation->flush_bytes,
-                         .timer = timed->timer};
+static bw_status create_plan(timed *timed, int64_t launches) {
     timed->backend->plan_free(timed->plan);
     timed->plan = NULL;
-    timed->launches = launches;
+    timed->spec.launches = launches;
     timed->run = timed->watched = 0;
-    return timed->backend->plan_create(self->session->device, &spec, &timed->plan);
+    return timed->backend->plan_create(timed->session->device, &timed->spec, &timed->plan);
 }
 
 /* A first plan tells how long a launch takes, a second one has the right number of them. */
-static bw_status size_plan(bw_case *self, const bw_rotation *rotation, timed *timed) {
-    bool fixed = timed->backend->device_facts(self->session->device)->fixed_replay;
-    int64_t first = fixed || rotation->flush_bytes ? self->set_count : 1;
+static bw_status size_plan(timed *timed) {
+    int64_t first = replays_are_fixed(timed) || timed->spec.flush_bytes ? timed->spec.set_count : 1;
     double launch_ns = INFINITY;
-    BW_TRY(create_plan(self, rotation, first, timed));
+    BW_TRY(create_plan(timed, first));
     for (int i = 0; i < 2; i++) {
         double ns;
         BW_TRY(replay(timed, &ns));
         launch_ns = fmin(launch_ns, ns);
     }
-    int64_t launches = launches_for(self, rotation, fixed, launch_ns);
-    return launches == first ? BW_OK : create_plan(self, rotation, launches, timed);
+    int64_t launches = launches_for(timed, launch_ns);
+    return launches == first ? BW_OK : create_plan(timed, launches);
 }
 
 /* Replays until the last few agree, so that clocks, caches and pages are as they will stay. Adds to *spent_ns. */
@@ -94,7 +97,7 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
         double ns;
         BW_TRY(replay(timed, &ns));
         window[i % WARMUP_WINDOW] = *launch_ns = ns;
-        *spent_ns += ns * (double)timed->launches;
+        *spent_ns += ns * (double)timed->spec.launches;
         if (i + 1 < WARMUP_LEAST) continue;
         if (*spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
         if (i + 1 < WARMUP_WINDOW || *spent_ns < least_ns) continue;
@@ -109,7 +112,9 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
 
 /* Outputs as never written in the sets that verify_after looks at: the timed launches must write them. (A plan may have
  * launched on every set when it was made.) */
-static bw_status watch(bw_case *self, timed *timed) {
+static bw_status watch(timed *timed) {
+    bw_case *self = timed->content;
+    if (!self) return BW_OK;
     int64_t first = timed->run % self->set_count, last = self->set_count - 1;
     timed->watched = timed->run;
     BW_TRY(bw_case_reset(self, first));
@@ -128,16 +133,15 @@ static bw_status verify_after(bw_case *self, const bw_measure_options *options, 
 }
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
-static bw_status settle(bw_case *self, const bw_measure_options *options, timed *timed, bw_measurement *out) {
-    bool fixed = timed->backend->device_facts(self->session->device)->fixed_replay;
+static bw_status settle(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     double launch_ns = INFINITY;
     out->warmup_ns = 0.0;
-    BW_TRY(watch(self, timed));
+    BW_TRY(watch(timed));
     BW_TRY(warm_up(options, timed, &out->warmup_ns, &launch_ns));
-    int64_t launches = launches_for(self, &out->rotation, fixed, launch_ns);
-    if (launches <= timed->launches + timed->launches / 4) return BW_OK;
-    BW_TRY(create_plan(self, &out->rotation, launches, timed));
-    BW_TRY(watch(self, timed));
+    int64_t launches = launches_for(timed, launch_ns);
+    if (launches <= timed->spec.launches + timed->spec.launches / 4) return BW_OK;
+    BW_TRY(create_plan(timed, launches));
+    BW_TRY(watch(timed));
     return warm_up(options, timed, &out->warmup_ns, &launch_ns);
 }
 
@@ -150,11 +154,11 @@ static bool narrow_enough(const bw_statistics *statistics, double target) {
 static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, double *launch_ns) {
     bw_watch_look(watch, bw_now_s(), timed->run, *busy_ns, false);
     BW_TRY(replay(timed, launch_ns));
-    *busy_ns += *launch_ns * (double)timed->launches;
+    *busy_ns += *launch_ns * (double)timed->spec.launches;
     return BW_OK;
 }
 
-static bw_status sample(bw_session *session, const bw_measure_options *options, timed *timed, bw_measurement *out) {
+static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
     double busy_ns = 0.0;
     double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
@@ -164,7 +168,7 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     int64_t count = 0, next_look = options->min_samples;
     double kernel_sum_ns = timed->backend->plan_kernel_sum_ns ? 0.0 : NAN;
     double deadline = bw_now_s() + options->max_seconds;
-    bw_watch_begin(&watch, session, bw_now_s());
+    bw_watch_begin(&watch, timed->session, bw_now_s());
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
         BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count++]));
@@ -179,28 +183,42 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     }
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    out->kernel_sum_ns = kernel_sum_ns / (double)count / (double)timed->launches;
+    out->kernel_sum_ns = kernel_sum_ns / (double)count / (double)timed->spec.launches;
 cleanup:
     free(sorted);
     return status;
 }
 
-bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    timed timed = {.backend = self->session->backend, .timer = options->timer};
-    bw_status status = BW_OK;
+static bw_status measure_timed(const bw_measure_options *options, timed *timed, bw_measurement *out) {
+    if (stop_asked(options)) return interrupted();
+    bw_watch_prepare(timed->session);
+    BW_TRY(size_plan(timed));
+    BW_TRY(settle(options, timed, out));
+    BW_TRY(sample(options, timed, out));
+    out->launches_per_sample = timed->spec.launches;
+    out->host_launch_ns = timed->backend->plan_host_ns(timed->plan);
+    return BW_OK;
+}
+
+static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
     out->host_launch_ns = out->warmup_ns = out->kernel_sum_ns = NAN;
+}
+
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+    timed timed = {.session = self->session, .backend = self->session->backend, .content = self};
+    bw_status status = BW_OK;
+    begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
-    if (stop_asked(options)) return interrupted();
-    bw_watch_prepare(self->session);
-    BW_GOTO(size_plan(self, &out->rotation, &timed));
-    BW_GOTO(settle(self, options, &timed, out));
-    BW_GOTO(sample(self->session, options, &timed, out));
-    out->launches_per_sample = timed.launches;
-    out->host_launch_ns = timed.backend->plan_host_ns(timed.plan);
+    timed.spec = (bw_plan_spec){.variant = self->variant,
+                                .sets = self->launches,
+                                .set_count = self->set_count,
+                                .flush_bytes = out->rotation.flush_bytes,
+                                .timer = options->timer};
+    BW_GOTO(measure_timed(options, &timed, out));
     BW_GOTO(verify_after(self, options, &timed, out));
 cleanup:
     timed.backend->plan_free(timed.plan);
@@ -216,15 +234,61 @@ void bw_measurement_free(bw_measurement *measurement) {
     measurement->samples_ns = NULL;
 }
 
-bw_status bw_count(bw_case *self, bw_counters *out) {
-    const bw_backend *backend = self->session->backend;
+static bool can_count(const bw_session *session, bw_counters *out) {
+    const bw_backend *backend = session->backend;
     *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
-    if (!backend->counters) {
-        snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
-        return BW_OK;
-    }
+    if (backend->counters) return true;
+    snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
+    return false;
+}
+
+bw_status bw_count(bw_case *self, bw_counters *out) {
+    if (!can_count(self->session, out)) return BW_OK;
     BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
     BW_TRY(bw_case_reset(self, 0));
     bw_plan_spec spec = {.variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1};
-    return backend->counters(self->session->device, &spec, out);
+    return self->session->backend->counters(self->session->device, &spec, out);
+}
+
+/* ---- a function of the caller's ---- */
+
+static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
+    const bw_backend *backend = self->session->backend;
+    int64_t cache_bytes = backend->device_facts(self->session->device)->cache_bytes;
+    int64_t free_bytes, total_bytes;
+    *out = (bw_rotation){.sets = cache == BW_CACHE_COLD ? self->sets : 1, .note = ""};
+    if (cache != BW_CACHE_COLD) return BW_OK;
+    if (cache_bytes <= 0) {
+        out->note = "the cache's size is unknown: the inputs may be in it";
+        return BW_OK;
+    }
+    int64_t wanted = BW_COLD_CACHE_FACTOR * cache_bytes;
+    out->cold = self->footprint_bytes >= bw_ceil_div(wanted, self->sets);
+    if (out->cold) return BW_OK;
+    BW_TRY(backend->device_memory(self->session->device, &free_bytes, &total_bytes));
+    out->cold = wanted <= free_bytes - free_bytes / 32;
+    if (out->cold) out->flush_bytes = wanted;
+    out->note = out->cold ? "read flush before each call" : "memory allows no flush: the inputs may be in the cache";
+    return BW_OK;
+}
+
+bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
+    timed timed = {.session = self->session, .backend = self->session->backend};
+    begin_measurement(out);
+    BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
+    BW_TRY(rotate_call(self, options->cache, &out->rotation));
+    timed.spec = (bw_plan_spec){.callable = self->callable,
+                                .set_count = out->rotation.sets,
+                                .flush_bytes = out->rotation.flush_bytes,
+                                .timer = options->timer};
+    bw_status status = measure_timed(options, &timed, out);
+    timed.backend->plan_free(timed.plan);
+    if (status) bw_measurement_free(out);
+    return status;
+}
+
+bw_status bw_count_call(const bw_call *self, bw_counters *out) {
+    bw_plan_spec spec = {.callable = self->callable, .set_count = 1, .launches = 1};
+    if (!can_count(self->session, out)) return BW_OK;
+    return self->session->backend->counters(self->session->device, &spec, out);
 }

@@ -30,6 +30,20 @@ typedef struct bw_measurement {
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 
+/* A function of the caller's, to be measured like a case. Nobody here knows its buffers, so they are neither checked
+ * nor rotated, unless it knows `sets` of them: set i is then its i-th. */
+typedef struct bw_call {
+    bw_session *session;
+    const bw_callable *callable, *nothing; /* `nothing` does nothing: its time is the floor where calls are the work */
+    int64_t sets;                          /* 1: it knows none */
+    int64_t footprint_bytes;               /* that one call touches; 0 = not known */
+} bw_call;
+
+/* Nothing is verified: verdict stays zero. Cold is a rotation over the caller's sets where these are known to be large
+ * enough, else a read flush before each call. */
+bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out);
+bw_status bw_count_call(const bw_call *self, bw_counters *out);
+
 /* A mismatch is no error: verdict.verified is then false and there are no samples. */
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out);
 /* Hardware counters of one launch that finds its inputs cold. Where there are none: NaN, and a status text. */

@@ -51,6 +51,13 @@ bw_status bw_session_enter(bw_session *session) {
                        session->backend->name, (long)session->process);
     }
     if (atomic_compare_exchange_strong(&session->user, &nobody, gettid())) return BW_OK;
+    if (nobody == gettid()) {
+        return bw_fail(
+            BW_CODE_BUSY,
+            "this %s device handle is in use further up in this very thread (a function that it measures, or "
+            "its poll function, cannot use it): open a second handle",
+            session->backend->name);
+    }
     return bw_fail(BW_CODE_BUSY,
                    "this %s device handle is measuring in another thread: wait for it, or open a second "
                    "handle (two measurements at once disturb each other)",
@@ -94,23 +101,35 @@ const char *bw_timer_name(const bw_session *session, int timer) {
     return timer_at(session, timer);
 }
 
+/* Of one launch of `spec`, which does nothing. */
+static bw_status time_empty(bw_session *session, const bw_plan_spec *spec, double *ns) {
+    bw_plan *plan = NULL;
+    double samples[FLOOR_SAMPLES];
+    BW_TRY(session->backend->plan_create(session->device, spec, &plan));
+    bw_status status = BW_OK;
+    for (int i = -FLOOR_WARMUPS; i < FLOOR_SAMPLES && !status; i++) {
+        double elapsed;
+        status = session->backend->plan_run(plan, &elapsed);
+        if (!status && i >= 0) samples[i] = elapsed / FLOOR_LAUNCHES;
+    }
+    session->backend->plan_free(plan);
+    if (status) return status;
+    *ns = bw_median(samples, FLOOR_SAMPLES);
+    return BW_OK;
+}
+
 bw_status bw_session_floor(bw_session *session, int timer, double *ns) {
     if (isnan(session->floor_ns[timer])) {
         bw_launch empty = {.device = session->device};
         bw_plan_spec spec = {.sets = &empty, .set_count = 1, .launches = FLOOR_LAUNCHES, .timer = timer};
-        bw_plan *plan = NULL;
-        double samples[FLOOR_SAMPLES];
-        BW_TRY(session->backend->plan_create(session->device, &spec, &plan));
-        bw_status status = BW_OK;
-        for (int i = -FLOOR_WARMUPS; i < FLOOR_SAMPLES && !status; i++) {
-            double elapsed;
-            status = session->backend->plan_run(plan, &elapsed);
-            if (!status && i >= 0) samples[i] = elapsed / FLOOR_LAUNCHES;
-        }
-        session->backend->plan_free(plan);
-        if (status) return status;
-        session->floor_ns[timer] = bw_median(samples, FLOOR_SAMPLES);
+        BW_TRY(time_empty(session, &spec, &session->floor_ns[timer]));
     }
     *ns = session->floor_ns[timer];
     return BW_OK;
+}
+
+bw_status bw_session_call_floor(bw_session *session, const bw_callable *nothing, int timer, double *ns) {
+    if (!session->backend->runs_on_host) return bw_session_floor(session, timer, ns);
+    bw_plan_spec spec = {.callable = nothing, .set_count = 1, .launches = FLOOR_LAUNCHES, .timer = timer};
+    return time_empty(session, &spec, ns);
 }

@@ -402,6 +402,24 @@ static PyObject *case_launch(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+static bw_status run_enqueue(void *context) {
+    bw_case *content = context;
+    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
+    if (content->own_inputs) BW_TRY(bw_case_reset(content, 0));
+    return content->variant->launch(&content->launches[0]);
+}
+
+static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
+    (void)unused;
+    case_object *self = (case_object *)object;
+    bw_case *content = core_case_hold(self);
+    if (!content) return NULL;
+    bw_status status = core_run(self->device->session, run_enqueue, content);
+    core_case_let_go(self);
+    if (status) return core_raise(state_of(self), status);
+    Py_RETURN_NONE;
+}
+
 /* ---- type ---- */
 
 #define WITH_KEYWORDS(function) ((PyCFunction)(void (*)(void))(function))
@@ -419,6 +437,8 @@ static PyMethodDef case_methods[] = {
     {"count", core_case_count, METH_NOARGS,
      "count($self, /)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
+    {"enqueue", case_enqueue, METH_NOARGS,
+     "enqueue($self, /)\n--\n\nOne launch on the generated inputs, on the Device's stream, not waited for."},
     {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
     {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", case_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},

@@ -85,24 +85,34 @@ static PyObject *conditions_dict(const bw_measurement *m) {
                          sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note", sampled ? c->note : "");
 }
 
-static PyObject *measurement_dict(const bw_case *content, const bw_measure_options *options, const bw_measurement *m) {
+/* What only a case has. */
+static int add_case(PyObject *dict, const bw_case *content, const bw_measurement *m) {
+    PyObject *more = Py_BuildValue(
+        "{s:L,s:O,s:d,s:d,s:L,s:L,s:s,s:s}", "footprint_bytes", (long long)bw_case_footprint(content), "verified",
+        m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
+        "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
+        m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "");
+    int result = more ? PyDict_Update(dict, more) : -1;
+    Py_XDECREF(more);
+    return result;
+}
+
+PyObject *core_measurement_dict(const bw_session *session, const bw_case *content, const bw_measure_options *options,
+                                const bw_measurement *m) {
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
-    return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:L,s:s,s:s,"
-        "s:N}",
-        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
+    PyObject *dict = Py_BuildValue(
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:N}", "samples_ns",
+        samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
-        bw_timer_name(content->session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold",
-        "cold", m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "",
-        "buffer_sets", (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample,
-        "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
-        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "footprint_bytes",
-        (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
-        m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
-        "rows_total", (long long)m->verdict.rows_total, "reason", m->verdict.reason, "variant_note",
-        content->variant_note ? content->variant_note : "", "conditions", conditions_dict(m));
+        bw_timer_name(session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
+        m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets",
+        (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample, "flush_bytes",
+        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
+        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "conditions", conditions_dict(m));
+    if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
+    return dict;
 }
 
 static int check_options(const bw_measure_options *o) {
@@ -116,39 +126,49 @@ static int check_options(const bw_measure_options *o) {
     return 0;
 }
 
+int core_options_read(const core_options *given, bw_measure_options *out) {
+    int64_t min_samples = 10;
+    bw_cache cache;
+    if (core_cache_read(given->cache, &cache) < 0) return -1;
+    if (given->min_samples && core_read_int64(NULL, "min_samples", given->min_samples, &min_samples) < 0) return -1;
+    *out = (bw_measure_options){.cache = cache,
+                                .precision_target = given->precision_target,
+                                .min_samples = min_samples,
+                                .max_seconds = given->max_seconds,
+                                .verify_budget_s = given->verify_budget_s,
+                                .poll = poll_python,
+                                .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
+    return check_options(out);
+}
+
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {
         "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
     case_object *self = (case_object *)object;
     measure_work work = {0};
-    const char *cache_name = "cold", *timer_name = NULL;
-    double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
-    int64_t min_samples = 10;
-    PyObject *poll = NULL, *min_object = NULL;
-    bw_cache cache;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &cache_name, &precision_target, &min_object,
-                                     &max_seconds, &verify_budget_s, &poll, &timer_name)) {
+    core_options given = CORE_OPTIONS_DEFAULT;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &given.cache, &given.precision_target,
+                                     &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
+                                     &given.timer)) {
         return NULL;
     }
-    if (core_cache_read(cache_name, &cache) < 0) return NULL;
-    if (min_object && core_read_int64(NULL, "min_samples", min_object, &min_samples) < 0) return NULL;
-    work.options = (bw_measure_options){.cache = cache,
-                                        .precision_target = precision_target,
-                                        .min_samples = min_samples,
-                                        .max_seconds = max_seconds,
-                                        .verify_budget_s = verify_budget_s,
-                                        .poll = poll_python,
-                                        .poll_context = poll && poll != Py_None ? poll : NULL};
-    if (check_options(&work.options) < 0) return NULL;
+    if (core_options_read(&given, &work.options) < 0) return NULL;
     work.content = core_case_hold(self);
     if (!work.content) return NULL;
-    bw_status status = bw_timer_find(self->device->session, timer_name, &work.options.timer);
-    if (!status) status = core_run(self->device->session, run_measure, &work);
+    bw_session *session = self->device->session;
+    bw_status status = bw_timer_find(session, given.timer, &work.options.timer);
+    if (!status) status = core_run(session, run_measure, &work);
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status)
-                              : measurement_dict(work.content, &work.options, &work.result);
+                              : core_measurement_dict(session, work.content, &work.options, &work.result);
     core_case_let_go(self);
     bw_measurement_free(&work.result);
     return result;
+}
+
+PyObject *core_counters_dict(const bw_counters *c) {
+    return Py_BuildValue("{s:d,s:d,s:d,s:s}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
+                         c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
+                         c->status[0] ? c->status : "ok");
 }
 
 typedef struct count_work {
@@ -169,8 +189,5 @@ PyObject *core_case_count(PyObject *object, PyObject *unused) {
     bw_status status = core_run(self->device->session, run_count, &work);
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
-    const bw_counters *c = &work.result;
-    return Py_BuildValue("{s:d,s:d,s:d,s:s}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
-                         c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
-                         c->status[0] ? c->status : "ok");
+    return core_counters_dict(&work.result);
 }

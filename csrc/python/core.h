@@ -11,14 +11,14 @@ enum { CORE_THROTTLE_SIZE = 128 }; /* for every word of bw_throttle_words */
 
 typedef struct core_state {
     PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
-    PyTypeObject *device_type, *case_type;
+    PyTypeObject *device_type, *case_type, *profiler_type;
 } core_state;
 
 typedef struct device_object {
     PyObject_HEAD
     bw_session *session; /* NULL once closed */
     int index;
-    Py_ssize_t open_cases;
+    Py_ssize_t open_cases, open_profilers;
 } device_object;
 
 typedef struct case_object {
@@ -76,12 +76,34 @@ void core_case_let_go(case_object *self);
 int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
 
 /* ---- case_measure.c ---- */
+/* How long and how well to measure, as Python gives it. */
+typedef struct core_options {
+    const char *cache, *timer;
+    double precision_target, max_seconds, verify_budget_s;
+    PyObject *min_samples, *poll;
+} core_options;
+#define CORE_OPTIONS_DEFAULT \
+    { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }
+int core_options_read(const core_options *given, bw_measure_options *out); /* all but the timer; 0, or -1 */
+/* content NULL: of a caller's function. */
+PyObject *core_measurement_dict(const bw_session *session, const bw_case *content, const bw_measure_options *options,
+                                const bw_measurement *measurement);
+PyObject *core_counters_dict(const bw_counters *counters);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *unused);
 
-/* ---- device.c, case.c ---- */
-extern PyType_Spec core_device_spec, core_case_spec;
+/* ---- call.c ---- */
+enum { BW_CALL_SETS_MAX = 8192 };
+PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
+extern PyMethodDef core_call_methods[];
+PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
+
+/* ---- profiler.c ---- */
+enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
+
+/* ---- device.c, case.c, profiler.c ---- */
+extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
 /* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held: no
  * other thread can close it in between. */

@@ -65,6 +65,10 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
         return PyErr_Format(PyExc_ValueError, "%zd Case objects of this Device are open: close them first",
                             self->open_cases);
     }
+    if (self->open_profilers) {
+        PyErr_SetString(PyExc_ValueError, "a Profiler of this Device is open: close it first");
+        return NULL;
+    }
     /* After a fork the device is the parent's: this process only forgets it. */
     bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
@@ -286,6 +290,14 @@ static PyObject *get_backend(PyObject *object, void *closure) {
     return session ? PyUnicode_FromString(session->backend->name) : NULL;
 }
 
+static PyObject *get_stream(PyObject *object, void *closure) {
+    (void)closure;
+    bw_session *session = session_of((device_object *)object);
+    if (!session) return NULL;
+    const bw_backend *backend = session->backend;
+    return PyLong_FromVoidPtr(backend->device_stream ? backend->device_stream(session->device) : NULL);
+}
+
 static PyMethodDef device_methods[] = {
     {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
@@ -297,6 +309,12 @@ static PyMethodDef device_methods[] = {
     {"variants", (PyCFunction)(void (*)(void))device_variants, METH_VARARGS | METH_KEYWORDS,
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
+    {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
+     "measure_call($self, /, function, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
+     "precision_target=0.005, "
+     "min_samples=10, max_seconds=2.0, poll=None, timer=None)\n--\n\nWarm up a function, and sample its time."},
+    {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
+     "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
     {"_inject_fault", device_inject_fault, METH_VARARGS,
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
@@ -314,6 +332,7 @@ static PyMemberDef device_members[] = {
 
 static PyGetSetDef device_getset[] = {
     {"backend", get_backend, NULL, "the backend's name", NULL},
+    {"stream", get_stream, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

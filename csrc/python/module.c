@@ -13,7 +13,8 @@ static int core_exec(PyObject *module) {
     if (core_add_exceptions(module, state) < 0) return -1;
     state->device_type = add_type(module, &core_device_spec, "Device");
     state->case_type = add_type(module, &core_case_spec, "Case");
-    if (!state->device_type || !state->case_type) return -1;
+    state->profiler_type = add_type(module, &core_profiler_spec, "Profiler");
+    if (!state->device_type || !state->case_type || !state->profiler_type) return -1;
     PyObject *build =
         Py_BuildValue("{s:O,s:s,s:s,s:s,s:s,s:s}", "cuda", BW_BUILD_CUDA ? Py_True : Py_False, "cuda_reason",
                       BW_BUILD_CUDA_REASON, "cuda_version", BW_BUILD_CUDA_VERSION, "cuda_archs", BW_BUILD_CUDA_ARCHS,
@@ -22,6 +23,7 @@ static int core_exec(PyObject *module) {
     Py_XDECREF(build);
     if (failed || PyModule_AddStringConstant(module, "__version__", BW_BUILD_VERSION) < 0) return -1;
     if (PyModule_AddFunctions(module, core_registry_methods) < 0) return -1;
+    if (PyModule_AddFunctions(module, core_call_methods) < 0) return -1;
     return PyModule_AddFunctions(module, core_number_methods);
 }
 
@@ -33,6 +35,7 @@ static int core_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->memory_limit_error);
     Py_VISIT(state->device_type);
     Py_VISIT(state->case_type);
+    Py_VISIT(state->profiler_type);
     return 0;
 }
 
@@ -44,6 +47,7 @@ static int core_clear(PyObject *module) {
     Py_CLEAR(state->memory_limit_error);
     Py_CLEAR(state->device_type);
     Py_CLEAR(state->case_type);
+    Py_CLEAR(state->profiler_type);
     return 0;
 }
 

@@ -16,6 +16,7 @@ void fake_reset(void) {
                         .seed = 7,
                         .rows = 1,
                         .launch_ns = 1e6,
+                        .marks_passed = -1,
                         .conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN}};
 }
 
@@ -364,9 +365,11 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     fake.live_plans++;
     plan->device = device;
     plan->spec = *spec;
-    plan->sets = malloc((size_t)spec->set_count * sizeof *plan->sets);
-    if (!plan->sets) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a plan's sets"));
-    memcpy(plan->sets, spec->sets, (size_t)spec->set_count * sizeof *plan->sets);
+    if (!spec->callable) {
+        plan->sets = malloc((size_t)spec->set_count * sizeof *plan->sets);
+        if (!plan->sets) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a plan's sets"));
+        memcpy(plan->sets, spec->sets, (size_t)spec->set_count * sizeof *plan->sets);
+    }
     if (spec->flush_bytes) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
     for (int64_t i = 0; fake.launches_at_create && spec->variant && i < spec->set_count; i++) {
         on_last_set = i == spec->set_count - 1;
@@ -374,7 +377,7 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
         on_last_set = false;
         if (status) goto cleanup;
     }
-    if (spec->variant) {
+    if (spec->variant || spec->callable) {
         fake.last_plan = *spec;
         fake.plans++;
     }
@@ -401,6 +404,14 @@ static bw_status replay_launches(bw_plan *plan) {
     const bw_plan_spec *spec = &plan->spec;
     if (spec->launches < 1 || spec->set_count < 1) return bw_fail(BW_CODE_DEVICE, "a plan of nothing");
     if (plan->device->facts.fixed_replay) plan->next = 0;
+    const bw_callable *callable = spec->callable;
+    for (int64_t i = 0; callable && i < spec->launches; i++) {
+        callable->enter(callable->context);
+        bw_status status = callable->call(callable->context, plan->next, false);
+        callable->leave(callable->context);
+        if (status) return status;
+        plan->next = (plan->next + 1) % spec->set_count;
+    }
     for (int64_t i = 0; spec->variant && i < spec->launches; i++) {
         on_last_set = plan->next == spec->set_count - 1;
         int64_t set = fake.plant == FAKE_SET_ZERO ? 0 : plan->next;
@@ -416,7 +427,8 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_status status = replay_launches(plan);
     in_replay = on_last_set = false;
     if (status) return status;
-    *ns = (double)plan->spec.launches * (plan->spec.variant ? launch_time(fake.replays++) : 500.0);
+    *ns =
+        (double)plan->spec.launches * (plan->spec.variant || plan->spec.callable ? launch_time(fake.replays++) : 500.0);
     fake.last_replay_ns = *ns;
     return BW_OK;
 }
@@ -435,31 +447,71 @@ static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *
     return BW_OK;
 }
 
-const bw_backend fake_backend = {
-    .name = "toy",
-    .text = "host memory and a toy clock",
-    .built = true,
-    .device_count = device_count,
-    .device_name = device_name,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_facts = device_facts,
-    .device_memory = device_memory,
-    .variants = variants,
-    .allocate = allocate,
-    .release = release,
-    .fill = fill,
-    .poison = poison,
-    .duplicate = copy,
-    .upload = copy,
-    .download = copy,
-    .synchronize = synchronize,
-    .plan_create = plan_create,
-    .plan_run = plan_run,
-    .plan_host_ns = plan_host_ns,
-    .plan_free = plan_free,
-    .conditions = conditions,
+/* ---- marks: the n-th one taken is n microseconds after the beginning ---- */
+
+struct bw_marks {
+    int64_t *order; /* which one of all that were taken; 0 = never */
 };
+
+static bw_status marks_create(bw_device *device, void *stream, bw_marks **out) {
+    (void)device, (void)stream;
+    BW_TRY(called("marks_create"));
+    bw_marks *marks = calloc(1, sizeof *marks);
+    if (!marks) return bw_fail(BW_CODE_MEMORY, "no memory for marks");
+    fake.live_marks++;
+    *out = marks;
+    return BW_OK;
+}
+
+static bw_status marks_reserve(bw_marks *marks, int64_t count) {
+    BW_TRY(called("marks_reserve"));
+    int64_t *order = realloc(marks->order, (size_t)count * sizeof *order);
+    if (!order) return bw_fail(BW_CODE_MEMORY, "no memory for %lld marks", (long long)count);
+    marks->order = order;
+    fake.marks_made = count;
+    return BW_OK;
+}
+
+static bw_status mark(bw_marks *marks, int64_t index) {
+    BW_TRY(called("mark"));
+    marks->order[index] = ++fake.marks_taken;
+    return BW_OK;
+}
+
+static bool has_passed(const bw_marks *marks, int64_t index) {
+    return fake.marks_passed < 0 || marks->order[index] <= fake.marks_passed;
+}
+
+static bw_status mark_passed(bw_marks *marks, int64_t index, bool *out) {
+    *out = has_passed(marks, index);
+    return called("mark_passed");
+}
+
+static bw_status marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns) {
+    BW_TRY(called("marks_elapsed"));
+    fake.waits += !has_passed(marks, to);
+    *ns = 1000.0 * (double)(marks->order[to] - marks->order[from]);
+    return BW_OK;
+}
+
+static void marks_free(bw_marks *marks) {
+    if (!marks) return;
+    free(marks->order);
+    free(marks);
+    fake.live_marks--;
+}
+
+#define FAKE_BACKEND                                                                                                \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,              \
+    .device_name = device_name, .device_open = device_open, .device_close = device_close,                           \
+    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,       \
+    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,        \
+    .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run, .plan_host_ns = plan_host_ns,     \
+    .plan_free = plan_free, .conditions = conditions, .marks_create = marks_create, .marks_reserve = marks_reserve, \
+    .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed, .marks_free = marks_free
+
+const bw_backend fake_backend = {FAKE_BACKEND};
+const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
 
 /* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
 

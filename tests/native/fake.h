@@ -39,6 +39,7 @@ typedef struct fake_state {
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
+    int64_t marks_passed;     /* the stream has passed so many marks; -1 = all */
     bw_conditions conditions; /* what the sensors say */
     bool sensors_fail;
     int64_t fail_at; /* the so-many-th backend call fails; 0 = none */
@@ -48,8 +49,9 @@ typedef struct fake_state {
     int64_t calls;
     bool failed; /* the planned failure came */
     char failed_call[32];
-    int64_t live_allocations, live_bytes, live_plans, live_states, live_devices;
-    int64_t refused_allocations; /* asked for more than was free */
+    int64_t live_allocations, live_bytes, live_plans, live_states, live_devices, live_marks;
+    int64_t marks_made, marks_taken, waits; /* waits: for marks that the stream had not passed */
+    int64_t refused_allocations;            /* asked for more than was free */
     int64_t replays, plans, launches, prepared[FAKE_ROWS];
     int64_t prepared_once;  /* of these, the ones for a single launch */
     bw_plan_spec last_plan; /* its pointers are not to be followed */
@@ -59,7 +61,7 @@ typedef struct fake_state {
 } fake_state;
 
 extern fake_state fake;
-extern const bw_backend fake_backend;
+extern const bw_backend fake_backend, fake_host_backend; /* the second one's calls are the work */
 
 void fake_reset(void);  /* a quiet, right device with plenty of memory */
 void fake_forget(void); /* frees the images of outputs that launches keep */

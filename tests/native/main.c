@@ -7,8 +7,8 @@
 
 int check_failures;
 
-static const check *const lists[] = {verify_checks, replay_checks, rotation_checks,   variant_checks,
-                                     stop_checks,   fault_checks,  conditions_checks, nvml_checks};
+static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks, variant_checks, stop_checks,
+                                     fault_checks,  conditions_checks, nvml_checks,     call_checks,    ranges_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {
@@ -133,6 +133,7 @@ int main(int argc, char **argv) {
     CHECK_EQUAL(fake.live_plans, 0);
     CHECK_EQUAL(fake.live_states, 0);
     CHECK_EQUAL(fake.live_devices, 0);
+    CHECK_EQUAL(fake.live_marks, 0);
     CHECK(fake.refused_allocations == 0, "%" PRId64 " times more was asked of the device than it had free",
           fake.refused_allocations);
     fake_forget();

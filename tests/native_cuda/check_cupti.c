@@ -359,16 +359,56 @@ static void check_one_at_a_time(void) {
     bw_device first, second;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cupti_trace_begin(&first));
-    bw_status status = bw_cupti_trace_begin(&second);
+    CHECK(!bw_cupti_trace_begin(&first, false));
+    bw_status status = bw_cupti_trace_begin(&second, true);
     CHECK(bw_status_code(status) == BW_CODE_BUSY);
     bw_status_free(status);
     bw_cupti_trace_end(&second);
     bw_cupti_trace_end(&first);
-    CHECK(!bw_cupti_trace_begin(&second));
+    CHECK(!bw_cupti_trace_begin(&second, true));
     bw_cupti_trace_end(&second);
     close_toy(&first);
     close_toy(&second);
+}
+
+/* Copies have their timestamps where kernels have them, and are asked for only where they are wanted. */
+static void check_copies(void) {
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    bw_device device;
+    open_toy(&device);
+    CHECK(!bw_cupti_trace_begin(&device, false) && !toy.books->tracing_copies);
+    bw_cupti_trace_end(&device);
+    CHECK(!bw_cupti_trace_begin(&device, true) && toy.books->tracing_copies);
+    toy.books->copies = 1;
+    run_kernel(700);
+    CHECK(!bw_cupti_trace_take(&device, &spans, &count));
+    CHECK(count == 1 && spans[0].end_ns - spans[0].start_ns == 700);
+    bw_cupti_trace_end(&device);
+    CHECK(!toy.books->tracing && !toy.books->tracing_copies && !toy.books->subscribers);
+    close_toy(&device);
+}
+
+/* Each call of a traced beginning refused in turn: nothing stays enabled. */
+static void check_copies_faults(void) {
+    for (long at = 1;; at++) {
+        bw_device device;
+        open_toy(&device);
+        toy.books->calls = 0;
+        toy.books->fail_at = at;
+        toy.books->fail_code = PRIVILEGES;
+        bw_status status = bw_cupti_trace_begin(&device, true);
+        bool begun = !status;
+        toy.books->fail_at = 0;
+        if (begun) bw_cupti_trace_end(&device);
+        bw_status_free(status);
+        CHECK(!toy.books->tracing && !toy.books->tracing_copies && !toy.books->subscribers);
+        close_toy(&device);
+        if (begun) {
+            CHECK(at > 5);
+            return;
+        }
+    }
 }
 
 static void check_open(void) {
@@ -392,6 +432,8 @@ static const struct {
               {"trace_faults", check_trace_faults},
               {"trace_lost", check_trace_lost},
               {"one_at_a_time", check_one_at_a_time},
+              {"copies", check_copies},
+              {"copies_faults", check_copies_faults},
               {"open", check_open}};
 
 int main(int count, char **words) {

@@ -68,12 +68,16 @@ FAKE_EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequ
 
 FAKE_EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     CALLED();
-    fake.tracing = kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        fake.tracing = 1;
+    } else {
+        fake.tracing_copies = 1;
+    }
     return CUPTI_SUCCESS;
 }
 
 FAKE_EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind) {
-    fake.tracing = 0;
+    fake.tracing = fake.tracing_copies = 0;
     return called(__func__);
 }
 
@@ -87,7 +91,7 @@ FAKE_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
     for (int i = 0; i < fake.kernels && used + sizeof(CUpti_ActivityKernel10) <= size; i++) {
         CUpti_ActivityKernel10 *record = (CUpti_ActivityKernel10 *)(buffer + used);
         memset((void *)record, 0, sizeof *record);
-        record->kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+        record->kind = fake.copies ? CUPTI_ACTIVITY_KIND_MEMCPY : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
         record->start = fake.start_ns[i];
         record->end = fake.end_ns[i];
         used += sizeof *record;

@@ -15,7 +15,7 @@ typedef struct fake_cupti {
     int fail_code;
     char failed_call[64];
     /* open things: 0 when all is closed */
-    int subscribers, tracing, initialized, hosts, profilers, started;
+    int subscribers, tracing, tracing_copies, initialized, hosts, profilers, started;
     /* what the device is like */
     int virtual_gpu, no_dram, no_l2, op_names, passes, passes_run;
     long drop;
@@ -23,7 +23,7 @@ typedef struct fake_cupti {
     int in_range;
     double seen[3];
     /* kernels run but not delivered yet */
-    int kernels;
+    int kernels, copies; /* copies: they are copies all */
     uint64_t start_ns[64], end_ns[64];
 } fake_cupti;
 

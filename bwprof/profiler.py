@@ -1,0 +1,257 @@
+"""Named ranges for a running program: hooks that can stay in an inference loop."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from bwprof import _core, callables, hardware
+from bwprof.names import unknown, whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FLOOR_FACTOR = 3.0
+_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
+
+
+class Range:
+    """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs."""
+
+    __slots__ = ("_name", "_start", "_stop")
+
+    def __init__(self, profiler: Profiler, name: str) -> None:
+        self._name, self._start, self._stop = name, profiler.start, profiler.stop
+
+    def __enter__(self) -> Range:
+        self._start(self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop(self._name)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function with every call of it in this range."""
+
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+class Profiler:
+    """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
+
+    On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
+    anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
+    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat. Code
+    that runs while the stream is captured into a graph cannot be timed: its ranges raise when they are read.
+
+    Parameters
+    ----------
+    enabled : bool
+        False: no device is touched, and start and stop do nothing. May be set later.
+    stream : optional
+        As in `bwprof.measure`; asked for when the Profiler is first enabled.
+    backend, device : optional
+        As in `bwprof.measure`.
+    capacity : int
+        Ranges that can wait to be read before more events are made.
+
+    Attributes
+    ----------
+    start, stop : callable
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name. All of a Profiler's ranges
+        belong to the thread that uses it first: RuntimeError in any other. ValueError for stopping what does not run.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> profiler = bwprof.Profiler(device="cpu")
+    >>> with profiler.range("sum"):
+    ...     _ = sum(range(1000))
+    >>> profiler.set_bytes("sum", 8000, 0)
+    >>> profiler.frame()["range"].tolist(), profiler.elapsed_ms("sum") > 0
+    (['sum'], True)
+    """
+
+    __slots__ = ("__weakref__", "_bytes", "_capacity", "_core", "_device", "_stream", "_where", "start", "stop")
+
+    start: Callable[[str], None]
+    stop: Callable[[str], None]
+
+    def __init__(
+        self,
+        *,
+        enabled: bool = True,
+        stream: Any = None,
+        backend: str | None = None,
+        device: int | str | None = None,
+        capacity: int = 4096,
+    ) -> None:
+        self._core = _core.Profiler()
+        self._device: _core.Device | None = None
+        self._where = (backend, device)
+        self._stream = stream
+        self._capacity = whole_number(capacity, "capacity")
+        self._bytes: dict[str, tuple[int, int]] = {}
+        self.start = self._core.start
+        self.stop = self._core.stop
+        self.enabled = enabled
+
+    @property
+    def enabled(self) -> bool:
+        """Whether start and stop do anything. Ranges that run while this changes are not timed as one should think."""
+        return self._core.on
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        if value and self._device is None:
+            self._open()
+        self._core.switch(value)
+
+    def _open(self) -> None:
+        choice = callables.choose(*self._where)
+        with callables.current_device_kept(choice):
+            device = _core.Device(choice.backend, choice.index)
+            try:
+                stream = callables.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
+                self._core.open(device, stream, self._capacity)
+            except BaseException:
+                device.close()
+                raise
+        self._device = device
+
+    def range(self, name: str) -> Range:
+        """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
+        return Range(self, name)
+
+    def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
+        """What one run of a range moves, for `bandwidth_gb_s`."""
+        for given, said in ((bytes_read, "bytes_read"), (bytes_written, "bytes_written")):
+            if whole_number(given, said) < 0:
+                raise ValueError(f"{said} is {given}: allowed is 0 or more")
+        self._bytes[name] = (bytes_read, bytes_written)
+
+    def times_ms(self, name: str) -> list[float]:
+        """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
+
+        Raises
+        ------
+        ValueError
+            For a range that was never started.
+        """
+        found = self._read()
+        if name not in found:
+            raise ValueError(unknown("range", name, found))
+        return [ns / 1e6 for ns in found[name]]
+
+    def elapsed_ms(self, name: str) -> float:
+        """The median time of a range, ms; NaN before its first end."""
+        return _median(self.times_ms(name))
+
+    def bandwidth_gb_s(self, name: str) -> float:
+        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known."""
+        return _bandwidth(self._bytes.get(name), self.elapsed_ms(name))
+
+    def frame(self) -> pd.DataFrame:
+        """One row per range, in the order of their first start.
+
+        Returns
+        -------
+        pandas.DataFrame
+            range, count, total_ms, time_ms (median), time_ms_min, time_ms_max, bytes_read, bytes_written,
+            bandwidth_gb_s, flags (`near_timer_floor`, or empty); `attrs` hold timer, floor_us, backend and device.
+        """
+        import pandas as pd
+
+        found = self._read()
+        floor_ms = self._core.floor_ns() / 1e6 if found else float("nan")
+        rows = [self._row(name, [ns / 1e6 for ns in times], floor_ms) for name, times in found.items()]
+        frame = pd.DataFrame(
+            rows, columns=["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
+        )
+        kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
+        frame = frame.astype(kinds | {"range": "string", "flags": "string"})
+        device = self._device
+        frame.attrs = {
+            "timer": "" if device is None else "events" if device.backend == "cuda" else device.facts()["timer"],
+            "floor_us": floor_ms * 1e3,
+            "backend": "" if device is None else device.backend,
+            "device": "" if device is None else hardware.facts(device)["name"],
+        }
+        return frame
+
+    def _row(self, name: str, times: list[float], floor_ms: float) -> dict[str, Any]:
+        moved = self._bytes.get(name)
+        median = _median(times)
+        return {
+            "range": name,
+            "count": len(times),
+            "total_ms": sum(times),
+            "time_ms": median,
+            "time_ms_min": min(times, default=None),
+            "time_ms_max": max(times, default=None),
+            "bytes_read": moved and moved[0],
+            "bytes_written": moved and moved[1],
+            "bandwidth_gb_s": _bandwidth(moved, median),
+            "flags": "near_timer_floor" if median < FLOOR_FACTOR * floor_ms else "",
+        }
+
+    def report(self) -> str:
+        """The same as a table in text, ready to be printed."""
+        import io
+
+        from bwprof.terminal import console, table
+
+        frame = self.frame()
+        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+        stream = io.StringIO()
+        screen = console(stream)
+        grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+        for row in frame.to_dict("records"):
+            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+            grid.add_row(row["range"], str(row["count"]), *cells, row["flags"])
+        screen.print(grid)
+        return stream.getvalue()
+
+    def reset(self) -> None:
+        """Forget all times so far; ranges that run go on."""
+        if self._device is not None:
+            self._core.forget()
+
+    def close(self) -> None:
+        """Give the events and the device back; the times are gone. Calling it again is fine."""
+        self._core.close()
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> dict[str, list[float]]:
+        return {} if self._device is None else self._core.read()
+
+
+def _median(times: list[float]) -> float:
+    return statistics.median(times) if times else float("nan")
+
+
+def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
+    return float("nan") if moved is None else float(_core.bandwidth_gb_s(sum(moved), time_ms / 1e3))

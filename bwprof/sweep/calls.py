@@ -1,0 +1,168 @@
+"""Sweeps over a caller's function: the product of its parameters' lists, one row each."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, callables, hardware
+from bwprof.callables import Subject
+from bwprof.results import frame as frames
+from bwprof.sweep import SweepError, inprocess, measure, metadata
+from bwprof.sweep.loop import Limits
+from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, MOST_CASES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.roofs import Roofs
+
+# Said of every point: a number, or a function of the point's parameters.
+_WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for."""
+
+    function: Callable[..., object]
+    axes: dict[str, tuple[Any, ...]]
+    options: dict[str, Any]  # of Subject, work included
+    caches: tuple[str, ...]
+    backend: str | None
+    device: int | str | None
+
+
+def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Each parameter's values: those of a list, tuple, range, array or other iterable; text and all else is one value.
+
+    Raises
+    ------
+    ValueError
+        For a parameter without values, or a product that is too large.
+    """
+    axes = {}
+    points = 1
+    for name, value in params.items():
+        single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
+        axes[name] = (value,) if single or getattr(value, "ndim", 1) == 0 else tuple(value)
+        points *= len(axes[name])
+        if not axes[name]:
+            raise ValueError(f"{name} has no values")
+    if points > MOST_CASES:
+        raise ValueError(f"{points} points are more than a sweep can have ({MOST_CASES})")
+    return axes
+
+
+def run(
+    request: Request,
+    *,
+    max_time: float | None,
+    with_roofs: bool | Roofs,
+    output: str | PathLike[str] | None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+) -> pd.DataFrame:
+    """Measure every point; see `bwprof.sweep`."""
+    limits = Limits(None, max_time, time.monotonic())
+    inprocess.check_max_time(max_time)
+    points = [
+        (dict(zip(request.axes, values, strict=True)), cache)
+        for values in itertools.product(*request.axes.values())
+        for cache in request.caches
+    ]
+    shown = inprocess.progress_of(progress)
+    choice = callables.choose(request.backend, request.device)
+    run_data = metadata.describe(metadata.new_run_id(), choice, None)
+    store = inprocess.store_of(run_data, output)
+    status = "failed"
+    try:
+        with callables.opened(choice.backend, choice.index) as (_, device):
+            facts = run_data["facts"] = hardware.facts(device)
+            found = None
+            if with_roofs and "cold" in request.caches and limits.left() > 0:
+                shown.stage("measuring the roofs")
+                half = None if limits.deadline is None else limits.deadline - limits.left() / 2
+                found = callables.roofs_of(device, facts, with_roofs, deadline=half)
+            run_data["roofs"] = found.to_dict() if found else None
+            context = Context(run_data["run_id"], choice.backend, facts, found)
+            shown.begin(len(points))
+            for params, cache in points:
+                shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
+                outcome = _point(device, request, params, cache, context, limits)
+                store.add(outcome.row, outcome.samples)
+                shown.row(outcome.row)
+                inprocess.stop_when_lost(outcome)
+        status = "complete"
+    except inprocess.DeviceLostError as error:
+        raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
+    except (KeyboardInterrupt, OSError) as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
+        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[union-attr]
+        raise
+    finally:
+        shown.end()
+        store.finish(status)
+    return frames.from_rows(store.rows, run_data)
+
+
+def _point(
+    device: _core.Device,
+    request: Request,
+    params: dict[str, Any],
+    cache: str,
+    context: Context,
+    limits: Limits,
+) -> Outcome:
+    """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
+    labels = {name: _label(value) for name, value in params.items()}
+    precision = str(labels.pop("precision", ""))
+    name = request.options.get("name") or callables.name_of(request.function)
+    subject = Subject(request.function, name, precision=precision, cache=cache, labels=labels)
+    if limits.left() <= 0:
+        reason = f"the {limits.max_time:g} s of max_time were over"
+        return measure.ended(callables.blank_row(subject, context), "skipped", reason)
+    seconds = min(DEFAULT_CASE_SECONDS, limits.left())
+    try:
+        subject = _subject(request, name, params, precision, labels, cache)
+        return callables.measure_on(device, subject, context, max_seconds=max(0.05, seconds), deadline=limits.deadline)
+    except OSError:
+        raise
+    except (_core.UnsupportedError, MemoryError) as error:
+        return measure.ended(callables.blank_row(subject, context), "skipped", str(error) or "out of memory")
+    except Exception as error:
+        fatal = bool(getattr(error, "fatal", False))
+        return measure.ended(
+            callables.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
+        )
+
+
+def _subject(
+    request: Request, name: str, params: dict[str, Any], precision: str, labels: dict[str, Any], cache: str
+) -> Subject:
+    """What is measured at a point: what the function returns for it, if that is callable, else the function itself."""
+    options = dict(request.options)
+    options.pop("name", None)
+    for work in _WORK:
+        if callable(options.get(work)):
+            options[work] = options[work](**params)
+
+    def call() -> object:
+        return request.function(**params)
+
+    made = call()
+    function = made if callable(made) else call
+    return Subject(function, name, precision=precision, labels=labels, cache=cache, **options)
+
+
+def _label(value: Any) -> Any:
+    """A parameter as a column holds it: numbers, truth and text as they are, all else by its name."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's scalars
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(getattr(value, "__name__", value))

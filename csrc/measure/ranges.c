@@ -1,0 +1,194 @@
+#include "measure/ranges.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/order.h"
+
+enum { READ_AT_ONCE = 16, FLOOR_PAIRS = 21 };
+
+/* A range that has started; one that has ended as well waits to be read. */
+typedef struct range {
+    int64_t id, start, stop; /* marks */
+} range;
+
+typedef struct times {
+    double *ns;
+    int64_t count, capacity, running;
+} times;
+
+struct bw_ranges {
+    bw_session *session;
+    bw_marks *marks;
+    int64_t mark_count;
+    int64_t *unused; /* marks; room for all */
+    int64_t unused_count;
+    range *running; /* room for mark_count */
+    int64_t running_count;
+    range *ended; /* a ring with room for mark_count */
+    int64_t first, ended_count;
+    times *names;
+    int64_t name_count;
+};
+
+static const bw_backend *backend_of(const bw_ranges *self) {
+    return self->session->backend;
+}
+
+static bw_status resize(void **memory, int64_t count, size_t size) {
+    void *grown = realloc(*memory, (size_t)count * size);
+    if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
+    *memory = grown;
+    return BW_OK;
+}
+
+/* The ring is full or empty here, and is laid out anew from its beginning. */
+static bw_status grow(bw_ranges *self, int64_t count) {
+    int64_t before = self->mark_count;
+    BW_TRY(resize((void **)&self->unused, count, sizeof *self->unused));
+    BW_TRY(resize((void **)&self->running, count, sizeof *self->running));
+    range *ended = malloc((size_t)count * sizeof *ended);
+    if (!ended) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
+    for (int64_t i = 0; i < self->ended_count; i++) ended[i] = self->ended[(self->first + i) % before];
+    free(self->ended);
+    self->ended = ended;
+    self->first = 0;
+    self->mark_count = count;
+    /* The arrays may be larger than the marks that there are, never smaller. */
+    BW_TRY(backend_of(self)->marks_reserve(self->marks, count));
+    for (int64_t mark = before; mark < count; mark++) self->unused[self->unused_count++] = mark;
+    return BW_OK;
+}
+
+bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out) {
+    bw_status status = BW_OK;
+    bw_ranges *self = calloc(1, sizeof *self);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for ranges");
+    self->session = session;
+    BW_GOTO(session->backend->marks_create(session->device, stream, &self->marks));
+    BW_GOTO(grow(self, 2 * capacity));
+    *out = self;
+    return BW_OK;
+cleanup:
+    bw_ranges_free(self);
+    return status;
+}
+
+void bw_ranges_free(bw_ranges *self) {
+    if (!self) return;
+    if (!bw_session_is_foreign(self->session)) backend_of(self)->marks_free(self->marks);
+    for (int64_t i = 0; i < self->name_count; i++) free(self->names[i].ns);
+    free(self->names);
+    free(self->ended);
+    free(self->running);
+    free(self->unused);
+    free(self);
+}
+
+bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
+    BW_TRY(resize((void **)&self->names, self->name_count + 1, sizeof *self->names));
+    self->names[self->name_count] = (times){0};
+    *id = self->name_count++;
+    return BW_OK;
+}
+
+static bw_status keep(times *times, double ns) {
+    if (times->count == times->capacity) {
+        int64_t capacity = bw_max64(64, 2 * times->capacity);
+        BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
+        times->capacity = capacity;
+    }
+    times->ns[times->count++] = ns;
+    return BW_OK;
+}
+
+/* The oldest range that has ended; its marks are free again, whether or not it can be read. */
+static bw_status read_oldest(bw_ranges *self) {
+    range oldest = self->ended[self->first];
+    double ns = NAN;
+    self->first = (self->first + 1) % self->mark_count;
+    self->ended_count--;
+    self->unused[self->unused_count++] = oldest.start;
+    self->unused[self->unused_count++] = oldest.stop;
+    BW_TRY(backend_of(self)->marks_elapsed(self->marks, oldest.start, oldest.stop, &ns));
+    return keep(&self->names[oldest.id], ns);
+}
+
+/* Marks to use: of ranges that the stream has passed, else new ones. A stream that has passed a range's end has passed
+ * those of the ranges that ended before it. */
+static bw_status make_room(bw_ranges *self) {
+    int64_t count = bw_min64(READ_AT_ONCE, self->ended_count);
+    bool passed = false;
+    if (count) {
+        const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
+        BW_TRY(backend_of(self)->mark_passed(self->marks, last->stop, &passed));
+    }
+    if (!passed) return grow(self, 2 * self->mark_count);
+    while (count--) BW_TRY(read_oldest(self));
+    return BW_OK;
+}
+
+static bw_status take_mark(bw_ranges *self, int64_t *out) {
+    if (!self->unused_count) BW_TRY(make_room(self));
+    int64_t mark = self->unused[self->unused_count - 1];
+    BW_TRY(backend_of(self)->mark(self->marks, mark));
+    self->unused_count--;
+    *out = mark;
+    return BW_OK;
+}
+
+bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
+    range started = {.id = id};
+    BW_TRY(take_mark(self, &started.start));
+    self->running[self->running_count++] = started;
+    self->names[id].running++;
+    return BW_OK;
+}
+
+bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
+    int64_t at = self->running_count - 1;
+    while (at >= 0 && self->running[at].id != id) at--;
+    if (at < 0) return bw_fail(BW_CODE_INVALID, "the range was not started, or has been stopped already");
+    int64_t stop;
+    BW_TRY(take_mark(self, &stop));
+    range ended = self->running[at];
+    ended.stop = stop;
+    self->running_count--;
+    memmove(&self->running[at], &self->running[at + 1], (size_t)(self->running_count - at) * sizeof ended);
+    self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
+    self->names[id].running--;
+    return BW_OK;
+}
+
+int64_t bw_ranges_running(const bw_ranges *self, int64_t id) {
+    return self->names[id].running;
+}
+
+bw_status bw_ranges_read(bw_ranges *self) {
+    bw_status status = BW_OK;
+    while (self->ended_count) status = bw_status_first(status, read_oldest(self));
+    return status;
+}
+
+const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
+    *count = self->names[id].count;
+    return self->names[id].ns;
+}
+
+void bw_ranges_forget(bw_ranges *self) {
+    for (int64_t i = 0; i < self->name_count; i++) self->names[i].count = 0;
+}
+
+bw_status bw_ranges_floor(bw_ranges *self, double *ns) {
+    double samples[FLOOR_PAIRS];
+    if (self->unused_count < 2) BW_TRY(grow(self, 2 * self->mark_count));
+    int64_t from = self->unused[self->unused_count - 1], to = self->unused[self->unused_count - 2];
+    for (int i = 0; i < FLOOR_PAIRS; i++) {
+        BW_TRY(backend_of(self)->mark(self->marks, from));
+        BW_TRY(backend_of(self)->mark(self->marks, to));
+        BW_TRY(backend_of(self)->marks_elapsed(self->marks, from, to, &samples[i]));
+    }
+    *ns = bw_median(samples, FLOOR_PAIRS);
+    return BW_OK;
+}

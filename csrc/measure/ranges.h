@@ -1,0 +1,36 @@
+/* Named ranges of a running program: where they begin and end is marked on a stream, and read later.
+ *
+ * Starting and stopping a range costs one mark each and waits for nothing. The marks are used again once their range
+ * has been read; when all are in use, the oldest ranges that the stream has passed are read on the way, a few at a
+ * time, and more marks are made only where it has passed none. */
+#ifndef BW_MEASURE_RANGES_H
+#define BW_MEASURE_RANGES_H
+
+#include "measure/session.h"
+
+typedef struct bw_ranges bw_ranges;
+
+/* Marks for `capacity` ranges are made at once. `stream` as in bw_callable. */
+bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out);
+void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
+
+/* A new name's number: 0, 1, 2, ... */
+bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
+
+/* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
+ */
+bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);
+bw_status bw_ranges_stop(bw_ranges *ranges, int64_t id);
+int64_t bw_ranges_running(const bw_ranges *ranges, int64_t id);
+
+/* Waits until every stopped range has its time. A range that cannot be read is dropped, and the first such failure
+ * returned. */
+bw_status bw_ranges_read(bw_ranges *ranges);
+/* The times read so far, ns, in the order of their ends; valid until the next call. */
+const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
+void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
+
+/* Two marks with nothing between: no range is shorter. */
+bw_status bw_ranges_floor(bw_ranges *ranges, double *ns);
+
+#endif

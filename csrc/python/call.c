@@ -1,0 +1,192 @@
+/* A Python callable as something to measure: _core.Device.measure_call and count_call. */
+#include "python/core.h"
+
+typedef struct python_call {
+    PyObject *function;
+    bool takes_set; /* it is called with a buffer set's number */
+    PyGILState_STATE gil;
+} python_call;
+
+static void enter(void *context) {
+    python_call *self = context;
+    self->gil = PyGILState_Ensure();
+}
+
+static void leave(void *context) {
+    python_call *self = context;
+    PyGILState_Release(self->gil);
+}
+
+/* The exception that is set, as a status with this code; consumes it. */
+static bw_status status_of_exception(bw_code code, const char *what) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *said = value ? PyObject_Str(value) : NULL;
+    const char *text = said ? PyUnicode_AsUTF8(said) : NULL;
+    bw_status status = bw_fail(code, "%s: %s: %.400s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception",
+                               text ? text : "");
+    PyErr_Clear();
+    Py_XDECREF(said);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return status;
+}
+
+/* An exception stays set and is raised in the end; in a capture it says that this cannot be captured. */
+static bw_status call(void *context, int64_t set, bool captured) {
+    python_call *self = context;
+    PyObject *index = self->takes_set ? PyLong_FromLongLong(set) : NULL, *result = NULL;
+    if (!self->takes_set) {
+        result = PyObject_CallNoArgs(self->function);
+    } else if (index) {
+        result = PyObject_CallOneArg(self->function, index);
+    }
+    Py_XDECREF(index);
+    Py_XDECREF(result);
+    if (result) return BW_OK;
+    if (captured && PyErr_ExceptionMatches(PyExc_Exception)) {
+        return status_of_exception(BW_CODE_UNAVAILABLE, "the function cannot be captured in a CUDA graph");
+    }
+    return bw_fail(BW_CODE_INTERRUPTED, "the function raised an exception");
+}
+
+static bw_status call_nothing(void *context, int64_t set, bool captured) {
+    (void)set, (void)captured;
+    python_call *self = context;
+    PyObject *result = PyObject_CallNoArgs(self->function);
+    Py_XDECREF(result);
+    return result ? BW_OK : bw_fail(BW_CODE_INTERRUPTED, "an empty function raised an exception");
+}
+
+/* What both methods take: a function, its stream, its sets. */
+typedef struct call_work {
+    python_call call, nothing;
+    bw_callable callable, empty;
+    bw_call subject;
+    bw_measure_options options;
+    bw_measurement measured;
+    bw_counters counted;
+} call_work;
+
+static PyObject *no_work(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef no_work_methods[] = {{"nothing", no_work, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+
+/* 0, or -1 with an exception. */
+static int read_subject(device_object *self, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
+                        call_work *work) {
+    int64_t set_count = 1, footprint_bytes = 0;
+    if (!PyCallable_Check(function)) {
+        PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", function);
+        return -1;
+    }
+    work->callable.stream = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
+    if (PyErr_Occurred()) return -1;
+    work->call.takes_set = sets && sets != Py_None;
+    if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
+    if (footprint && core_read_int64(NULL, "footprint_bytes", footprint, &footprint_bytes) < 0) return -1;
+    if (set_count < 1 || set_count > BW_CALL_SETS_MAX) {
+        PyErr_Format(PyExc_ValueError, "sets = %lld: allowed is 1 to %d", (long long)set_count, BW_CALL_SETS_MAX);
+        return -1;
+    }
+    if (footprint_bytes < 0) {
+        PyErr_Format(PyExc_ValueError, "footprint_bytes = %lld: allowed is 0 or more", (long long)footprint_bytes);
+        return -1;
+    }
+    if (!self->session) { /* asked last: reading numbers may have run Python code that closed it */
+        PyErr_SetString(PyExc_ValueError, "this Device is closed");
+        return -1;
+    }
+    work->call.function = function;
+    work->callable.call = call;
+    work->callable.context = &work->call;
+    work->callable.enter = work->empty.enter = enter;
+    work->callable.leave = work->empty.leave = leave;
+    work->empty.call = call_nothing;
+    work->empty.context = &work->nothing;
+    work->subject = (bw_call){self->session, &work->callable, &work->empty, set_count, footprint_bytes};
+    return 0;
+}
+
+static bw_status run_measure(void *context) {
+    call_work *work = context;
+    return bw_measure_call(&work->subject, &work->options, &work->measured);
+}
+
+PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"function",    "stream",      "sets", "footprint_bytes", "cache", "precision_target",
+                            "min_samples", "max_seconds", "poll", "timer",           NULL};
+    device_object *self = (device_object *)object;
+    call_work work = {0};
+    core_options given = CORE_OPTIONS_DEFAULT;
+    PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOsdOdOz", names, &function, &stream, &sets, &footprint,
+                                     &given.cache, &given.precision_target, &given.min_samples, &given.max_seconds,
+                                     &given.poll, &given.timer)) {
+        return NULL;
+    }
+    if (core_options_read(&given, &work.options) < 0) return NULL;
+    if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
+    work.nothing.function = PyCFunction_New(no_work_methods, NULL);
+    if (!work.nothing.function) return NULL;
+    bw_status status = bw_timer_find(self->session, given.timer, &work.options.timer);
+    if (!status) status = core_run(self->session, run_measure, &work);
+    PyObject *result = status ? core_raise(core_state_of(Py_TYPE(object)), status)
+                              : core_measurement_dict(self->session, NULL, &work.options, &work.measured);
+    Py_DECREF(work.nothing.function);
+    bw_measurement_free(&work.measured);
+    return result;
+}
+
+static bw_status run_count(void *context) {
+    call_work *work = context;
+    return bw_count_call(&work->subject, &work->counted);
+}
+
+PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"function", "sets", NULL};
+    device_object *self = (device_object *)object;
+    call_work work = {0};
+    PyObject *function, *sets = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
+    if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
+    bw_status status = core_run(self->session, run_count, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    return core_counters_dict(&work.counted);
+}
+
+/* ---- which device the caller's own code works on ---- */
+
+static PyObject *current_device(PyObject *module, PyObject *args) {
+    const char *name;
+    const bw_backend *backend;
+    int index = 0;
+    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
+    bw_status status = bw_backend_find(name, &backend);
+    if (!status && backend->current_device) status = backend->current_device(&index);
+    return status ? core_raise(PyModule_GetState(module), status) : PyLong_FromLong(index);
+}
+
+static PyObject *make_current(PyObject *module, PyObject *args) {
+    const char *name;
+    const bw_backend *backend;
+    int index;
+    if (!PyArg_ParseTuple(args, "si", &name, &index)) return NULL;
+    bw_status status = bw_backend_find(name, &backend);
+    if (!status && backend->make_current) status = backend->make_current(index);
+    if (status) return core_raise(PyModule_GetState(module), status);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef core_call_methods[] = {
+    {"current_device", current_device, METH_VARARGS,
+     "current_device(backend, /)\n--\n\nThe number of the calling thread's current device; 0 where there is one only."},
+    {"make_current", make_current, METH_VARARGS,
+     "make_current(backend, index, /)\n--\n\nMakes a device the calling thread's current one."},
+    {NULL, NULL, 0, NULL},
+};

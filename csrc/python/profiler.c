@@ -1,0 +1,269 @@
+/* _core.Profiler: named ranges of a running program. */
+#include "python/core.h"
+
+#include "measure/ranges.h"
+
+typedef struct profiler_object {
+    PyObject_HEAD
+    bool on;      /* false: start and stop do nothing, and this is all that they look at */
+    bool reading; /* without the GIL: other threads may not close it under that */
+    device_object *device;
+    bw_ranges *ranges;    /* NULL: closed, or not open yet */
+    PyObject *ids;        /* name -> number */
+    unsigned long thread; /* the first one that used it; 0 = none yet */
+} profiler_object;
+
+static core_state *state_of(PyObject *object) {
+    return core_state_of(Py_TYPE(object));
+}
+
+static int check_open(const profiler_object *self) {
+    if (self->ranges) return 0;
+    PyErr_SetString(PyExc_ValueError, "this Profiler is not open");
+    return -1;
+}
+
+static int check_thread(profiler_object *self) {
+    unsigned long mine = PyThread_get_thread_ident();
+    if (!self->thread) self->thread = mine;
+    if (self->thread == mine) return 0;
+    PyErr_SetString(PyExc_RuntimeError,
+                    "this Profiler belongs to another thread: each thread marks ranges with a Profiler of its own");
+    return -1;
+}
+
+/* A name's number, or -1 with an exception. */
+static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
+    PyObject *known = PyUnicode_Check(name) ? PyDict_GetItemWithError(self->ids, name) : NULL;
+    if (known) return PyLong_AsLongLong(known);
+    if (PyErr_Occurred()) return -1;
+    if (!PyUnicode_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "a range's name is a str, not %R", name);
+        return -1;
+    }
+    if (!add) {
+        PyErr_Format(PyExc_ValueError, "no range %R was started", name);
+        return -1;
+    }
+    int64_t id = -1;
+    bw_status status = bw_ranges_add(self->ranges, &id);
+    if (status) {
+        core_raise(state_of((PyObject *)self), status);
+        return -1;
+    }
+    PyObject *number = PyLong_FromLongLong(id);
+    int result = number ? PyDict_SetItem(self->ids, name, number) : -1;
+    Py_XDECREF(number);
+    return result < 0 ? -1 : id;
+}
+
+/* Neither lets go of the GIL: marking takes less time than that. */
+static PyObject *profiler_start(PyObject *object, PyObject *name) {
+    profiler_object *self = (profiler_object *)object;
+    if (!self->on) Py_RETURN_NONE;
+    if (check_thread(self) < 0) return NULL;
+    int64_t id = find_id(self, name, true);
+    if (id < 0) return NULL;
+    bw_status status = bw_ranges_start(self->ranges, id);
+    if (status) return core_raise(state_of(object), status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_stop(PyObject *object, PyObject *name) {
+    profiler_object *self = (profiler_object *)object;
+    if (!self->on) Py_RETURN_NONE;
+    if (check_thread(self) < 0) return NULL;
+    int64_t id = find_id(self, name, false);
+    if (id < 0) return NULL;
+    if (!bw_ranges_running(self->ranges, id)) {
+        PyErr_Format(PyExc_ValueError, "range %R is not running: start it first, and stop it once", name);
+        return NULL;
+    }
+    bw_status status = bw_ranges_stop(self->ranges, id);
+    if (status) return core_raise(state_of(object), status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_switch(PyObject *object, PyObject *value) {
+    profiler_object *self = (profiler_object *)object;
+    int on = PyObject_IsTrue(value);
+    if (on < 0 || (on && check_open(self) < 0)) return NULL;
+    self->on = on;
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"device", "stream", "capacity", NULL};
+    profiler_object *self = (profiler_object *)object;
+    device_object *device;
+    PyObject *stream = NULL, *capacity_object = NULL;
+    int64_t capacity = CORE_RANGES;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", names, state_of(object)->device_type, &device, &stream,
+                                     &capacity_object)) {
+        return NULL;
+    }
+    void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    if (capacity_object && core_read_int64(NULL, "capacity", capacity_object, &capacity) < 0) return NULL;
+    if (capacity < 1 || capacity > CORE_RANGES_MAX) {
+        return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
+                            CORE_RANGES_MAX);
+    }
+    if (self->ranges || !device->session) {
+        PyErr_SetString(PyExc_ValueError, self->ranges ? "this Profiler is open already" : "the Device is closed");
+        return NULL;
+    }
+    PyObject *ids = PyDict_New();
+    if (!ids) return NULL;
+    bw_status status = bw_ranges_create(device->session, handle, capacity, &self->ranges);
+    if (status) {
+        Py_DECREF(ids);
+        return core_raise(state_of(object), status);
+    }
+    self->ids = ids;
+    self->thread = 0;
+    self->device = (device_object *)Py_NewRef((PyObject *)device);
+    device->open_profilers++;
+    Py_RETURN_NONE;
+}
+
+static void release(profiler_object *self) {
+    self->on = false;
+    if (!self->ranges) return;
+    bw_ranges_free(self->ranges);
+    self->ranges = NULL;
+    self->device->open_profilers--;
+    Py_CLEAR(self->device);
+    Py_CLEAR(self->ids);
+}
+
+static PyObject *profiler_close(PyObject *object, PyObject *unused) {
+    (void)unused;
+    if (((profiler_object *)object)->reading) {
+        PyErr_SetString(PyExc_RuntimeError, "this Profiler is being read in another thread: wait for it");
+        return NULL;
+    }
+    release((profiler_object *)object);
+    Py_RETURN_NONE;
+}
+
+static void profiler_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    release((profiler_object *)object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static bw_status run_read(void *context) {
+    return bw_ranges_read(context);
+}
+
+/* Waits for every range that has been stopped. */
+static int read_all(profiler_object *self) {
+    if (check_open(self) < 0 || check_thread(self) < 0) return -1;
+    self->reading = true;
+    bw_status status = core_run(self->device->session, run_read, self->ranges);
+    self->reading = false;
+    if (!status) return 0;
+    core_raise(state_of((PyObject *)self), status);
+    return -1;
+}
+
+static PyObject *times_list(const bw_ranges *ranges, int64_t id) {
+    int64_t count;
+    const double *ns = bw_ranges_times(ranges, id, &count);
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (int64_t i = 0; list && i < count; i++) {
+        PyObject *value = PyFloat_FromDouble(ns[i]);
+        if (value) {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, value);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *profiler_read(PyObject *object, PyObject *unused) {
+    (void)unused;
+    profiler_object *self = (profiler_object *)object;
+    if (read_all(self) < 0) return NULL;
+    PyObject *result = PyDict_New(), *name, *number;
+    Py_ssize_t position = 0;
+    while (result && PyDict_Next(self->ids, &position, &name, &number)) {
+        PyObject *list = times_list(self->ranges, PyLong_AsLongLong(number));
+        if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
+        Py_XDECREF(list);
+    }
+    return result;
+}
+
+static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
+    (void)unused;
+    profiler_object *self = (profiler_object *)object;
+    if (read_all(self) < 0) return NULL;
+    bw_ranges_forget(self->ranges);
+    Py_RETURN_NONE;
+}
+
+typedef struct floor_work {
+    bw_ranges *ranges;
+    double ns;
+} floor_work;
+
+static bw_status run_floor(void *context) {
+    floor_work *work = context;
+    return bw_ranges_floor(work->ranges, &work->ns);
+}
+
+static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
+    (void)unused;
+    profiler_object *self = (profiler_object *)object;
+    floor_work work = {.ranges = self->ranges};
+    if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
+    self->reading = true;
+    bw_status status = core_run(self->device->session, run_floor, &work);
+    self->reading = false;
+    if (status) return core_raise(state_of(object), status);
+    return PyFloat_FromDouble(work.ns);
+}
+
+static PyObject *get_on(PyObject *object, void *closure) {
+    (void)closure;
+    return PyBool_FromLong(((profiler_object *)object)->on);
+}
+
+static PyMethodDef profiler_methods[] = {
+    {"open", (PyCFunction)(void (*)(void))profiler_open, METH_VARARGS | METH_KEYWORDS,
+     "open($self, /, device, stream=0, capacity=4096)\n--\n\nMakes marks for so many ranges."},
+    {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
+    {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},
+    {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\nEnds the latest range of this name."},
+    {"read", profiler_read, METH_NOARGS,
+     "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
+    {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\nForgets the times so far."},
+    {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty range."},
+    {"close", profiler_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the marks."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef profiler_getset[] = {
+    {"on", get_on, NULL, "whether start and stop do anything", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot profiler_slots[] = {
+    {Py_tp_doc, (void *)"Profiler()\n--\n\nNamed ranges; open() it first."},
+    {Py_tp_new, (void *)PyType_GenericNew},
+    {Py_tp_dealloc, (void *)profiler_dealloc},
+    {Py_tp_methods, profiler_methods},
+    {Py_tp_getset, profiler_getset},
+    {0, NULL},
+};
+
+PyType_Spec core_profiler_spec = {
+    .name = "bwprof._core.Profiler",
+    .basicsize = sizeof(profiler_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = profiler_slots,
+};

@@ -1,0 +1,168 @@
+/* Named ranges: which marks they take, when they are read, what is waited for. The toy's n-th mark is at n us. */
+#include "check.h"
+#include "measure/ranges.h"
+
+typedef struct opened {
+    bw_session *session;
+    bw_ranges *ranges;
+    int64_t outer, inner;
+} opened;
+
+static bw_status open_ranges(opened *self, int64_t capacity) {
+    *self = (opened){0};
+    BW_TRY(bw_session_open(&fake_backend, 0, &self->session));
+    BW_TRY(bw_ranges_create(self->session, NULL, capacity, &self->ranges));
+    BW_TRY(bw_ranges_add(self->ranges, &self->outer));
+    return bw_ranges_add(self->ranges, &self->inner);
+}
+
+static void close_ranges(opened *self) {
+    bw_ranges_free(self->ranges);
+    bw_session_close(self->session);
+}
+
+static void expect_times(const opened *self, int64_t id, int64_t count, const double *wanted_us) {
+    int64_t found;
+    const double *ns = bw_ranges_times(self->ranges, id, &found);
+    CHECK_EQUAL(found, count);
+    for (int64_t i = 0; i < found && i < count; i++) {
+        CHECK(ns[i] == 1000.0 * wanted_us[i], "time %" PRId64 " is %g us, expected %g", i, ns[i] / 1e3, wanted_us[i]);
+    }
+}
+
+static void ranges_nest_and_overlap(int op_index) {
+    (void)op_index;
+    opened o;
+    if (OK(open_ranges(&o, 8))) {
+        OK(bw_ranges_start(o.ranges, o.outer)); /* 1 */
+        OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
+        OK(bw_ranges_start(o.ranges, o.outer)); /* 3: the same name again, inside itself */
+        CHECK_EQUAL(bw_ranges_running(o.ranges, o.outer), 2);
+        OK(bw_ranges_stop(o.ranges, o.outer));  /* 4: of mark 3 */
+        OK(bw_ranges_start(o.ranges, o.inner)); /* 5 */
+        OK(bw_ranges_stop(o.ranges, o.inner));  /* 6: of mark 5 */
+        OK(bw_ranges_stop(o.ranges, o.outer));  /* 7: of mark 1, while inner still runs */
+        OK(bw_ranges_stop(o.ranges, o.inner));  /* 8: of mark 2 */
+        CHECK_EQUAL(fake.marks_taken, 8);
+        FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
+        CHECK_EQUAL(fake.marks_taken, 8);
+        OK(bw_ranges_read(o.ranges));
+        expect_times(&o, o.outer, 2, (double[]){1, 6});
+        expect_times(&o, o.inner, 2, (double[]){1, 6});
+        CHECK_EQUAL(bw_ranges_running(o.ranges, o.inner), 0);
+        bw_ranges_forget(o.ranges);
+        expect_times(&o, o.outer, 0, NULL);
+    }
+    close_ranges(&o);
+}
+
+static void run_one(opened *o) {
+    OK(bw_ranges_start(o->ranges, o->inner));
+    OK(bw_ranges_stop(o->ranges, o->inner));
+}
+
+/* A stream that keeps up needs no more marks than there are; one that does not gets more, and is not waited for. */
+static void ranges_wait_for_nothing(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count = 0;
+    if (OK(open_ranges(&o, 4))) {
+        for (int i = 0; i < 100; i++) run_one(&o);
+        CHECK_EQUAL(fake.marks_made, 8);
+        fake.marks_passed = fake.marks_taken;
+        for (int i = 0; i < 100; i++) run_one(&o);
+        CHECK(fake.marks_made >= 200 && fake.marks_made <= 512, "%" PRId64 " marks", fake.marks_made);
+        CHECK_EQUAL(fake.waits, 0);
+        OK(bw_ranges_read(o.ranges));
+        CHECK(fake.waits > 0, "nothing was waited for in the end");
+        bw_ranges_times(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 200);
+        for (int64_t i = 0; i < count; i++) {
+            CHECK(bw_ranges_times(o.ranges, o.inner, &count)[i] == 1000.0, "an empty range that is not 1 us");
+        }
+        double floor_ns = 0;
+        OK(bw_ranges_floor(o.ranges, &floor_ns));
+        CHECK(floor_ns == 1000.0, "floor %g", floor_ns);
+    }
+    close_ranges(&o);
+}
+
+static bw_status all_of_it(void) {
+    opened o;
+    bw_status status = open_ranges(&o, 2);
+    fake.marks_passed = 6;
+    for (int i = 0; i < 8 && !status; i++) {
+        status = bw_ranges_start(o.ranges, o.inner);
+        if (!status) status = bw_ranges_stop(o.ranges, o.inner);
+    }
+    if (!status) status = bw_ranges_read(o.ranges);
+    double floor_ns;
+    if (!status) status = bw_ranges_floor(o.ranges, &floor_ns);
+    close_ranges(&o);
+    fake.marks_passed = -1;
+    fake.marks_taken = 0;
+    return status;
+}
+
+static void every_call_of_ranges_fails_in_turn(int op_index) {
+    (void)op_index;
+    for (int64_t at = 1;; at++) {
+        fake.calls = 0;
+        fake.failed = false;
+        fake.fail_at = at;
+        fake.fail_code = BW_CODE_DEVICE;
+        bw_status status = all_of_it();
+        CHECK(!fake.live_marks && !fake.live_devices, "%s left things", fake.failed_call);
+        if (!fake.failed) {
+            OK(status);
+            CHECK(at > 40, "only %" PRId64 " calls were made", at);
+            return;
+        }
+        FAILS(status, BW_CODE_DEVICE, "planned failure");
+    }
+}
+
+static void every_allocation_of_ranges_fails_in_turn(int op_index) {
+    (void)op_index;
+    fake_host_memory(0);
+    OK(all_of_it());
+    int64_t made = fake_host_memory(0);
+    for (int64_t at = 1; at <= made; at++) {
+        fake_host_memory(at);
+        bw_status status = all_of_it();
+        fake_host_memory(0);
+        FAILS(status, BW_CODE_MEMORY, "memory");
+        CHECK(!fake.live_marks && !fake.live_devices, "allocation %" PRId64 " left things", at);
+    }
+    CHECK(made > 8, "%" PRId64 " allocations", made);
+}
+
+/* A range that cannot be read is dropped; the others have their times, and it can go on. */
+static void ranges_survive_a_failure(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count;
+    if (OK(open_ranges(&o, 4))) {
+        for (int i = 0; i < 3; i++) run_one(&o);
+        fake.fail_at = fake.calls + 2;
+        fake.fail_code = BW_CODE_DEVICE;
+        FAILS(bw_ranges_read(o.ranges), BW_CODE_DEVICE, "planned failure");
+        bw_ranges_times(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 2);
+        for (int i = 0; i < 20; i++) run_one(&o);
+        OK(bw_ranges_read(o.ranges));
+        bw_ranges_times(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 22);
+        CHECK_EQUAL(fake.marks_made, 8);
+    }
+    close_ranges(&o);
+}
+
+const check ranges_checks[] = {
+    {"ranges_nest_and_overlap", false, ranges_nest_and_overlap},
+    {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
+    {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
+    {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
+    {"ranges_survive_a_failure", false, ranges_survive_a_failure},
+    {NULL, false, NULL},
+};

@@ -1,0 +1,412 @@
+/* csrc/cuda/plan_call.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI library that
+ * BWPROF_TEST_CUPTI names. `check_call <check>`. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/cupti.h"
+#include "cuda/plan.h"
+#include "fake_cupti.h"
+
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, FLUSH_BYTES = 4096, CALLS = 4 };
+
+/* A graph is what was captured: how long it takes, and of how many nodes. */
+typedef struct toy_graph {
+    uint64_t ns;
+    size_t nodes;
+} toy_graph;
+
+static struct {
+    fake_cupti *books;
+    uint64_t now_ns, kernel_ns;
+    int64_t kernels; /* per call */
+    bool apart;      /* the calls run beside the flush, on another stream */
+    bool uneven;     /* every second call runs one kernel more */
+    bool unfit;      /* a capture that is begun cannot be ended */
+    bool capturing;
+    toy_graph captured;
+    int64_t live, calls, entered, captures;
+    bw_code fails;
+} toy;
+
+static void run_kernel(uint64_t length_ns) {
+    if (toy.capturing) {
+        toy.captured.ns += GAP_NS + length_ns;
+        toy.captured.nodes++;
+        return;
+    }
+    toy.now_ns += GAP_NS;
+    if (toy.books->tracing && toy.books->kernels < 64) {
+        toy.books->start_ns[toy.books->kernels] = toy.now_ns;
+        toy.books->end_ns[toy.books->kernels++] = toy.now_ns + length_ns;
+    }
+    toy.now_ns += length_ns;
+}
+
+/* ---- what plan_call.c needs of the rest ---- */
+
+cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+    api->calls_made++;
+    if (api->fault_countdown <= 0) return cudaSuccess;
+    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
+}
+
+bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
+    (void)api, (void)file, (void)line;
+    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
+}
+
+bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
+    (void)device, (void)spec, (void)index;
+    return bw_fail(BW_CODE_SYSTEM, "there are no variants here");
+}
+
+bw_status bw_cuda_forget_persisting_lines(bw_device *device) {
+    (void)device;
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
+    (void)device;
+    CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
+    run_kernel(FLUSH_NS);
+    if (toy.apart) toy.now_ns -= FLUSH_NS;
+    return BW_OK;
+}
+
+static bw_status call(void *context, int64_t set, bool captured) {
+    (void)context;
+    CHECK(toy.entered == 1 && set == 0 && captured == toy.capturing);
+    toy.calls++;
+    if (toy.fails) return bw_fail(toy.fails, "the function failed");
+    for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns);
+    if (toy.uneven && toy.calls % 2) run_kernel(toy.kernel_ns);
+    return BW_OK;
+}
+
+static void enter(void *context) {
+    (void)context;
+    toy.entered++;
+}
+
+static void leave(void *context) {
+    (void)context;
+    toy.entered--;
+}
+
+/* ---- the runtime ---- */
+
+static cudaError_t allocate(void **out, size_t bytes) {
+    toy.live++;
+    *out = malloc(bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t release(void *memory) {
+    toy.live--;
+    free(memory);
+    return cudaSuccess;
+}
+
+static cudaError_t set_memory(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    (void)memory, (void)value, (void)bytes, (void)stream;
+    return cudaSuccess;
+}
+
+static cudaError_t event_create(cudaEvent_t *out) {
+    toy.live++;
+    *out = calloc(1, sizeof(uint64_t));
+    return cudaSuccess;
+}
+
+static cudaError_t event_destroy(cudaEvent_t event) {
+    toy.live--;
+    free(event);
+    return cudaSuccess;
+}
+
+static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
+    (void)stream;
+    memcpy(event, &toy.now_ns, sizeof toy.now_ns);
+    return cudaSuccess;
+}
+
+static cudaError_t event_synchronize(cudaEvent_t event) {
+    (void)event;
+    return cudaSuccess;
+}
+
+static cudaError_t event_elapsed(float *out, cudaEvent_t from, cudaEvent_t to) {
+    uint64_t first, last;
+    memcpy(&first, from, sizeof first);
+    memcpy(&last, to, sizeof last);
+    *out = (float)(last - first) * 1e-6f;
+    return cudaSuccess;
+}
+
+static cudaError_t synchronize(void) {
+    return cudaSuccess;
+}
+
+static cudaError_t begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    CHECK(stream == (cudaStream_t)&toy && mode == cudaStreamCaptureModeThreadLocal && !toy.capturing);
+    toy.capturing = true;
+    toy.captured = (toy_graph){0, 0};
+    toy.captures++;
+    return cudaSuccess;
+}
+
+static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
+    (void)stream;
+    *out = NULL;
+    if (!toy.capturing) return cudaErrorIllegalState;
+    toy.capturing = false;
+    if (toy.unfit) return cudaErrorStreamCaptureInvalidated;
+    toy_graph *graph = malloc(sizeof *graph);
+    *graph = toy.captured;
+    toy.live++;
+    *out = (cudaGraph_t)graph;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_nodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+    CHECK(!nodes);
+    *count = ((toy_graph *)graph)->nodes;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    toy_graph *copy = malloc(sizeof *copy);
+    *copy = *(toy_graph *)graph;
+    toy.live++;
+    *out = (cudaGraphExec_t)copy;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_upload(cudaGraphExec_t graph, cudaStream_t stream) {
+    (void)graph, (void)stream;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
+    (void)stream;
+    toy.now_ns += ((toy_graph *)graph)->ns;
+    return cudaSuccess;
+}
+
+static cudaError_t graph_destroy(cudaGraph_t graph) {
+    toy.live--;
+    free(graph);
+    return cudaSuccess;
+}
+
+static cudaError_t graph_exec_destroy(cudaGraphExec_t graph) {
+    toy.live--;
+    free(graph);
+    return cudaSuccess;
+}
+
+static cudaError_t last_error(void) {
+    return cudaSuccess;
+}
+
+static bw_device open_toy(void) {
+    bw_device device;
+    memset(&device, 0, sizeof device);
+    device.api = (bw_cuda_api){.memory_allocate = allocate,
+                               .memory_free = release,
+                               .memory_set = set_memory,
+                               .device_synchronize = synchronize,
+                               .event_create = event_create,
+                               .event_destroy = event_destroy,
+                               .event_record = event_record,
+                               .event_synchronize = event_synchronize,
+                               .event_elapsed = event_elapsed,
+                               .begin_capture = begin_capture,
+                               .end_capture = end_capture,
+                               .graph_nodes = graph_nodes,
+                               .graph_instantiate = graph_instantiate,
+                               .graph_upload = graph_upload,
+                               .graph_launch = graph_launch,
+                               .graph_destroy = graph_destroy,
+                               .graph_exec_destroy = graph_exec_destroy,
+                               .last_error = last_error,
+                               .fault = cudaErrorUnknown};
+    fake_cupti *books = toy.books;
+    memset(&toy, 0, sizeof toy);
+    toy.books = books;
+    books->kernels = 0;
+    toy.kernels = 2;
+    toy.kernel_ns = KERNEL_NS;
+    return device;
+}
+
+static void close_toy(bw_device *device) {
+    bw_cupti_close(device);
+    CHECK(toy.live == 0 && toy.entered == 0 && !toy.capturing);
+    CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->tracing_copies == 0);
+}
+
+/* Two replays of a plan, as plan.c makes and frees one. */
+static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, double *sum_ns) {
+    const bw_callable callable = {call, enter, leave, NULL, &toy};
+    bw_plan plan = {.device = device, .kernel_sum_ns = NAN};
+    plan.spec = (bw_plan_spec){
+        .callable = &callable, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
+    bw_status status = BW_CUDA(&device->api, event_create(&plan.start));
+    if (!status) status = BW_CUDA(&device->api, event_create(&plan.stop));
+    if (!status) status = bw_cuda_call_prepare(&plan);
+    for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
+    if (sum_ns) *sum_ns = plan.kernel_sum_ns;
+    bw_cuda_call_free(&plan);
+    bw_cuda_timer_free(&plan);
+    if (plan.graph) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(plan.graph));
+    if (plan.flush) BW_CUDA_IGNORE(&device->api, memory_free(plan.flush));
+    if (plan.stop) BW_CUDA_IGNORE(&device->api, event_destroy(plan.stop));
+    if (plan.start) BW_CUDA_IGNORE(&device->api, event_destroy(plan.start));
+    return status;
+}
+
+static void expect_failure(int timer, int64_t flush_bytes, bw_code code, const char *text) {
+    bw_device device = open_toy();
+    double ns;
+    toy.apart = strstr(text, "another stream") != NULL;
+    if (strstr(text, "nothing")) toy.kernels = 0;
+    bw_status status = time_calls(&device, timer, flush_bytes, &ns, NULL);
+    CHECK(bw_status_code(status) == code && strstr(bw_status_message(status), text));
+    bw_status_free(status);
+    close_toy(&device);
+}
+
+/* Two kernels of 2 us, 0.1 us apart: 4.1 us from start to end; events and graphs see the gap before them as well. */
+static void check_times(void) {
+    const double wanted[] = {
+        [BW_CUDA_TIMER_GRAPH] = 4200.0, [BW_CUDA_TIMER_EVENTS] = 4200.0, [BW_CUDA_TIMER_CUPTI] = 4100.0};
+    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
+        for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
+            bw_device device = open_toy();
+            double ns = 0.0, sum_ns = 0.0;
+            bw_status status = time_calls(&device, timer, flush_bytes, &ns, &sum_ns);
+            CHECK(!status && fabs(ns - CALLS * wanted[timer]) < 10.0);
+            CHECK(timer == BW_CUDA_TIMER_CUPTI ? sum_ns == CALLS * 4000.0 : isnan(sum_ns));
+            CHECK(toy.captures == (timer != BW_CUDA_TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
+            close_toy(&device);
+        }
+    }
+}
+
+static void check_refusals(void) {
+    for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
+        expect_failure(BW_CUDA_TIMER_CUPTI, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
+        expect_failure(BW_CUDA_TIMER_GRAPH, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
+    }
+    expect_failure(BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, BW_CODE_INVALID, "another stream");
+}
+
+/* Three kernels and two in turn: of the first call's number nobody could tell. */
+static void check_uneven(void) {
+    bw_device device = open_toy();
+    double ns;
+    toy.uneven = true;
+    toy.kernels = 2;
+    bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, 0, &ns, NULL);
+    CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
+    CHECK(strstr(bw_status_message(status), "10 kernels and copies in 4 calls"));
+    bw_status_free(status);
+    close_toy(&device);
+}
+
+/* The function fails: in a plain call, in a capture; or what it does invalidates the capture. */
+static void check_failing_function(void) {
+    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
+        bw_device device = open_toy();
+        double ns;
+        toy.fails = BW_CODE_INTERRUPTED;
+        bw_status status = time_calls(&device, timer, FLUSH_BYTES, &ns, NULL);
+        CHECK(bw_status_code(status) == BW_CODE_INTERRUPTED && toy.calls == 1);
+        bw_status_free(status);
+        close_toy(&device);
+    }
+    bw_device device = open_toy();
+    double ns;
+    toy.unfit = true;
+    bw_status status = time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL);
+    CHECK(status && toy.captures == 1);
+    bw_status_free(status);
+    close_toy(&device);
+}
+
+static void check_cuda_faults(void) {
+    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
+        for (int64_t at = 1;; at++) {
+            bw_device device = open_toy();
+            double ns = 0.0;
+            device.api.fault_countdown = at;
+            bw_status status = time_calls(&device, timer, FLUSH_BYTES, &ns, NULL);
+            bool came = device.api.fault_countdown == 0;
+            device.api.fault_countdown = 0;
+            if (status) CHECK(bw_status_code(status) == BW_CODE_DEVICE && strstr(bw_status_message(status), "failed"));
+            bw_status_free(status);
+            close_toy(&device);
+            if (!came) {
+                CHECK(at > 8);
+                break;
+            }
+        }
+    }
+}
+
+static void check_cupti_faults(void) {
+    for (long at = 1;; at++) {
+        bw_device device = open_toy();
+        double ns = 0.0;
+        toy.books->calls = 0;
+        toy.books->fail_at = at;
+        toy.books->fail_code = 39;
+        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
+        long made = toy.books->calls;
+        toy.books->fail_at = 0;
+        if (!status) CHECK(fabs(ns - CALLS * 4100.0) < 10.0);
+        bw_status_free(status);
+        close_toy(&device);
+        if (made < at) {
+            CHECK(at > 8);
+            return;
+        }
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*check)(void);
+} checks[] = {{"times", check_times},
+              {"refusals", check_refusals},
+              {"uneven", check_uneven},
+              {"failing_function", check_failing_function},
+              {"cuda_faults", check_cuda_faults},
+              {"cupti_faults", check_cupti_faults}};
+
+int main(int count, char **words) {
+    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
+    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
+    fake_cupti *(*books)(void) = NULL;
+    memcpy(&books, &symbol, sizeof symbol);
+    for (size_t i = 0; books && count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
+        if (strcmp(words[1], checks[i].name) != 0) continue;
+        toy.books = books();
+        checks[i].check();
+        return 0;
+    }
+    return 2;
+}

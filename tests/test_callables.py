@@ -1,0 +1,522 @@
+"""bwprof.measure: functions of the caller's, on the processor and on the card."""
+
+from __future__ import annotations
+
+import functools
+import math
+import signal
+import statistics
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bwprof
+from bwprof import _core, callables
+from bwprof.results import frame, schema
+
+QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
+
+
+class Spin:
+    """Works for 1 ms by its own clock, and writes down how long each call took."""
+
+    def __init__(self) -> None:
+        self.took: list[int] = []
+
+    def __call__(self) -> None:
+        started = now = time.perf_counter_ns()
+        while now < started + 1_000_000:
+            now = time.perf_counter_ns()
+        self.took.append(now - started)
+
+
+# ---- the processor ----
+
+
+@pytest.mark.parametrize("cache", ["hot", "cold"])
+def test_time_against_the_functions_own_clock(cache: str) -> None:
+    spin = Spin()
+    row = bwprof.measure(spin, device="cpu", cache=cache, min_samples=12, max_seconds=0.2)
+    # The shortest of many: other processes make a time too long, never too short.
+    assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
+    assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
+    assert (row["reason"] or "") == ("" if cache == "hot" else "read flush before each call")
+
+
+def test_a_row_is_the_schemas_row() -> None:
+    a, b = np.ones(1 << 15), np.empty(1 << 15)
+    row = bwprof.measure(
+        lambda: np.copyto(b, a),
+        name="copy",
+        bytes_read=a.nbytes,
+        bytes_written=b.nbytes,
+        flops=10,
+        precision="fp64",
+        check=lambda: bool((a == b).all()),
+        M=a.size,
+        allocator="numpy",
+        **QUICK,
+    )
+    assert list(row) == [*schema.names(), "allocator"]
+    assert (row["status"], row["verified"], row["M"], row["allocator"]) == ("ok", True, 1 << 15, "numpy")
+    assert row["bandwidth_gb_s"] == pytest.approx(2 * a.nbytes / row["time_ms"] / 1e6)
+    assert row["tflops"] == pytest.approx(10 / row["time_ms"] / 1e9)
+    assert row["case"] == f"copy M={1 << 15} allocator=numpy"
+    assert row["precision"] == "fp64"
+    assert "unverified" not in row["flags"]
+    assert len(row.samples_ns) == row["samples"]
+    assert row["time_ms"] == pytest.approx(statistics.median(row.samples_ns) / 1e6)
+    assert f"{row['time_ms']:.4g} ms" in repr(row)
+    table = frame.from_rows([row])
+    assert table["allocator"].tolist() == ["numpy"]
+    assert list(table.columns)[: len(schema.names())] == list(schema.names())
+
+
+def test_what_nobody_said_stays_empty() -> None:
+    row = bwprof.measure(lambda: None, counters=True, **QUICK)
+    for name in ("bytes_read", "bandwidth_gb_s", "flops", "tflops", "dram_gb_s", "pct_attainable", "verified"):
+        assert row[name] is None, name
+    assert row["flags"].split(";")[-1] == "unverified"
+    assert "hot" in row["counters_status"]
+    row = bwprof.measure(lambda: None, counters=True, device="cpu", max_seconds=0.0)
+    assert row["counters_status"] == "the cpu backend has no hardware counters"
+    assert row["bytes_read"] is None
+
+
+def test_an_empty_function_is_near_the_floor() -> None:
+    row = bwprof.measure(functools.partial(int), **QUICK)
+    assert row["operation"] == "int"
+    assert 0 < row["timer_floor_us"] < 1.0
+    assert "near_timer_floor" in bwprof.measure(lambda: None, **QUICK)["flags"] or row["time_ms"] < 1e-3
+
+
+def test_a_function_of_sets_rotates() -> None:
+    seen: set[int] = set()
+    row = bwprof.measure(seen.add, sets=3, footprint_bytes=1 << 40, device="cpu", max_seconds=0.02)
+    assert seen == {0, 1, 2}
+    assert (row["buffer_sets"], row["reason"], row["cache"]) == (3, None, "cold")
+    assert "not_cold" not in row["flags"]
+
+
+def test_roofs_may_be_given() -> None:
+    with _core.Device("cpu") as device:
+        roofs = bwprof.roofs.measure(device, budget_seconds=0.05)
+    a, b = np.ones(1 << 20), np.empty(1 << 20)
+    work = {"bytes_read": a.nbytes, "bytes_written": b.nbytes}
+    row = bwprof.measure(lambda: np.copyto(b, a), roofs=roofs, device="cpu", max_seconds=0.05, **work)
+    assert row["attainable_gb_s"] == pytest.approx(roofs.attainable_gb_s(a.nbytes, b.nbytes))
+    assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / row["attainable_gb_s"])
+    other = bwprof.roofs.Roofs("another", "", "", "", 0.0, ())
+    with pytest.raises(ValueError, match="these roofs are of another"):
+        bwprof.measure(lambda: None, roofs=other, **QUICK)
+
+
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("at", [1, 2, 30])
+@pytest.mark.parametrize("kind", [OwnError, KeyboardInterrupt, SystemExit])
+def test_exceptions_come_out_as_they_are(at: int, kind: type[BaseException]) -> None:
+    calls = 0
+    error = kind("mine")
+
+    def fails() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise error
+
+    with pytest.raises(kind) as caught:
+        bwprof.measure(fails, **QUICK)
+    assert caught.value is error
+    assert calls == at
+    assert bwprof.measure(lambda: None, **QUICK)["status"] == "ok"
+
+
+def test_ctrl_c_ends_it() -> None:
+    """Also where the function never lets Python look at signals."""
+    done = threading.Event()
+
+    def interrupt() -> None:
+        if not done.wait(0.3):
+            signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        bwprof.measure(int, device="cpu", cache="hot", precision_target=1e-12, max_seconds=60.0)
+    done.set()
+    thread.join()
+
+
+def test_a_wrong_result_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="nothing: its check says that the result is wrong"):
+        bwprof.measure(lambda: None, name="nothing", check=lambda: False, **QUICK)
+
+
+def test_it_can_measure_what_measures() -> None:
+    """Each measurement has a handle of its own."""
+    row = bwprof.measure(lambda: bwprof.measure(lambda: None, **(QUICK | {"max_seconds": 0.0})), **QUICK)
+    assert row["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is 0 or more"),
+        ({"flops": 1.5}, ValueError, "flops is 1.5, a whole number"),
+        ({"cache": "warm"}, ValueError, "unknown cache 'warm': .*Allowed: cold, hot"),
+        ({"timer": "cupti"}, ValueError, "timer = 'cupti': allowed on cpu is monotonic"),
+        ({"time_ms": 3}, ValueError, "'time_ms' is a column that bwprof fills"),
+        ({"sets": 0}, ValueError, "sets = 0: allowed is 1 to 8192"),
+        ({"check": 3}, TypeError, "check is 3, a callable is needed"),
+        ({"device": "gpu:x"}, ValueError, "device is 'gpu:x'"),
+        ({"device": "cpu", "backend": "cuda"}, ValueError, "device is 'cpu'"),
+        ({"min_samples": 0}, ValueError, "min_samples = 0"),
+    ],
+)
+def test_bad_arguments(given: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        bwprof.measure(lambda: None, **({"device": "cpu"} | given))
+
+
+def test_what_is_no_function() -> None:
+    with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
+        bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
+    with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
+        device.measure_call(3)  # type: ignore[arg-type]
+
+
+# ---- streams ----
+
+
+def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Protocol:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, 11)
+
+    assert callables.stream_handle(0, 0) == 0
+    assert callables.stream_handle(7, 0) == 7
+    assert callables.stream_handle(Protocol(), 0) == 11
+    assert callables.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
+    assert callables.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
+    for wrong in (-1, True, "0", 1.0, object()):
+        with pytest.raises(TypeError, match=r"allowed are an int \(cudaStream_t\)"):
+            callables.stream_handle(wrong, 0)
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert callables.stream_handle(None, 0) == 0
+    streams = {0: types.SimpleNamespace(cuda_stream=14), 1: types.SimpleNamespace(cuda_stream=15)}
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True, current_stream=streams.__getitem__, current_device=lambda: 1
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    assert callables.stream_handle(None, 1) == 15
+    assert callables.current_device("cuda") == 1
+    assert callables.current_device("cpu") == 0
+    cuda.is_initialized = lambda: False  # loaded, but not in use
+    assert callables.stream_handle(None, 1) == 0
+
+
+def test_pytorch_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    bwprof.measure(lambda: None, **QUICK)
+    assert "torch" not in sys.modules
+
+
+# ---- the card ----
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def gpu() -> Iterator[_core.Device]:
+    with _core.Device("cuda", 0) as device:
+        yield device
+
+
+def needs(device: _core.Device, timer: str) -> None:
+    """Skips where CUPTI cannot be used: under another profiler, or a sanitizer."""
+    try:
+        device.floor_ns(timer)
+    except _core.UnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def case(gpu: _core.Device) -> Iterator[_core.Case]:
+    """A 64 MiB read, on the stream of a handle of its own."""
+    with _core.Case(gpu, "stream_read", "fp32", {"elements": 16 * MIB}) as found:
+        found.launch()
+        yield found
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("timer", ["cupti", "graph", "events"])
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_a_launch_as_a_function(gpu: _core.Device, case: _core.Case, timer: str, cache: str) -> None:
+    """The same kernel, measured as a case: within 3 % and the gap between two kernels; events carry 2 to 6 us more."""
+    needs(gpu, "cupti")
+    row = bwprof.measure(case.enqueue, stream=gpu.stream, timer=timer, cache=cache, bytes_read=64 * MIB)
+    want = case.measure(cache=cache, timer="cupti")["median_ns"] / 1e6
+    assert row["timer"] == timer
+    assert ("event_bias" in row["flags"]) == (timer == "events")
+    bias = {"cupti": 0.0, "graph": 0.6e-3, "events": 6e-3}[timer]
+    assert want * 0.97 - 0.15e-3 <= row["time_ms"] <= want * 1.03 + 0.15e-3 + bias, (row["time_ms"], want)
+    assert row["bandwidth_gb_s"] == pytest.approx(64 * MIB / row["time_ms"] / 1e6)
+    assert row["launches_per_sample"] >= 1
+    assert case.verify()["verified"]
+
+
+@pytest.mark.cuda
+def test_the_best_timer_is_taken(gpu: _core.Device, case: _core.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BWPROF_TEST_CUPTI", "/nowhere/libcupti.so.13")
+    row = bwprof.measure(case.enqueue, stream=gpu.stream, max_seconds=0.2)
+    assert row["timer"] == "graph"
+    assert "timer cupti cannot be had: " in row["reason"]
+    # This one waits for its stream, which a capture does not allow.
+    row = bwprof.measure(case.launch, stream=gpu.stream, max_seconds=0.2)
+    assert row["timer"] == "events"
+    assert "event_bias" in row["flags"]
+    assert "timer graph cannot be had: the function cannot be captured in a CUDA graph: " in row["reason"]
+    row = bwprof.measure(lambda: None, stream=gpu.stream, max_seconds=0.0, timer="events")
+    assert "near_timer_floor" in row["flags"]
+
+
+@pytest.mark.cuda
+def test_a_capture_that_fails_leaves_everything_usable(gpu: _core.Device, case: _core.Case) -> None:
+    for _ in range(3):
+        with pytest.raises(_core.UnavailableError, match="cannot be captured"):
+            bwprof.measure(case.launch, stream=gpu.stream, timer="graph")
+        assert case.verify()["verified"]
+    with pytest.raises(_core.UnavailableError):  # the legacy default stream cannot be captured at all
+        bwprof.measure(case.enqueue, stream=0, timer="graph")
+    calls = iter(range(1000))
+
+    def interrupted() -> None:
+        case.enqueue()
+        if next(calls) == 3:  # the first three are plain ones
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bwprof.measure(interrupted, stream=gpu.stream, timer="graph")
+    row = bwprof.measure(case.enqueue, stream=gpu.stream, timer="graph", max_seconds=0.1)
+    assert row["status"] == "ok"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("timer", ["cupti", "graph"])
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_a_function_that_launches_nothing(gpu: _core.Device, timer: str, cache: str) -> None:
+    needs(gpu, timer)
+    with pytest.raises(ValueError, match=r"enqueued nothing on the GPU: .*backend='cpu'"):
+        bwprof.measure(lambda: None, stream=gpu.stream, timer=timer, cache=cache)
+
+
+@pytest.mark.cuda
+def test_another_stream_than_the_one_given(gpu: _core.Device, case: _core.Case) -> None:
+    needs(gpu, "cupti")
+    with pytest.raises(ValueError, match="another stream than the one given"):
+        bwprof.measure(case.enqueue, stream=0, timer="cupti")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("timer", ["cupti", "graph", "events"])
+@pytest.mark.parametrize("at", [0, 3, 5])
+def test_exceptions_leave_the_card_as_it_was(gpu: _core.Device, case: _core.Case, timer: str, at: int) -> None:
+    needs(gpu, timer)
+    calls = iter(range(10_000))
+
+    def fails() -> None:
+        case.enqueue()
+        if next(calls) == at:
+            raise OwnError(at)
+
+    # After three plain calls the graph is captured: there it says that the function cannot be.
+    captured = timer == "graph" and at == 3
+    expected = (_core.UnavailableError, "OwnError: 3") if captured else (OwnError, str(at))
+    with pytest.raises(expected[0], match=expected[1]):
+        bwprof.measure(fails, stream=gpu.stream, timer=timer, max_seconds=0.2)
+    assert case.verify()["verified"]
+    assert bwprof.measure(case.enqueue, stream=gpu.stream, timer=timer, max_seconds=0.1)["timer"] == timer
+
+
+@pytest.mark.cuda
+def test_counted_bytes_of_a_function(gpu: _core.Device) -> None:
+    """64 MiB copied: each byte read and written once, which nobody told it."""
+    with _core.Case(gpu, "stream_copy", "fp32", {"elements": 16 * MIB}) as copy:
+        copy.launch()
+        row = bwprof.measure(copy.enqueue, stream=gpu.stream, counters=True, max_seconds=0.2)
+        if row["counters_status"] != "ok":
+            pytest.skip(row["counters_status"])
+        with pytest.raises(OwnError):
+            bwprof.measure(raiser(copy.enqueue, after=200), stream=gpu.stream, counters=True, max_seconds=30.0)
+        again = bwprof.measure(copy.enqueue, stream=gpu.stream, counters=True, max_seconds=0.2)
+    for found in (row, again):
+        assert found["bytes_read"] == pytest.approx(64 * MIB, rel=0.01)
+        assert found["bytes_written"] == pytest.approx(64 * MIB, rel=0.02)
+        assert "bytes_read and bytes_written: as counted" in found["reason"]
+        assert found["traffic_ratio"] is None
+
+
+def raiser(work: Callable[[], object], *, after: int) -> Callable[[], None]:
+    calls = iter(range(1_000_000))
+
+    def call() -> None:
+        work()
+        if next(calls) >= after:
+            raise OwnError
+
+    return call
+
+
+@pytest.mark.cuda
+def test_the_current_device_is_kept() -> None:
+    before = _core.current_device("cuda")
+    bwprof.measure(lambda: None, device="cpu", max_seconds=0.0)
+    _core.make_current("cuda", before)
+    assert _core.current_device("cuda") == before
+    with pytest.raises((_core.DeviceError, _core.UnavailableError)):
+        _core.make_current("cuda", 10_000)
+
+
+FAILURES = (_core.DeviceError, _core.MemoryLimitError, _core.UnavailableError)
+
+
+def fail_in_turn(device: _core.Device, work: Callable[[], object], every: int = 1) -> None:
+    """Every CUDA call that `work` makes on the handle fails once; afterwards it works."""
+    work()
+    started = device._inject_fault(0)
+    work()
+    calls = device._inject_fault(0) - started
+    assert calls > 5
+    raised: list[Exception] = []
+    chosen = [*range(1, min(calls, 150) + 1), *range(151, calls + 1, every)]
+    for call in chosen:
+        device._inject_fault(call)
+        try:
+            work()
+        except FAILURES as error:
+            raised.append(error)
+        finally:
+            device._inject_fault(0)
+    assert len(raised) > len(chosen) / 2, f"only {len(raised)} of {len(chosen)} failures were reported"
+    assert all(str(error) and not getattr(error, "fatal", False) for error in raised)
+    work()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("timer", ["cupti", "graph", "events"])
+def test_every_cuda_call_for_a_function_fails_in_turn(gpu: _core.Device, timer: str) -> None:
+    needs(gpu, timer)
+    with _core.Case(gpu, "stream_copy", "fp32", {"elements": 4096}) as small, _core.Device("cuda", 0) as device:
+        small.launch()
+
+        def work() -> None:
+            device.measure_call(small.enqueue, stream=gpu.stream, timer=timer, max_seconds=0.0)
+
+        work()
+        before = device.memory()[0]
+        fail_in_turn(device, work, every=97)
+        lost = before - device.memory()[0]
+        assert small.verify()["verified"]
+    assert lost <= MIB
+
+
+@pytest.mark.cuda
+def test_every_cuda_call_of_counting_a_function_fails_in_turn(gpu: _core.Device) -> None:
+    with _core.Case(gpu, "stream_copy", "fp32", {"elements": 4096}) as small, _core.Device("cuda", 0) as device:
+        small.launch()
+        status = device.count_call(small.enqueue)["counters_status"]
+        if status != "ok":
+            pytest.skip(status)
+        started = device._inject_fault(0)
+        device.count_call(small.enqueue)
+        calls = device._inject_fault(0) - started
+        outcomes = []
+        for call in range(1, calls + 1, 3):
+            device._inject_fault(call)
+            try:
+                outcomes.append(device.count_call(small.enqueue)["counters_status"])
+            except FAILURES as error:
+                outcomes.append(str(error))
+            finally:
+                device._inject_fault(0)
+        assert all(outcomes)
+        assert any("CUDA call" in said for said in outcomes)
+        assert device.count_call(small.enqueue)["counters_status"] == "ok"
+
+
+# ---- PyTorch ----
+
+
+@pytest.fixture
+def torch() -> Any:
+    found = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not found.cuda.is_available():
+        pytest.skip("PyTorch finds no GPU")
+    return found
+
+
+@pytest.mark.cuda
+def test_pytorch_on_its_streams(torch: Any, gpu: _core.Device) -> None:
+    needs(gpu, "cupti")
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    out = torch.empty_like(a)
+    times = {}
+    plain = bwprof.measure(lambda: torch.mul(a, 2.0, out=out), bytes_read=a.nbytes, bytes_written=a.nbytes)
+    assert plain["timer"] == "cupti"
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for timer in ("cupti", "graph"):
+            times[timer] = bwprof.measure(lambda: torch.mul(a, 2.0, out=out), timer=timer)["time_ms"]
+    assert torch.equal(out, a * 2)
+    assert times["cupti"] == pytest.approx(plain["time_ms"], rel=0.05)
+    # The graph also pays for the write-back of what the kernel left in the cache: at most all that it wrote.
+    assert plain["time_ms"] * 0.97 <= times["graph"] <= plain["time_ms"] * 1.6
+    with pytest.raises(ValueError, match="another stream than the one given"):
+        bwprof.measure(lambda: torch.mul(a, 2.0, out=out), stream=side, timer="cupti")
+
+
+@pytest.mark.cuda
+def test_pytorch_copies_are_seen(torch: Any, gpu: _core.Device) -> None:
+    """A plain copy runs no kernel: the copy engine's records count as well."""
+    needs(gpu, "cupti")
+    a = torch.randn(64 << 20, device="cuda")
+    out = torch.empty_like(a)
+    row = bwprof.measure(lambda: out.copy_(a), bytes_read=a.nbytes, bytes_written=a.nbytes, timer="cupti")
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(20):
+        out.copy_(a)
+    stop.record()
+    stop.synchronize()
+    assert row["time_ms"] == pytest.approx(start.elapsed_time(stop) / 20, rel=0.05)
+    assert math.isfinite(row["bandwidth_gb_s"])
+
+
+@pytest.mark.cuda
+def test_pytorchs_errors_come_out(torch: Any) -> None:
+    a = torch.randn(3, 4, device="cuda")
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied|mat1 and mat2"):
+        bwprof.measure(lambda: torch.matmul(a, a))
+    # Moving a result to the host waits, which no capture allows; nothing of that stays behind.
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        with pytest.raises(_core.UnavailableError, match="cannot be captured in a CUDA graph"):
+            bwprof.measure(lambda: a.sum().item(), timer="graph")
+        assert bwprof.measure(lambda: a.sum().item(), timer="events", max_seconds=0.05)["status"] == "ok"
+    assert float((a - a).sum()) == 0.0
+
+
+def test_no_file_of_the_package_imports_pytorch(source_tree: Path) -> None:
+    for path in (source_tree / "bwprof").rglob("*.py"):
+        assert "import torch" not in path.read_text(), path

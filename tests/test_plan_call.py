@@ -1,0 +1,41 @@
+"""How the card's plans time a function, without a card: csrc/cuda/plan_call.c on a toy runtime (tests/native_cuda)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_cupti import NATIVE, Native, build_library, includes  # noqa: F401 - a fixture
+from test_native import FLAGS, call, clean_environment, sanitizers
+
+SOURCES = (
+    "csrc/base/status.c",
+    "csrc/base/order.c",
+    "csrc/cuda/library.c",
+    "csrc/cuda/cupti.c",
+    "csrc/cuda/plan_call.c",
+    "csrc/cuda/plan_timers.c",
+)
+CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_call.c").read_text())
+
+
+@pytest.fixture(scope="session")
+def program(source_tree: Path, includes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Native:  # noqa: F811
+    folder = tmp_path_factory.mktemp("plan_call")
+    flags, options = sanitizers(["cc"], folder)
+    flags = [*flags, *includes, "-Itests/native_cuda"]
+    sources = [*(str(source_tree / source) for source in SOURCES), str(NATIVE / "check_call.c")]
+    built = folder / "check_call"
+    call(["cc", *FLAGS, *flags, *sources, "-pthread", "-ldl", "-lm", "-o", str(built)])
+    return Native(built, build_library(folder, "libcupti.so.13", includes), clean_environment() | options)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_check(program: Native, check: str) -> None:
+    done = program.run(check)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_check_is_a_test() -> None:
+    assert len(CHECKS) >= 6

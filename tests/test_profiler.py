@@ -1,0 +1,260 @@
+"""bwprof.Profiler: named ranges. How marks are taken and read is in tests/native/check_ranges.c."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from test_callables import fail_in_turn
+
+import bwprof
+from bwprof import _core
+
+MIB = 1 << 20
+
+
+def spin(milliseconds: float) -> int:
+    started = now = time.perf_counter_ns()
+    while now < started + milliseconds * 1e6:
+        now = time.perf_counter_ns()
+    return now - started
+
+
+@pytest.fixture
+def profiler() -> Iterator[bwprof.Profiler]:
+    with bwprof.Profiler(device="cpu") as found:
+        yield found
+
+
+def test_ranges_against_another_clock(profiler: bwprof.Profiler) -> None:
+    took = []
+    for _ in range(5):
+        profiler.start("outer")
+        with profiler.range("inner"):
+            took.append(spin(1.0))
+        spin(0.5)
+        profiler.stop("outer")
+    more = [found - ns / 1e6 for ns, found in zip(took, profiler.times_ms("inner"), strict=True)]
+    assert min(more) >= 0.0, "a range is shorter than what ran in it"
+    assert min(more) < 0.5, "no range of five was left alone by other processes"
+    pairs = zip(profiler.times_ms("outer"), profiler.times_ms("inner"), strict=True)
+    assert all(outer >= inner + 0.5 for outer, inner in pairs)
+    assert profiler.elapsed_ms("inner") == sorted(profiler.times_ms("inner"))[2]
+
+
+def test_a_decorator_and_recursion(profiler: bwprof.Profiler) -> None:
+    @profiler.range("down")
+    def down(n: int, *, step: int = 1) -> int:
+        """Counts down."""
+        return n if n <= 0 else down(n - step, step=step)
+
+    assert down(4, step=2) == 0
+    assert (down.__name__, down.__doc__) == ("down", "Counts down.")
+    times = profiler.times_ms("down")
+    assert len(times) == 3
+    assert times == sorted(times), "the innermost one ends first"
+
+
+def test_an_exception_ends_the_range(profiler: bwprof.Profiler) -> None:
+    with pytest.raises(KeyError), profiler.range("fails"):
+        raise KeyError
+    assert len(profiler.times_ms("fails")) == 1
+
+
+def test_bandwidth(profiler: bwprof.Profiler) -> None:
+    with profiler.range("a"):
+        spin(1.0)
+    assert math.isnan(profiler.bandwidth_gb_s("a"))
+    profiler.set_bytes("a", 3_000_000, 1_000_000)
+    assert profiler.bandwidth_gb_s("a") == pytest.approx(4e6 / profiler.elapsed_ms("a") / 1e6)
+    assert profiler.bandwidth_gb_s("a") < 4.0
+
+
+def test_frame_and_report(profiler: bwprof.Profiler) -> None:
+    profiler.set_bytes("work", 1000, 0)
+    for milliseconds in (1.0, 3.0, 2.0):
+        with profiler.range("work"):
+            spin(milliseconds)
+    with profiler.range("empty"):
+        pass
+    profiler.start("running")
+    found = profiler.frame().set_index("range")
+    assert found.index.tolist() == ["work", "empty", "running"]
+    work = found.loc["work"]
+    times = profiler.times_ms("work")
+    assert (work["count"], work["time_ms"], work["time_ms_max"]) == (3, times[2], times[1])
+    assert work["total_ms"] == pytest.approx(sum(times))
+    assert (work["bytes_read"], work["flags"]) == (1000, "")
+    assert found.loc["running", "count"] == 0
+    assert found.loc["running", ["time_ms", "bandwidth_gb_s"]].isna().all()
+    lines = profiler.report().splitlines()
+    assert [line.split("|")[0].strip() for line in lines if "|" in line] == ["range", "work", "empty", "running"]
+    assert f"{times[2]:.4g}" in profiler.report()
+    attrs = profiler.frame().attrs
+    assert (attrs["timer"], attrs["backend"]) == ("monotonic", "cpu")
+    profiler.stop("running")
+    profiler.reset()
+    assert profiler.frame()["count"].tolist() == [0, 0, 0]
+
+
+def test_disabled_it_does_nothing() -> None:
+    with bwprof.Profiler(enabled=False) as profiler:
+        profiler.stop("never started")
+        profiler.start(3)  # type: ignore[arg-type]
+        assert profiler.frame().empty
+        assert profiler.report().strip()
+        assert not profiler.enabled
+
+
+def test_it_can_be_switched() -> None:
+    profiler = bwprof.Profiler(enabled=False, device="cpu")
+    with profiler.range("a"):
+        pass
+    profiler.enabled = True
+    with profiler.range("a"):
+        pass
+    profiler.enabled = False
+    with profiler.range("a"):
+        pass
+    assert len(profiler.times_ms("a")) == 1
+    profiler.close()
+    profiler.close()
+    assert not profiler.enabled
+    profiler.start("a")
+    assert profiler.frame().empty
+
+
+def test_misuse(profiler: bwprof.Profiler) -> None:
+    with pytest.raises(ValueError, match="no range 'a' was started"):
+        profiler.stop("a")
+    with profiler.range("a"):
+        pass
+    with pytest.raises(ValueError, match="range 'a' is not running: start it first, and stop it once"):
+        profiler.stop("a")
+    with pytest.raises(TypeError, match="a range's name is a str, not 3"):
+        profiler.start(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown range 'aa': did you mean 'a'"):
+        profiler.elapsed_ms("aa")
+    with pytest.raises(ValueError, match="bytes_read is -1"):
+        profiler.set_bytes("a", -1, 0)
+    with pytest.raises(ValueError, match="capacity = 0: allowed is 1 to"):
+        bwprof.Profiler(device="cpu", capacity=0)
+    with pytest.raises(ValueError, match="this Profiler is not open"):
+        _core.Profiler().switch(True)
+
+
+def test_another_thread_is_refused(profiler: bwprof.Profiler) -> None:
+    profiler.start("a")
+    caught: list[BaseException] = []
+
+    def use() -> None:
+        for work in (lambda: profiler.start("a"), lambda: profiler.stop("a"), lambda: profiler.elapsed_ms("a")):
+            try:
+                work()
+            except RuntimeError as error:
+                caught.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert ["belongs to another thread" in str(error) for error in caught] == [True] * 3
+    profiler.stop("a")
+    assert len(profiler.times_ms("a")) == 1
+
+
+def test_a_device_with_an_open_profiler_stays_open() -> None:
+    with _core.Device("cpu") as device:
+        profiler = _core.Profiler()
+        profiler.open(device)
+        with pytest.raises(ValueError, match="open already"):
+            profiler.open(device)
+        with pytest.raises(ValueError, match="a Profiler of this Device is open"):
+            device.close()
+        profiler.close()
+
+
+def test_many_ranges_stay_in_few_marks(profiler: bwprof.Profiler) -> None:
+    for _ in range(20_000):
+        profiler.start("a")
+        profiler.stop("a")
+    assert len(profiler.times_ms("a")) == 20_000
+
+
+# ---- the card ----
+
+
+@pytest.fixture
+def gpu() -> Iterator[_core.Device]:
+    with _core.Device("cuda", 0) as device:
+        yield device
+
+
+@pytest.mark.cuda
+def test_ranges_on_a_stream(gpu: _core.Device) -> None:
+    """Ten launches of a 256 MiB read in a range: ten times the kernel, within 3 % and the events' 10 us."""
+    with (
+        _core.Case(gpu, "stream_read", "fp32", {"elements": 64 * MIB}) as case,
+        bwprof.Profiler(stream=gpu.stream, capacity=4) as profiler,
+    ):
+        want = case.measure()["median_ns"] / 1e6
+        for _ in range(30):
+            with profiler.range("ten"):
+                for _ in range(10):
+                    case.enqueue()
+        profiler.set_bytes("ten", 10 * 256 * MIB, 0)
+        assert len(profiler.times_ms("ten")) == 30
+        assert profiler.elapsed_ms("ten") == pytest.approx(10 * want, rel=0.03, abs=0.01)
+        assert profiler.bandwidth_gb_s("ten") == pytest.approx(2560 * 1.048576 / profiler.elapsed_ms("ten"), rel=1e-9)
+        frame = profiler.frame()
+        assert frame.attrs["timer"] == "events"
+        assert 0.1 < frame.attrs["floor_us"] < 20
+        assert frame["flags"].tolist() == [""]
+        with profiler.range("empty"):
+            pass
+        assert profiler.frame()["flags"].tolist() == ["", "near_timer_floor"]
+
+
+@pytest.mark.cuda
+def test_starting_and_stopping_wait_for_nothing(gpu: _core.Device) -> None:
+    """Fifty milliseconds of work are enqueued and marked long before they are done."""
+    with (
+        _core.Case(gpu, "stream_copy", "fp32", {"elements": 256 * MIB}) as case,
+        bwprof.Profiler(stream=gpu.stream) as profiler,
+    ):
+        case.launch()
+        started = time.perf_counter()
+        for _ in range(100):
+            with profiler.range("copy"):
+                case.enqueue()
+        enqueued = time.perf_counter() - started
+        times = profiler.times_ms("copy")
+    assert sum(times) > 40.0
+    assert enqueued < sum(times) / 1e3 / 2
+
+
+@pytest.mark.cuda
+def test_every_cuda_call_of_a_profiler_fails_in_turn(gpu: _core.Device) -> None:
+    with _core.Case(gpu, "stream_copy", "fp32", {"elements": 4096}) as case:
+        case.launch()
+
+        def work(device: Any) -> None:
+            profiler = _core.Profiler()
+            try:
+                profiler.open(device, gpu.stream, 2)
+                profiler.switch(True)
+                for _ in range(6):
+                    profiler.start("a")
+                    case.enqueue()
+                    profiler.stop("a")
+                assert len(profiler.read()["a"]) == 6
+                assert profiler.floor_ns() > 0
+            finally:
+                profiler.close()
+
+        with _core.Device("cuda", 0) as device:
+            fail_in_turn(device, lambda: work(device))
+        assert case.verify()["verified"]

@@ -1,0 +1,138 @@
+"""bwprof.sweep of a function: the product of its parameters' lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bwprof
+
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
+
+
+def test_a_function_that_prepares() -> None:
+    prepared: list[tuple[int, str]] = []
+
+    def fill(n: int, dtype: str) -> object:
+        prepared.append((n, dtype))
+        array = np.empty(n, dtype)
+        return lambda: array.fill(1)
+
+    found = bwprof.sweep(
+        fill,
+        n=[512, np.int64(1024)],
+        dtype=("f4", "f8"),
+        bytes_written=lambda n, dtype: n * int(dtype[1]),
+        **QUICK,
+    )
+    grid = [(512, "f4"), (512, "f8"), (1024, "f4"), (1024, "f8")]
+    assert prepared == grid
+    assert list(zip(found["n"], found["dtype"], strict=True)) == grid
+    assert found["bytes_written"].tolist() == [2048, 4096, 4096, 8192]
+    assert found["bytes_read"].isna().all()
+    assert (found["status"] == "ok").all()
+    assert found["case"].tolist()[1] == "fill n=512 dtype=f8"
+    np.testing.assert_allclose(found["bandwidth_gb_s"], found["bytes_written"] / found["time_ms"] / 1e6)
+    assert found["run_id"].nunique() == 1
+    assert found.attrs["run"]["status"] == "complete"
+
+
+def test_a_function_that_works() -> None:
+    calls: list[int] = []
+
+    def add(M: int) -> None:  # noqa: N803 - the column's name
+        calls.append(M)
+
+    found = bwprof.sweep(add, M=range(1, 3), **QUICK)
+    assert set(calls) == {1, 2}
+    assert found["M"].tolist() == [1, 2]
+    assert (found["operation"] == "add").all()
+
+
+def test_without_parameters() -> None:
+    found = bwprof.sweep(lambda: None, **(QUICK | {"cache": "hot,cold"}))
+    assert found["cache"].tolist() == ["hot", "cold"]
+
+
+def test_precisions_compare() -> None:
+    """A precision is a parameter like any other, and makes rows comparable."""
+
+    def work(precision: str) -> object:
+        array = np.empty(1 << 16, {"fp32": "f4", "fp16": "f2"}[precision])
+        return lambda: array.fill(1)
+
+    found = bwprof.sweep(work, precision=["fp32", "fp16"], bytes_written=lambda precision: 4, **QUICK)
+    assert found["precision"].tolist() == ["fp32", "fp16"]
+    assert found["speedup_vs_fp32"].iloc[1] == pytest.approx(found["time_ms"].iloc[0] / found["time_ms"].iloc[1])
+
+
+def test_a_point_may_fail() -> None:
+    def work(n: int) -> object:
+        if n == 2:
+            raise RuntimeError("two is too many")
+        if n == 3:
+            raise MemoryError
+        return (lambda: 1 / 0) if n == 4 else (lambda: None)
+
+    found = bwprof.sweep(work, n=[1, 2, 3, 4, 5], **QUICK)
+    assert found["status"].tolist() == ["ok", "failed", "skipped", "failed", "ok"]
+    assert found["reason"].iloc[1] == "RuntimeError: two is too many"
+    assert found["reason"].iloc[2] == "out of memory"
+    assert found["reason"].iloc[3] == "ZeroDivisionError: division by zero"
+
+
+def test_an_interrupted_sweep_keeps_its_rows() -> None:
+    def work(n: int) -> object:
+        if n == 2:
+            raise KeyboardInterrupt
+        return lambda: None
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bwprof.sweep(work, n=[1, 2, 3], **QUICK)
+    assert caught.value.frame["n"].tolist() == [1]  # type: ignore[attr-defined]
+
+
+def test_results_can_be_saved(tmp_path: Path) -> None:
+    """Labels without a column of the schema are told by the case's name."""
+    path = tmp_path / "rows.json"
+    bwprof.sweep(lambda color: None, color=["red", "blue"], output=path, **QUICK)
+    assert bwprof.load(path)["case"].str.startswith("<lambda> color=").all()
+    table = tmp_path / "rows.csv"
+    bwprof.save(bwprof.load(path), table)
+    assert bwprof.load(table)["case"].tolist() == ["<lambda> color=red", "<lambda> color=blue"]
+
+
+def test_progress_and_time_limit() -> None:
+    seen: list[tuple[int, int]] = []
+    found = bwprof.sweep(
+        lambda n: None, n=[1, 2], progress=lambda done, total, row: seen.append((done, total)), **QUICK
+    )
+    assert seen == [(1, 2), (2, 2)]
+    found = bwprof.sweep(lambda n: None, n=[1, 2], **(QUICK | {"max_time": 1e-9}))
+    assert (found["status"] == "skipped").all()
+    assert "max_time" in found["reason"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"suite": "default"}, "suite goes with operations"),
+        ({"kv_lens": [1]}, "kv_lens goes with operations"),
+        ({"variant": "all"}, "variant goes with operations"),
+        ({"seed": 3}, "seed goes with operations"),
+        ({"n": []}, "n has no values"),
+        ({"n": range(1000), "m": range(1000)}, "1000000 points are more than a sweep can have"),
+        ({"max_time": -1}, "max_time is -1"),
+    ],
+)
+def test_bad_arguments(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.sweep(lambda **_: None, **(QUICK | given))
+
+
+def test_operations_take_no_roofs_object() -> None:
+    with pytest.raises(ValueError, match="roofs= must be true or false"):
+        bwprof.sweep("stream_copy", elements=64, roofs=bwprof.roofs.Roofs("x", "", "", "", 0.0, ()))  # type: ignore[call-overload]
