@@ -15,6 +15,7 @@ from bwprof.info import info
 from bwprof.registry import operations
 from bwprof.report import summary
 from bwprof.results import load, save
+from bwprof.selftest import selftest
 from bwprof.sweep import SweepError, sweep
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "operations",
     "plot",
     "save",
+    "selftest",
     "summary",
     "sweep",
 ]

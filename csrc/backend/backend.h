@@ -104,17 +104,30 @@ typedef struct bw_variant_table {
 
 enum { BW_TIMERS_MAX = 4 }; /* of one backend */
 
+/* How memory that nobody needs drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
+ * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
+typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
+
 /* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
     const bw_variant *variant; /* NULL: the backend's empty kernel */
     const bw_launch *sets;
     int64_t set_count;
     int64_t launches;    /* per replay; launch i uses set i % set_count */
-    int64_t flush_bytes; /* before each replay, outside the timing, read this much other memory; 0 = no flush */
-    int timer;           /* an index into the backend's `timers`; 0 = its own */
+    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush */
+    bw_flush flush;
+    int timer;  /* an index into the backend's `timers`; 0 = its own */
+    bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
 
-/* What hardware counters saw of one launch that found its inputs cold, the write-back of its output included. */
+/* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
+typedef struct bw_kernel_times {
+    double sum_ns;   /* every kernel's duration */
+    double span_ns;  /* first start to last end of each launch, added up */
+    double whole_ns; /* first start to last end of the replay: the gaps between launches are in it */
+} bw_kernel_times;
+
+/* What hardware counters saw of one launch, the write-back of its output included. */
 typedef struct bw_counters {
     double dram_bytes_read, dram_bytes_written, l2_bytes; /* NaN = not counted */
     char status[480];                                     /* "" = counted; else why not and what to do */
@@ -148,15 +161,15 @@ typedef struct bw_backend {
 
     /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
-    bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
-    double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
-    void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
-    /* Optional. Of the last replay, all launches: the sum of the kernels' own durations; NaN where the timer sees no
-     * single kernels. */
-    double (*plan_kernel_sum_ns)(const bw_plan *plan);
+    bw_status (*plan_run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
+    double (*plan_host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
+    void (*plan_free)(bw_plan *plan);                     /* NULL is fine */
+    bw_kernel_times (*plan_kernels)(const bw_plan *plan); /* optional; of the last replay */
 
-    /* Optional. Counts one launch of spec's variant on its first set. Counters that cannot be had are no failure: NaN
-     * and a status text. The first call on a device takes about a second. */
+    /* Optional. Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache;
+     * without, what a replay before them has left there, whose writes cannot be told from theirs: those are NaN then.
+     * Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a
+     * second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 
     /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads

@@ -234,6 +234,7 @@ static void plan_free(bw_plan *plan) {
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
     bw_status status = BW_OK;
     int64_t count = spec->variant ? spec->set_count : 0;
+    if (spec->trace) return bw_fail(BW_CODE_UNAVAILABLE, "a CPU has no kernel timestamps: leave out trace");
     bw_plan *plan = calloc(1, sizeof *plan + (size_t)count * sizeof plan->sets[0]);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan of %lld buffer sets", (long long)count);
     plan->device = device;
@@ -267,6 +268,14 @@ static void flush_share(void *context, int rank, int ranks) {
     (void)sum;
 }
 
+static void flush_cache(bw_plan *plan) {
+    bw_pool *pool = plan->device->pool;
+    flush_task read = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
+    move_task set = {plan->flush, NULL, plan->spec.flush_bytes};
+    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(pool, move_share, &set);
+    if (plan->spec.flush != BW_FLUSH_MEMSET) bw_pool_run(pool, flush_share, &read);
+}
+
 static void empty_share(void *context, int rank, int ranks) {
     (void)context, (void)rank, (void)ranks;
 }
@@ -293,10 +302,7 @@ static bw_status run_launches(bw_plan *plan) {
 static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_pool *pool = plan->device->pool;
     bw_pool_enter(pool);
-    if (plan->flush) {
-        flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
-        bw_pool_run(pool, flush_share, &task);
-    }
+    if (plan->flush) flush_cache(plan);
     bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
     int64_t start = now_ns();
     bw_status status = run_launches(plan);

@@ -1,8 +1,9 @@
-// DRAM and L2 bytes of one launch by hardware counter: CUPTI's Range Profiler, user range, user replay.
+// DRAM and L2 bytes of launches by hardware counter: CUPTI's Range Profiler, user range, user replay.
 //
-// What a counted range holds: the launch, then a read of much other memory that drives the launch's dirty lines out, so
-// that its writes are counted. Before it, a read of a second block of memory makes the inputs cold and writes back what
-// earlier work left dirty. The flush inside the range is always cold itself (it was last read before the other block),
+// What a counted range holds: the launches, then a read of much other memory that drives their dirty lines out, so that
+// their writes are counted. Before it, a read of a second block of memory makes the inputs cold and writes back what
+// earlier work left dirty; a rotation is then run once as well, so that the range finds what the rotation leaves in the
+// cache. The flush inside the range is always cold itself (it was last read before the other block),
 // so its own traffic is the same each time: a range with nothing else in it measures that once, and it is subtracted.
 //
 // C++ because cupti_profiler_host.h is; the boundary is C, nothing here throws, and nothing of CUPTI's is linked.
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "cuda/cupti.h"
+#include "cuda/plan.h"
 
 #if defined(__has_include)
 #if __has_include(<cupti_range_profiler.h>) && __has_include(<cupti_profiler_host.h>) && __has_include(<cupti_target.h>)
@@ -322,8 +324,9 @@ bw_status wait(bw_device *device) {
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }
 
-bw_status launch_one(bw_device *device, const bw_plan_spec *spec) {
-    return spec->variant ? spec->variant->launch(&spec->sets[0]) : bw_cuda_launch_empty(device);
+bw_status launch_all(bw_device *device, const bw_plan_spec *spec) {
+    for (int64_t i = 0; i < spec->launches; i++) BW_TRY(bw_cuda_plan_launch(device, spec, i));
+    return BW_OK;
 }
 
 bw_status configure(state_t *state) {
@@ -353,7 +356,7 @@ bw_status run_range(bw_device *device, state_t *state, const bw_plan_spec *spec,
     push.pRangeProfilerObject = state->profiler;
     push.pRangeName = "launch";
     BW_TRY(PROFILER(state, cuptiRangeProfilerPushRange, &push));
-    bw_status status = spec ? launch_one(device, spec) : BW_OK;
+    bw_status status = spec ? launch_all(device, spec) : BW_OK;
     if (!status) status = bw_cuda_launch_flush(device, flush->drain, flush->bytes);
     status = bw_status_first(status, wait(device));
     PARAMS(CUpti_RangeProfiler_PopRange, pop);
@@ -363,6 +366,7 @@ bw_status run_range(bw_device *device, state_t *state, const bw_plan_spec *spec,
 
 bw_status run_pass(bw_device *device, state_t *state, const bw_plan_spec *spec, const flushes *flush, bool *done) {
     BW_TRY(bw_cuda_launch_flush(device, flush->cool, flush->bytes));
+    if (spec && !spec->flush_bytes) BW_TRY(launch_all(device, spec));
     BW_TRY(wait(device));
     PARAMS(CUpti_RangeProfiler_Start, start);
     start.pRangeProfilerObject = state->profiler;
@@ -412,10 +416,10 @@ bw_status count_ranges(bw_device *device, state_t *state, const bw_plan_spec *sp
     return BW_OK;
 }
 
-// Less than nothing is noise of the flush's own count.
-double beyond_flush(const state_t *state, const double values[METRIC_COUNT], int metric) {
+// Of each launch. Less than nothing is noise of the flush's own count.
+double beyond_flush(const state_t *state, const bw_plan_spec *spec, const double values[METRIC_COUNT], int metric) {
     const double beyond = values[metric] - state->flush[metric];
-    return beyond < 0 ? 0 : beyond;
+    return beyond < 0 ? 0 : beyond / (double)spec->launches;
 }
 
 bw_status count_launch(bw_device *device, state_t *state, const bw_plan_spec *spec, bw_counters *out) {
@@ -425,16 +429,17 @@ bw_status count_launch(bw_device *device, state_t *state, const bw_plan_spec *sp
     flush.bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
     BW_GOTO(flush_make(device, flush.bytes, &flush.cool));
     BW_GOTO(flush_make(device, flush.bytes, &flush.drain));
-    BW_GOTO(launch_one(device, spec));  // code is loaded and scratch touched before anything is counted
+    BW_GOTO(bw_cuda_plan_launch(device, spec, 0));  // code is loaded and scratch touched before anything is counted
     if (!state->calibrated) {
         BW_GOTO(count_range(device, state, nullptr, &flush, values));  // the first one moves more
         BW_GOTO(count_ranges(device, state, nullptr, &flush, state->flush));
         state->calibrated = true;
     }
     BW_GOTO(count_ranges(device, state, spec, &flush, values));
-    out->dram_bytes_read = beyond_flush(state, values, METRIC_READ);
-    out->dram_bytes_written = beyond_flush(state, values, METRIC_WRITTEN);
-    out->l2_bytes = beyond_flush(state, values, METRIC_L2);
+    out->dram_bytes_read = beyond_flush(state, spec, values, METRIC_READ);
+    // Without a flush before it, a range also sees what earlier launches have written.
+    out->dram_bytes_written = spec->flush_bytes ? beyond_flush(state, spec, values, METRIC_WRITTEN) : NAN;
+    out->l2_bytes = beyond_flush(state, spec, values, METRIC_L2);
 cleanup:
     bw_status_free(status ? wait(device) : BW_OK);
     flush_free(device, flush.drain);

@@ -50,7 +50,7 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
-double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan);
+bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan);
 
 /* counters.cc: the vtable's counters; close takes the profiler down, NULL is fine. */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);

@@ -42,6 +42,8 @@ typedef struct timed {
     const bw_backend *backend;
     bw_plan *plan;
     int timer;
+    bw_flush flush;
+    bool trace;
     int64_t launches;
     int64_t run;     /* launches of this plan so far; it began with set 0 */
     int64_t watched; /* of these, the ones before `watch` */
@@ -61,7 +63,9 @@ static bw_status create_plan(bw_case *self, const bw_rotation *rotation, int64_t
                          .set_count = self->set_count,
                          .launches = launches,
                          .flush_bytes = rotation->flush_bytes,
-                         .timer = timed->timer};
+                         .flush = timed->flush,
+                         .timer = timed->timer,
+                         .trace = timed->trace};
     timed->backend->plan_free(timed->plan);
     timed->plan = NULL;
     timed->launches = launches;
@@ -154,21 +158,36 @@ static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, dou
     return BW_OK;
 }
 
+static void note_kernels(const timed *timed, bw_kernel_times *out) {
+    *out = (bw_kernel_times){NAN, NAN, NAN};
+    if (timed->backend->plan_kernels) *out = timed->backend->plan_kernels(timed->plan);
+}
+
+/* The median of one member over the samples, per launch; `sorted` is overwritten. */
+static double median_kernels(const bw_kernel_times *kernels, size_t member, double *sorted, int64_t count,
+                             int64_t launches) {
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&sorted[i], (const char *)&kernels[i] + member, sizeof sorted[i]);
+        if (isnan(sorted[i])) return NAN;
+    }
+    return bw_statistics_of(sorted, count).median / (double)launches;
+}
+
 static bw_status sample(bw_session *session, const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
     double busy_ns = 0.0;
     double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
+    bw_kernel_times *kernels = malloc(SAMPLES_MOST * sizeof *kernels);
     out->samples_ns = malloc(SAMPLES_MOST * sizeof *out->samples_ns);
     bw_status status = BW_OK;
-    if (!sorted || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
+    if (!sorted || !kernels || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
     int64_t count = 0, next_look = options->min_samples;
-    double kernel_sum_ns = timed->backend->plan_kernel_sum_ns ? 0.0 : NAN;
     double deadline = bw_now_s() + options->max_seconds;
     bw_watch_begin(&watch, session, bw_now_s());
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
-        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count++]));
-        if (timed->backend->plan_kernel_sum_ns) kernel_sum_ns += timed->backend->plan_kernel_sum_ns(timed->plan);
+        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count]));
+        note_kernels(timed, &kernels[count++]);
         bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
         if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
         memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
@@ -179,17 +198,24 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     }
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    out->kernel_sum_ns = kernel_sum_ns / (double)count / (double)timed->launches;
+    double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns, &out->kernels.whole_ns};
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        size_t member = (size_t)((char *)members[i] - (char *)&out->kernels);
+        *members[i] = median_kernels(kernels, member, sorted, count, timed->launches);
+    }
 cleanup:
+    free(kernels);
     free(sorted);
     return status;
 }
 
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    timed timed = {.backend = self->session->backend, .timer = options->timer};
+    timed timed = {
+        .backend = self->session->backend, .timer = options->timer, .flush = options->flush, .trace = options->trace};
     bw_status status = BW_OK;
     memset(out, 0, sizeof *out);
-    out->host_launch_ns = out->warmup_ns = out->kernel_sum_ns = NAN;
+    out->host_launch_ns = out->warmup_ns = NAN;
+    out->kernels = (bw_kernel_times){NAN, NAN, NAN};
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
@@ -216,15 +242,24 @@ void bw_measurement_free(bw_measurement *measurement) {
     measurement->samples_ns = NULL;
 }
 
-bw_status bw_count(bw_case *self, bw_counters *out) {
+bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
     const bw_backend *backend = self->session->backend;
     *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
     if (!backend->counters) {
         snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
         return BW_OK;
     }
-    BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+    bw_rotation rotation = {.sets = 1, .flush_bytes = 1};
+    if (rotated) {
+        BW_TRY(bw_case_ready_for(self, BW_CACHE_COLD, &rotation));
+    } else {
+        BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+    }
     BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1};
+    bw_plan_spec spec = {.variant = self->variant,
+                         .sets = self->launches,
+                         .set_count = rotation.sets,
+                         .launches = rotation.sets,
+                         .flush_bytes = rotation.flush_bytes};
     return backend->counters(self->session->device, &spec, out);
 }

@@ -418,9 +418,9 @@ static PyMethodDef case_methods[] = {
      "verify($self, /, budget_s=0.1)\n--\n\nOne launch held against the float64 reference."},
     {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
-     "poll=None, timer=None)\n--\n\nVerify, warm up, sample, verify."},
-    {"count", core_case_count, METH_NOARGS,
-     "count($self, /)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
+     "poll=None, timer=None, flush=None, trace=False)\n--\n\nVerify, warm up, sample, verify."},
+    {"count", WITH_KEYWORDS(core_case_count), METH_VARARGS | METH_KEYWORDS,
+     "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
     {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
     {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},

@@ -89,7 +89,9 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,"
+        "s:s,"
+        "s:N}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
@@ -97,7 +99,8 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
         "cold", m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "",
         "buffer_sets", (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample,
         "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns",
-        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "footprint_bytes",
+        m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns",
+        m->kernels.span_ns, "kernel_pitch_ns", m->kernels.whole_ns, "footprint_bytes",
         (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
         m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
         "reason", m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "", "conditions",
@@ -115,23 +118,47 @@ static int check_options(const bw_measure_options *o) {
     return 0;
 }
 
+/* A named flush takes the place of the rotation. */
+static int read_flush(const char *name, bw_cache *cache, bw_flush *out) {
+    static const char *const flushes[] = {
+        [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read"};
+    if (*cache != BW_CACHE_COLD) {
+        PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof flushes / sizeof flushes[0]; i++) {
+        if (strcmp(flushes[i], name) != 0) continue;
+        *cache = BW_CACHE_FLUSHED;
+        *out = (bw_flush)i;
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are read, memset, memset+read", name);
+    return -1;
+}
+
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {
-        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
+        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush", "trace",
+        NULL};
     case_object *self = (case_object *)object;
     measure_work work = {0};
-    const char *cache_name = "cold", *timer_name = NULL;
+    const char *cache_name = "cold", *timer_name = NULL, *flush_name = NULL;
     double precision_target = 0.005, max_seconds = 2.0, verify_budget_s = 0.1;
     int64_t min_samples = 10;
     PyObject *poll = NULL, *min_object = NULL;
+    int trace = 0;
     bw_cache cache;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &cache_name, &precision_target, &min_object,
-                                     &max_seconds, &verify_budget_s, &poll, &timer_name)) {
+    bw_flush flush = BW_FLUSH_READ;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzp", names, &cache_name, &precision_target, &min_object,
+                                     &max_seconds, &verify_budget_s, &poll, &timer_name, &flush_name, &trace)) {
         return NULL;
     }
     if (core_cache_read(cache_name, &cache) < 0) return NULL;
+    if (flush_name && read_flush(flush_name, &cache, &flush) < 0) return NULL;
     if (min_object && core_read_int64(NULL, "min_samples", min_object, &min_samples) < 0) return NULL;
     work.options = (bw_measure_options){.cache = cache,
+                                        .flush = flush,
+                                        .trace = trace != 0,
                                         .precision_target = precision_target,
                                         .min_samples = min_samples,
                                         .max_seconds = max_seconds,
@@ -152,18 +179,21 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
 
 typedef struct count_work {
     bw_case *content;
+    bool rotated;
     bw_counters result;
 } count_work;
 
 static bw_status run_count(void *context) {
     count_work *work = context;
-    return bw_count(work->content, &work->result);
+    return bw_count(work->content, work->rotated, &work->result);
 }
 
-PyObject *core_case_count(PyObject *object, PyObject *unused) {
-    (void)unused;
+PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"rotated", NULL};
     case_object *self = (case_object *)object;
-    count_work work = {.content = core_case_hold(self)};
+    int rotated = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
+    count_work work = {.content = core_case_hold(self), .rotated = rotated != 0};
     if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_count, &work);
     core_case_let_go(self);

@@ -157,11 +157,12 @@ static fake_cupti *open_books(void) {
 static const bw_variant variant = {.name = "toy", .launch = toy_launch};
 static bw_launch set;
 static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
+static const bw_plan_spec once = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 1, .flush_bytes = 1};
 
 /* ---- checks ---- */
 
 static bool counted(bw_device *device, bw_counters *out) {
-    bw_status status = bw_cuda_counters(device, &spec, out);
+    bw_status status = bw_cuda_counters(device, &once, out);
     CHECK(!status);
     if (out->status[0]) CHECK(isnan(out->dram_bytes_read) && isnan(out->dram_bytes_written) && isnan(out->l2_bytes));
     return out->status[0] == '\0';
@@ -273,7 +274,7 @@ static void check_count_cuda_faults(void) {
         bw_counters c;
         open_toy(&device);
         device.api.fault_countdown = n;
-        bw_status status = bw_cuda_counters(&device, &spec, &c);
+        bw_status status = bw_cuda_counters(&device, &once, &c);
         bool failed = status != NULL;
         bw_status_free(status);
         bool reached = device.api.fault_countdown == 0;
@@ -289,7 +290,7 @@ static void check_launch_fails(void) {
     bw_counters c;
     open_toy(&device);
     toy.launch_error = cudaErrorLaunchFailure;
-    bw_status status = bw_cuda_counters(&device, &spec, &c);
+    bw_status status = bw_cuda_counters(&device, &once, &c);
     CHECK(bw_status_code(status) == BW_CODE_DEVICE);
     bw_status_free(status);
     toy.launch_error = cudaSuccess;
@@ -297,40 +298,56 @@ static void check_launch_fails(void) {
     close_toy(&device);
 }
 
-static bw_status time_plan(bw_device *device, double *ns, double *sum_ns) {
+static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kernels) {
     bw_plan plan = {.device = device, .spec = spec};
     plan.spec.timer = BW_CUDA_TIMER_CUPTI;
-    bw_status status = bw_cuda_timer_create(&plan);
+    bw_status status = bw_cuda_trace_create(&plan);
+    if (!status) status = bw_cuda_timer_create(&plan);
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_timer_run(&plan, ns);
+        status = bw_cuda_trace_drop(&plan);
+        if (!status) status = bw_cuda_timer_run(&plan, ns);
     }
-    *sum_ns = plan.kernel_sum_ns;
+    *kernels = plan.kernels;
     bw_cuda_timer_free(&plan);
     return status;
 }
 
-/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us. */
+/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us, and 4 gaps between launches. */
 static void check_trace(void) {
     bw_device device;
-    double ns, sum_ns;
+    double ns;
+    bw_kernel_times kernels;
     open_toy(&device);
     for (int i = 0; i < 2; i++) {
-        CHECK(!time_plan(&device, &ns, &sum_ns));
-        CHECK(ns == 5 * 3100.0 && sum_ns == 5 * 3000.0);
+        CHECK(!time_plan(&device, &ns, &kernels));
+        CHECK(ns == 5 * 3100.0 && kernels.span_ns == ns && kernels.sum_ns == 5 * 3000.0);
+        CHECK(kernels.whole_ns == 5 * 3100.0 + 4 * 100.0);
     }
+    close_toy(&device);
+}
+
+/* Rotating over five sets: each launch's own bytes, with nothing of the launches before them. */
+static void check_rotation(void) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    toy.dirty_bytes = 0;
+    CHECK(!bw_cuda_counters(&device, &spec, &c));
+    CHECK(c.status[0] == '\0' && c.dram_bytes_read == READ && isnan(c.dram_bytes_written));
     close_toy(&device);
 }
 
 static void check_trace_faults(void) {
     for (long n = 1;; n++) {
         bw_device device;
-        double ns, sum_ns;
+        double ns;
+        bw_kernel_times kernels;
         open_toy(&device);
         toy.books->calls = toy.books->kernels = 0;
         toy.books->fail_at = n;
         toy.books->fail_code = 39;
-        bw_status status = time_plan(&device, &ns, &sum_ns);
+        bw_status status = time_plan(&device, &ns, &kernels);
         if (!status) CHECK(ns == 5 * 3100.0);
         if (bw_status_code(status) == BW_CODE_UNAVAILABLE)
             CHECK(strstr(bw_status_message(status), "another CUPTI user"));
@@ -342,14 +359,15 @@ static void check_trace_faults(void) {
 
 static void check_trace_lost(void) {
     bw_device device;
-    double ns, sum_ns;
+    double ns;
+    bw_kernel_times kernels;
     open_toy(&device);
     toy.books->drop = 3;
-    bw_status status = time_plan(&device, &ns, &sum_ns);
+    bw_status status = time_plan(&device, &ns, &kernels);
     /* Lost before the replay began: of no interest. */
     CHECK(!status);
     toy.kernels_per_launch = 0;
-    status = time_plan(&device, &ns, &sum_ns);
+    status = time_plan(&device, &ns, &kernels);
     CHECK(strstr(bw_status_message(status), "0 kernel records for 5 launches"));
     bw_status_free(status);
     close_toy(&device);
@@ -379,6 +397,7 @@ static const struct {
     const char *name;
     void (*check)(void);
 } checks[] = {{"counts", check_counts},
+              {"rotation", check_rotation},
               {"passes", check_passes},
               {"other_names", check_other_names},
               {"no_l2", check_no_l2},
