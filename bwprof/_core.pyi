@@ -87,6 +87,9 @@ class Device:
     def management(self) -> dict[str, Any]:
         """What the management library (NVML) knows: library (its file; "" = none), note (what is not known, and why),
         driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
+    def libraries(self) -> list[dict[str, str]]:
+        """Libraries that are opened at run time, opening them: name, purpose, path ("" = none), version ("" = not
+        known), note (why there is none, or what is missing; "" = all is well). None on a CPU."""
     def floor_ns(self, timer: str | None = None) -> float:
         """Time of an empty kernel under a timer (None: the device's own), measured at the first call."""
     def variants(

@@ -122,9 +122,8 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
     Examples
     --------
-    >>> low, high = wilson(0, 100)
-    >>> low, round(high, 4)
-    (0.0, 0.037)
+    >>> [round(end, 4) for end in wilson(1, 100)]
+    [0.0018, 0.0545]
     """
     z = 1.959963984540054
     share = successes / trials

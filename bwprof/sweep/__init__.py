@@ -61,8 +61,8 @@ def sweep(
     variant : str or iterable of str, optional
         Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
         name keep their own choice.
-    cache : {"cold", "hot"} or both, optional
-        Cold when left out.
+    cache : {"cold", "hot", "both"} or iterable of str, optional
+        Cold when left out; "both" gives a row for each.
     seed : int
         Of the generated inputs.
     kv_lens : sequence of int, optional

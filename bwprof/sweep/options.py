@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bwprof import registry
 from bwprof.names import parse_count
-from bwprof.sweep.plan import CACHES, Request
+from bwprof.sweep.plan import Request
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -68,8 +68,9 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--cache",
         action="append",
         default=[],
-        metavar="cold|hot",
-        help=f"{' or '.join(CACHES)}: are inputs outside the cache at every launch? (default: the suite's, else cold)",
+        metavar="cold|hot|both",
+        help="cold: inputs outside the cache at every launch; hot: one buffer set; both: a row each (default: the "
+        "suite's, else cold)",
     )
     what.add_argument(
         "--timer",

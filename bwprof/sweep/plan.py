@@ -18,6 +18,7 @@ _log = logging.getLogger("bwprof.sweep")
 EVERY_VARIANT = "all"
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
+BOTH_CACHES = "both"
 DEFAULT_CASE_SECONDS = 2.0
 MOST_CASES = 100_000  # of an entry: more is a slip, and would take days
 
@@ -123,8 +124,8 @@ def make(request: Request, backend: str) -> Plan:
     """
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
     for cache in request.caches:
-        if cache not in CACHES:
-            raise ValueError(unknown("cache", cache, CACHES))
+        if cache not in (*CACHES, BOTH_CACHES):
+            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
     timers = registry.timer_names(backend)
     if request.timer is not None and request.timer not in timers:
         raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
@@ -229,7 +230,8 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
         wanted = tuple(name for name in wanted if name in allowed)
     order = registry.precision_names()
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
-    caches = request.caches or entry.caches or (DEFAULT_CACHE,)
+    given = request.caches or entry.caches or (DEFAULT_CACHE,)
+    caches = CACHES if BOTH_CACHES in given else given
     specs = []
     for params in _products(entry.params):
         name = _case_name(entry, params)

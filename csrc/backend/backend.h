@@ -65,6 +65,17 @@ typedef struct bw_management {
     double power_limit_w; /* NaN = not known */
 } bw_management;
 
+enum { BW_LIBRARIES_MAX = 4 }; /* of one backend */
+
+/* A library that is opened at run time. */
+typedef struct bw_library_info {
+    const char *name;    /* static text */
+    const char *purpose; /* what needs it; static text */
+    char path[512];      /* "" = there is none */
+    char version[32];    /* "" = not known */
+    char note[640];      /* why there is none, or what is missing of it; "" = all is well */
+} bw_library_info;
+
 /* One launch on one buffer set. */
 typedef struct bw_launch {
     const bw_dims *dims;
@@ -176,6 +187,9 @@ typedef struct bw_backend {
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
     bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
     void (*management)(bw_device *device, bw_management *out);
+
+    /* Optional: opens whatever the backend can use, and says what it found. */
+    void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
 
     /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
      * backend makes no calls that could fail this way. */

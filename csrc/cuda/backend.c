@@ -343,6 +343,7 @@ const bw_backend bw_cuda_backend = {
     .plan_free = bw_cuda_plan_free,
     .conditions = bw_cuda_conditions,
     .management = bw_cuda_management,
+    .libraries = bw_cuda_libraries,
     .plan_kernels = bw_cuda_plan_kernels,
     .counters = bw_cuda_counters,
     .fault_set = fault_set,

@@ -28,6 +28,7 @@ typedef void (*callback)(void *user, int domain, uint32_t id, const void *data);
 
 /* X(CUPTI's function, argument types); all return a CUptiResult. */
 #define CUPTI_CALLS(X)                                                      \
+    X(cuptiGetVersion, (uint32_t *))                                        \
     X(cuptiGetResultString, (int, const char **))                           \
     X(cuptiSubscribe, (void **, callback, void *))                          \
     X(cuptiUnsubscribe, (void *))                                           \
@@ -200,6 +201,21 @@ bw_status bw_cupti_get(bw_device *device, bw_cupti **out) {
     }
     if (library->failure[0]) return bw_fail(library->failure_code, "%s", library->failure);
     *out = library;
+    return BW_OK;
+}
+
+bw_status bw_cupti_describe(bw_device *device, bw_library_info *out) {
+    bw_cupti *library = NULL;
+    uint32_t version = 0;
+    BW_TRY(bw_cupti_get(device, &library));
+    snprintf(out->path, sizeof out->path, "%s", library->path);
+    BW_TRY(CUPTI(library, cuptiGetVersion, &version));
+    /* 130000 = 13.0; before CUDA 13 a number that grew with every change of the interface. */
+    if (version >= 10000) {
+        snprintf(out->version, sizeof out->version, "%u.%u", version / 10000, version / 100 % 100);
+    } else {
+        snprintf(out->version, sizeof out->version, "API %u", version);
+    }
     return BW_OK;
 }
 

@@ -34,6 +34,11 @@ bw_status bw_cuda_enter(bw_device *device);
 
 /* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
+/* Path and version of the library, which is opened for that if it was not; BW_CODE_UNAVAILABLE where there is none. */
+bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
+
+/* libraries.c: the vtable's function. */
+void bw_cuda_libraries(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
 
 /* conditions.c: the vtable's functions, and what they keep in the handle. */
 bw_status bw_cuda_conditions(bw_device *device, bool with_energy, bw_conditions *out);

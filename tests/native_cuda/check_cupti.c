@@ -373,6 +373,20 @@ static void check_trace_lost(void) {
     close_toy(&device);
 }
 
+static void check_describe(void) {
+    bw_device device;
+    bw_library_info found = {0};
+    open_toy(&device);
+    CHECK(!bw_cupti_describe(&device, &found));
+    CHECK(strcmp(found.version, "13.1") == 0 && strcmp(found.path, getenv("BWPROF_TEST_CUPTI")) == 0);
+    toy.books->fail_at = toy.books->calls + 1;
+    toy.books->fail_code = 999;
+    bw_status status = bw_cupti_describe(&device, &found);
+    CHECK(strstr(bw_status_message(status), "cuptiGetVersion failed: CUPTI_CODE_999"));
+    bw_status_free(status);
+    close_toy(&device);
+}
+
 static void check_one_at_a_time(void) {
     bw_device first, second;
     open_toy(&first);
@@ -410,6 +424,7 @@ static const struct {
               {"trace", check_trace},
               {"trace_faults", check_trace_faults},
               {"trace_lost", check_trace_lost},
+              {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"open", check_open}};
 

@@ -36,6 +36,12 @@ static CUptiResult called(const char *name) {
         if (planned_ != CUPTI_SUCCESS) return planned_; \
     } while (0)
 
+FAKE_EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
+    CALLED();
+    *version = 130100;
+    return CUPTI_SUCCESS;
+}
+
 FAKE_EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
     static char name[32];
     snprintf(name, sizeof name, "CUPTI_CODE_%d", (int)result);
