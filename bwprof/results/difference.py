@@ -5,6 +5,18 @@ from __future__ import annotations
 from bwprof.results.schema import Row
 
 DEFAULT_GATE = 0.03
+DISTURBED = frozenset({"noisy", "throttled"})
+
+
+def comparable(row: Row) -> bool:
+    """Whether a row's time is worth comparing: measured, and not flagged as disturbed.
+
+    Examples
+    --------
+    >>> comparable({"status": "ok", "flags": "near_timer_floor"}), comparable({"status": "ok", "flags": "noisy"})
+    (True, False)
+    """
+    return row["status"] == "ok" and DISTURBED.isdisjoint((row["flags"] or "").split(";"))
 
 
 def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:

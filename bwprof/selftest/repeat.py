@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from bwprof import _core
-from bwprof.results.difference import DEFAULT_GATE, differ
+from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
 from bwprof.selftest.part import Bench, Report, Value
 from bwprof.sweep import measure as measuring
@@ -27,6 +27,7 @@ _COLUMNS = {
     "where": "measured",
     "gate": "gate",
     "pairs": "pairs",
+    "disturbed": "disturbed",
     "false_positives": "said to differ",
     "rate": "rate, %",
     "rate_low": "95 % from",
@@ -45,12 +46,15 @@ def run(bench: Bench) -> Report:
     fresh = _fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
     found = {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}
     rows = [_row(where, gate, pairs) for where, pairs in found.items() if pairs for gate in GATES]
-    judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE)]
+    judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
     passed = all(float(row["rate_low"] or 0) <= 100 * ALLOWED_RATE for row in judged) if judged else None
     gate = f"at the default gate ({_gate_text(DEFAULT_GATE)}) no rate that is certainly above {ALLOWED_RATE:.0%}"
     failed = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
     failed += [] if in_main else ["fresh processes: they are started from the main thread only"]
-    summary = [f"cases: {', '.join(spec.title for spec in specs)}"]
+    summary = [
+        f"cases: {', '.join(spec.title for spec in specs)}",
+        "pairs with a row flagged noisy or throttled are disturbed: the rule leaves them out",
+    ]
     return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(failed)))
 
 
@@ -101,20 +105,26 @@ def _gate_text(gate: float) -> str:
 
 
 def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[str, Value]:
-    positives = sum(differ(one, other, gate=gate) for one, other in pairs)
-    low, high = wilson(positives, len(pairs))
-    differences = sorted(abs(one["time_ms"] / other["time_ms"] - 1) for one, other in pairs)
+    quiet = [pair for pair in pairs if all(map(comparable, pair))]
+    positives = sum(differ(one, other, gate=gate) for one, other in quiet)
+    low, high = wilson(positives, len(quiet)) if quiet else (None, None)
+    differences = sorted(abs(one["time_ms"] / other["time_ms"] - 1) for one, other in quiet)
     return {
         "where": where,
         "gate": _gate_text(gate),
         "pairs": len(pairs),
+        "disturbed": len(pairs) - len(quiet),
         "false_positives": positives,
-        "rate": 100 * positives / len(pairs),
-        "rate_low": 100 * low,
-        "rate_high": 100 * high,
-        "median_difference": 100 * differences[len(differences) // 2],
-        "worst_difference": 100 * differences[-1],
+        "rate": _percent(positives / len(quiet) if quiet else None),
+        "rate_low": _percent(low),
+        "rate_high": _percent(high),
+        "median_difference": _percent(differences[len(differences) // 2] if quiet else None),
+        "worst_difference": _percent(differences[-1] if quiet else None),
     }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -22,6 +22,9 @@ ABOVE_ATTAINABLE = 1.05
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
+NOISY_SPREAD = 0.10  # interquartile range / median
+NOISY_WAITED = 0.02  # of the sampling time
+NOISY_STOLEN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +290,25 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
+    disturbances = _disturbances(row, result)
+    if disturbances:
+        flags.append("noisy")
+        reasons += disturbances
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
+    """Signs that something else ran on the device meanwhile, in words."""
+    waited, stolen = _known(result["waited_share"]), _known(result["stolen_share"])
+    found = []
+    if waited is not None and waited > NOISY_WAITED:
+        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
+    if stolen is not None and stolen > NOISY_STOLEN:
+        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    if (row["noise"] or 0) > NOISY_SPREAD:
+        found.append(f"wide spread: half of the samples lie {row['noise']:.0%} apart")
+    return found
 
 
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:

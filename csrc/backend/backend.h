@@ -36,7 +36,7 @@ typedef struct bw_device_facts {
     char tflops_source[96];
     char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
-    char note[256];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char note[384];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
 
 /* Reasons for which a device holds its clock down. */
@@ -55,6 +55,12 @@ typedef struct bw_conditions {
     double energy_j;   /* a counter that only grows */
     unsigned throttle; /* bits of bw_throttle */
 } bw_conditions;
+
+/* What others took of the device, as shares of the time. NaN = not known. */
+typedef struct bw_disturbance {
+    double waited; /* a thread of ours was ready to run and did not, the longest of any thread */
+    double stolen; /* the hypervisor ran somebody else */
+} bw_disturbance;
 
 /* What the system's management library knows of a device beside what the runtime does. */
 typedef struct bw_management {
@@ -187,6 +193,9 @@ typedef struct bw_backend {
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
     bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
     void (*management)(bw_device *device, bw_management *out);
+
+    /* Optional: what others took since the call before this one. */
+    void (*neighbours)(bw_device *device, bw_disturbance *out);
 
     /* Optional: opens whatever the backend can use, and says what it found. */
     void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);

@@ -41,19 +41,22 @@ static bw_status wanted_threads(int *out) {
     return BW_OK;
 }
 
-static void find_facts(bw_device_facts *facts, const char *isa, int threads) {
+static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool) {
     memset(facts, 0, sizeof *facts);
     bw_host_name(facts->name, sizeof facts->name);
     bw_host_release(facts->driver, sizeof facts->driver);
     snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
-    facts->units = threads;
+    facts->units = bw_pool_size(pool);
     facts->memory_bytes = bw_host_memory_total();
     facts->cache_bytes = bw_host_cache_bytes();
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
     facts->fixed_replay = false;
-    bw_host_note(facts->cache_bytes, facts->note, sizeof facts->note);
+    int cpus = bw_pool_cpus(pool);
+    int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
+                    : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
+    bw_host_note(facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -91,6 +94,7 @@ static void measure_peak(bw_device *device) {
 
 static void device_close(bw_device *device) {
     if (!device) return;
+    bw_neighbours_free(device->neighbours);
     bw_pool_free(device->pool);
     bw_memory_close(&device->memory);
     free(device);
@@ -113,7 +117,8 @@ static bw_status device_open(int index, bw_device **out) {
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
     BW_GOTO(wanted_threads(&threads));
     BW_GOTO(bw_pool_create(threads, &device->pool));
-    find_facts(&device->facts, device->kernels->isa, bw_pool_size(device->pool));
+    BW_GOTO(bw_neighbours_create(device->pool, &device->neighbours));
+    find_facts(&device->facts, device->kernels->isa, device->pool);
     measure_peak(device);
     device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
     *out = device;
@@ -316,6 +321,10 @@ static double plan_host_ns(const bw_plan *plan) {
     return NAN;
 }
 
+static void neighbours(bw_device *device, bw_disturbance *out) {
+    bw_neighbours_look(device->neighbours, out);
+}
+
 extern const bw_backend bw_cpu_backend;
 
 static const char *const timers[] = {"monotonic", NULL};
@@ -344,4 +353,5 @@ const bw_backend bw_cpu_backend = {
     .plan_run = plan_run,
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
+    .neighbours = neighbours,
 };

@@ -173,6 +173,12 @@ static double median_kernels(const bw_kernel_times *kernels, size_t member, doub
     return bw_statistics_of(sorted, count).median / (double)launches;
 }
 
+/* What others took since the last call. */
+static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
+    *out = (bw_disturbance){NAN, NAN};
+    if (session->backend->neighbours) session->backend->neighbours(session->device, out);
+}
+
 static bw_status sample(bw_session *session, const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
     double busy_ns = 0.0;
@@ -184,6 +190,7 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
     int64_t count = 0, next_look = options->min_samples;
     double deadline = bw_now_s() + options->max_seconds;
     bw_watch_begin(&watch, session, bw_now_s());
+    look_at_neighbours(session, &out->disturbance);
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
         BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count]));
@@ -196,6 +203,7 @@ static bw_status sample(bw_session *session, const bw_measure_options *options, 
         if (out->converged || out_of_time || count == SAMPLES_MOST) break;
         next_look = count + bw_max64(2, count / 8);
     }
+    look_at_neighbours(session, &out->disturbance);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
     double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns, &out->kernels.whole_ns};
@@ -216,6 +224,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     memset(out, 0, sizeof *out);
     out->host_launch_ns = out->warmup_ns = NAN;
     out->kernels = (bw_kernel_times){NAN, NAN, NAN};
+    out->disturbance = (bw_disturbance){NAN, NAN};
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));

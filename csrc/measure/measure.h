@@ -29,6 +29,7 @@ typedef struct bw_measurement {
     double warmup_ns, timer_floor_ns, host_launch_ns;
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
     bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where nobody took them */
+    bw_disturbance disturbance;        /* while the samples were taken */
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 
