@@ -32,7 +32,8 @@ def precisions() -> list[dict[str, Any]]:
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
-    devices (list of dicts: index, name), timers (names, its own first; none where it is not built)."""
+    devices (list of dicts: index, name), timers (names, its own first), metrics (names of groups that count_metrics
+    takes); none of either where it is not built."""
 
 def complete(
     operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
@@ -168,6 +169,9 @@ class Case:
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
         The first call on a device takes about a second. rotated: the mean over the rotation of a cold measurement,
         which tells whether it is cold; dram_bytes_written is then NaN, earlier launches' writes being among them."""
+    def count_metrics(self, groups: Sequence[str], /) -> dict[str, Any]:
+        """What a launch did that found its inputs cold, by metrics of CUPTI's that take many replays of it: name ->
+        value (NaN = not known), passes (replays), metrics_status ("ok", or which were not counted and why)."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler)."""
     def close(self) -> None: ...

@@ -15,10 +15,13 @@ from test_native import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core
+from bwprof.results.schema import empty_row
+from bwprof.sweep import measure as measuring
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
 SOURCES = ("csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "csrc/cuda/plan_timers.c")
+CXX_SOURCES = ("csrc/cuda/range_profiler.cc", "csrc/cuda/counters.cc", "csrc/cuda/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 
@@ -72,9 +75,10 @@ def native(source_tree: Path, includes: list[str], tmp_path_factory: pytest.Temp
     for source in [*map(source_tree.joinpath, SOURCES), NATIVE / "check_cupti.c"]:
         objects.append(folder / f"{source.stem}.o")
         call(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(objects[-1])])
-    objects.append(folder / "counters.o")
     plain = [flag for flag in FLAGS if flag != "-std=c11"]
-    call(["c++", "-std=c++17", *plain, *flags, "-c", "csrc/cuda/counters.cc", "-o", str(objects[-1])])
+    for name in CXX_SOURCES:
+        objects.append(folder / f"{Path(name).stem}.cc.o")
+        call(["c++", "-std=c++17", *plain, *flags, "-c", name, "-o", str(objects[-1])])
     program = folder / "check_cupti"
     call(["cc", *flags, *map(str, objects), "-pthread", "-ldl", "-lm", "-o", str(program)])
     return Native(program, build_library(folder, "libcupti.so.13", includes), clean_environment() | options)
@@ -145,6 +149,34 @@ def test_a_sweep_says_what_it_could_not_count() -> None:
 def test_a_sweep_without_counters_says_nothing_of_them() -> None:
     frame = bwprof.sweep("stream_copy", elements=4096, precision="fp32", backend="cpu", roofs=False)
     assert frame["counters_status"].isna().all()
+
+
+def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
+    with _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}) as case:
+        assert case.count_metrics([]) == {"passes": 0, "metrics_status": "the cpu backend has no hardware counters"}
+        with pytest.raises(ValueError, match="metrics = 'tensor': allowed on cpu is none"):
+            case.count_metrics(["tensor"])
+        with pytest.raises(TypeError, match="metrics must be a list of names"):
+            case.count_metrics(3)
+    with pytest.raises(ValueError, match="unknown metric on cpu 'tensor'"):
+        bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
+    with (
+        bwprof.Case("stream_copy", elements=64, backend="cpu") as public,
+        pytest.raises(ValueError, match="unknown metric on cpu 'all'"),
+    ):
+        public.count(metrics=["all"])
+
+
+def test_columns_of_metrics() -> None:
+    """Reasons are ordered, rare ones (under 5 % of all) left out; NaN stays empty."""
+    row = empty_row()
+    found = {"tensor_pct": 91.5, "bank_conflicts": 12.0, "sectors_per_store": math.nan, "stall_wait": 2.0}
+    found |= {"stall_long_scoreboard": 7.8, "stall_barrier": 0.3}
+    measuring._add_metrics(row, {"metrics": found, "metrics_status": "ok"})
+    names = ("tensor_pct", "bank_conflicts", "sectors_per_store", "stall_reasons", "metrics_status")
+    assert [row[name] for name in names] == [91.5, 12, None, "long_scoreboard=7.80;wait=2.00", "ok"]
+    measuring._add_metrics(row := empty_row(), {})
+    assert (row["stall_reasons"], row["metrics_status"]) == (None, None)
 
 
 def test_a_sweep_refuses_an_unknown_timer() -> None:
@@ -235,3 +267,26 @@ def test_counting_leaves_the_timer_alone(gpu: _core.Device) -> None:
         case.count()
         after = case.measure(max_seconds=0.5)["median_ns"]
     assert after == pytest.approx(before, rel=0.03)
+
+
+@pytest.mark.cuda
+def test_metrics_of_a_launch() -> None:
+    """What is known of such kernels: a library's large FP16 product keeps the tensor pipe busy, a copy does not use it;
+    a copy's requests are 16 bytes for each of 32 threads, 16 sectors; it touches no shared memory, and waits for
+    memory."""
+    with bwprof.Case("gemm", precision="fp16", M=4096, N=4096, K=4096, backend="cuda", variant="cublaslt") as case:
+        found = case.count(metrics=["tensor", "occupancy"])
+    if found["metrics_status"] != "ok":
+        pytest.skip(found["metrics_status"])
+    assert 50 < found["metrics"]["tensor_pct"] <= 100
+    assert 0 < found["metrics"]["occupancy_pct"] <= 100
+    with bwprof.Case("stream_copy", precision="fp32", elements=1 << 26, backend="cuda") as case:
+        found = case.count(metrics=["all"])
+    metrics = found["metrics"]
+    assert found["metrics_status"] == "ok"
+    assert metrics["tensor_pct"] < 1
+    assert metrics["bank_conflicts"] < 1000
+    assert metrics["sectors_per_load"] == pytest.approx(16, rel=0.05)
+    stalls = {name: value for name, value in metrics.items() if name.startswith("stall_")}
+    assert max(stalls, key=lambda name: stalls[name]) in ("stall_long_scoreboard", "stall_lg_throttle", "stall_drain")
+    assert found["dram_bytes_read"] == pytest.approx(4 << 26, rel=0.01)

@@ -150,6 +150,8 @@ def finished(median_ns: float, **more: object) -> dict[str, object]:
         "max_error": 0.0,
         "tolerance": 1e-5,
         "reason": "",
+        "waited_share": math.nan,
+        "stolen_share": math.nan,
         "conditions": {
             **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
             "throttle": "",

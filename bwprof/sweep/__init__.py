@@ -40,6 +40,7 @@ def sweep(
     kv_lens: Sequence[int] | None = None,
     timer: str | None = None,
     counters: bool = False,
+    metrics: Words = None,
     max_time: float | None = None,
     roofs: bool = True,
     output: str | PathLike[str] | None = None,
@@ -72,6 +73,9 @@ def sweep(
     counters : bool
         Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
         done, `counters_status` says why.
+    metrics : str or iterable of str, optional
+        What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
+        everything. It fills the last columns, and `metrics_status` says what could not be counted.
     max_time : float, optional
         Seconds for the whole sweep; cases that did not get their turn become skipped rows.
     roofs : bool
@@ -122,6 +126,7 @@ def sweep(
         seed=whole_number(seed, "seed"),
         timer=timer,
         counters=counters,
+        metrics=_words("metrics", metrics),
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
 

@@ -25,6 +25,8 @@ FLOOR_FACTOR = 3.0
 NOISY_SPREAD = 0.10  # interquartile range / median
 NOISY_WAITED = 0.02  # of the sampling time
 NOISY_STOLEN = 0.05
+STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
+_STALL = "stall_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def measure(
             )
             if spec.counters and result["verified"]:
                 result |= _counted(case, spec)
+            if spec.metrics and result["verified"]:
+                result |= _metrics(case, spec)
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -94,16 +98,31 @@ def measure(
 
 def _counted(case: _core.Case, spec: Spec) -> dict[str, Any]:
     """What the counters say of one cold launch; never an exception that would cost the row its time."""
+    return _tried("counters_status", spec, lambda: case.count() | _rotation(case))
+
+
+def _metrics(case: _core.Case, spec: Spec) -> dict[str, Any]:
+    """What the metrics say of one cold launch."""
+
+    def counted() -> dict[str, Any]:
+        found = case.count_metrics(spec.metrics)
+        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
+
+    return _tried("metrics_status", spec, counted)
+
+
+def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `count` gives; instead of a failure that leaves the device usable, its reason under `status`."""
     if spec.cache != "cold":
-        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}
+        return {status: "not counted: counters see a cold launch, this row is hot"}
     try:
-        return case.count() | _rotation(case)
+        return count()
     except _core.DeviceError as error:
         if getattr(error, "fatal", False):
             raise
-        return {"counters_status": str(error)}
+        return {status: str(error)}
     except MemoryError as error:
-        return {"counters_status": str(error) or "out of memory"}
+        return {status: str(error) or "out of memory"}
 
 
 def _rotation(case: _core.Case) -> dict[str, Any]:
@@ -191,6 +210,7 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
     )
     conditions.fill(row, result["conditions"])
     _add_counters(row, result, seconds)
+    _add_metrics(row, result)
     grade(row, context)
     _add_flags(row, result, context, waited)
     return Outcome(row, list(result["samples_ns"]))
@@ -207,6 +227,18 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
     modelled = row["algorithmic_bytes_read"] + row["algorithmic_bytes_written"]
     row["traffic_ratio"] = moved / modelled if modelled else None
+
+
+def _add_metrics(row: Row, result: dict[str, Any]) -> None:
+    row["metrics_status"] = result.get("metrics_status")
+    found = {name: value for name, value in result.get("metrics", {}).items() if _known(value) is not None}
+    whole = {column.name for column in schema.METRICS if column.kind == "integer"}
+    for name in schema.METRIC_NAMES & found.keys():
+        row[name] = round(found[name]) if name in whole else found[name]
+    stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
+    least = STALL_SHARE_LEAST * sum(stalls.values())
+    ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)
+    row["stall_reasons"] = ";".join(f"{name}={value:.2f}" for name, value in ordered if value > least) or None
 
 
 def _known(value: float | None) -> float | None:

@@ -81,6 +81,14 @@ def parser(program: str) -> argparse.ArgumentParser:
     what.add_argument(
         "--counters", action="store_true", help="count the DRAM and L2 bytes of a launch in hardware (needs privileges)"
     )
+    what.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="M,…",
+        help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
+        "sectors, or all (GPU; needs privileges)",
+    )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")
     where.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
@@ -132,6 +140,7 @@ def request(options: argparse.Namespace) -> Request:
         seed=_number(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,
+        metrics=_words(options.metrics, "--metrics"),
     )
 
 
@@ -150,6 +159,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--device": options.device,
         "--timer": options.timer,
         "--counters": options.counters,
+        "--metrics": options.metrics,
     }
     return [name for name, value in given.items() if value]
 

@@ -40,6 +40,7 @@ class Request:
     seed: int = 0
     timer: str | None = None
     counters: bool = False
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Spec:
     seed: int
     timer: str | None = None
     counters: bool = False
+    metrics: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -65,7 +67,8 @@ class Spec:
     def from_dict(cls, found: Mapping[str, Any]) -> Spec:
         """The inverse of `to_dict`."""
         lens = found["kv_lens"]
-        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None})
+        metrics = tuple(found.get("metrics", ()))
+        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
 
     def open(self, device: _core.Device) -> _core.Case:
         """The case on a device, nothing allocated yet."""
@@ -92,6 +95,7 @@ class Spec:
         if spec.variant is not None and spec.variant not in known:
             raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
+        registry.check_metrics(spec.metrics, backend)
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
@@ -130,6 +134,7 @@ def make(request: Request, backend: str) -> Plan:
     if request.timer is not None and request.timer not in timers:
         raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
     registry.check_seed(request.seed)
+    request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
     entries = [_overridden(entry, request) for entry in entries]
@@ -253,6 +258,7 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
                         request.seed,
                         request.timer,
                         request.counters,
+                        request.metrics,
                     )
                     for variant in _variants(entry, request, precision, backend)
                 ]

@@ -150,6 +150,20 @@ typedef struct bw_counters {
     char status[480];                                     /* "" = counted; else why not and what to do */
 } bw_counters;
 
+enum { BW_METRICS_MAX = 32 };
+
+typedef struct bw_metric {
+    const char *name; /* static text */
+    double value;     /* NaN = not known */
+} bw_metric;
+
+/* What a launch did, by metrics that take many replays of it. */
+typedef struct bw_metrics {
+    bw_metric metric[BW_METRICS_MAX];
+    int count, passes;
+    char status[480]; /* "" = all were counted; else which were not, and why */
+} bw_metrics;
+
 typedef struct bw_backend {
     const char *name;
     const char *text;
@@ -188,6 +202,12 @@ typedef struct bw_backend {
      * Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a
      * second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+
+    /* Both NULL where a backend has none. Names of groups, NULL-terminated, at most 32; and the metrics of those groups
+     * whose bits are set, for one launch of spec's variant on its first set after a flush. Metrics that cannot be had
+     * are no failure. */
+    const char *const *metric_groups;
+    bw_status (*metrics)(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
 
     /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */

@@ -61,6 +61,10 @@ bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan);
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 void bw_cuda_counters_close(bw_device *device);
 
+/* metrics.cc: the vtable's metrics, and the names of their groups. */
+extern const char *const bw_cuda_metric_groups[];
+bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
+
 #ifdef __cplusplus
 }
 #endif

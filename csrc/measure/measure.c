@@ -250,25 +250,3 @@ void bw_measurement_free(bw_measurement *measurement) {
     free(measurement->samples_ns);
     measurement->samples_ns = NULL;
 }
-
-bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
-    const bw_backend *backend = self->session->backend;
-    *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
-    if (!backend->counters) {
-        snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
-        return BW_OK;
-    }
-    bw_rotation rotation = {.sets = 1, .flush_bytes = 1};
-    if (rotated) {
-        BW_TRY(bw_case_ready_for(self, BW_CACHE_COLD, &rotation));
-    } else {
-        BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
-    }
-    BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.variant = self->variant,
-                         .sets = self->launches,
-                         .set_count = rotation.sets,
-                         .launches = rotation.sets,
-                         .flush_bytes = rotation.flush_bytes};
-    return backend->counters(self->session->device, &spec, out);
-}

@@ -40,6 +40,11 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
  * has it, which shows whether the rotation is cold. Where there are none: NaN, and a status text. */
 bw_status bw_count(bw_case *self, bool rotated, bw_counters *out);
 
+/* The backend's bit of a group's name. BW_CODE_INVALID, with what is allowed, for any other. */
+bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out);
+/* Metrics of one launch after a flush. Where there are none: an empty list, and a status text. */
+bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out);
+
 void bw_measurement_free(bw_measurement *measurement); /* its contents */
 
 #endif

@@ -421,6 +421,8 @@ static PyMethodDef case_methods[] = {
      "poll=None, timer=None, flush=None, trace=False)\n--\n\nVerify, warm up, sample, verify."},
     {"count", WITH_KEYWORDS(core_case_count), METH_VARARGS | METH_KEYWORDS,
      "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
+    {"count_metrics", core_case_count_metrics, METH_O,
+     "count_metrics($self, groups, /)\n--\n\nWhat a cold launch did, by metrics that take many replays."},
     {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
     {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the buffers."},
     {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},

@@ -203,3 +203,51 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
                          c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
                          c->status[0] ? c->status : "ok");
 }
+
+typedef struct metrics_work {
+    bw_case *content;
+    unsigned groups;
+    bw_metrics result;
+} metrics_work;
+
+static bw_status run_metrics(void *context) {
+    metrics_work *work = context;
+    return bw_count_metrics(work->content, work->groups, &work->result);
+}
+
+static int read_groups(case_object *self, PyObject *given, unsigned *out) {
+    *out = 0;
+    PyObject *words = PySequence_Fast(given, "metrics must be a list of names");
+    for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
+        const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
+        unsigned group = 0;
+        bw_status status = name ? bw_metric_group_find(self->device->session, name, &group) : BW_OK;
+        if (status) core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
+        if (!name || status) Py_CLEAR(words);
+        *out |= group;
+    }
+    if (!words) return -1;
+    Py_DECREF(words);
+    return 0;
+}
+
+PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
+    case_object *self = (case_object *)object;
+    metrics_work work = {.content = core_case_hold(self)};
+    PyObject *result = NULL;
+    if (!work.content) return NULL;
+    if (read_groups(self, given, &work.groups) == 0) {
+        bw_status status = core_run(self->device->session, run_metrics, &work);
+        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : PyDict_New();
+    }
+    const bw_metrics *m = &work.result;
+    for (int i = 0; result && i < m->count; i++) {
+        if (core_set(result, m->metric[i].name, PyFloat_FromDouble(m->metric[i].value)) < 0) Py_CLEAR(result);
+    }
+    if (result && (core_set(result, "passes", PyLong_FromLong(m->passes)) < 0 ||
+                   core_set(result, "metrics_status", PyUnicode_FromString(m->status[0] ? m->status : "ok")) < 0)) {
+        Py_CLEAR(result);
+    }
+    core_case_let_go(self);
+    return result;
+}

@@ -79,6 +79,7 @@ int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an except
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_case_count_metrics(PyObject *object, PyObject *given);
 
 /* ---- device.c, case.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec;

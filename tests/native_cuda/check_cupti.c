@@ -373,6 +373,71 @@ static void check_trace_lost(void) {
     close_toy(&device);
 }
 
+static double metric(const bw_metrics *found, const char *name) {
+    for (int i = 0; i < found->count; i++) {
+        if (strcmp(found->metric[i].name, name) == 0) return found->metric[i].value;
+    }
+    printf("no metric %s\n", name);
+    exit(1);
+}
+
+enum { TENSOR = 1, SECTORS = 32, ALL = 63 };
+
+/* The fake's values are the lengths of the names: which name stands behind each metric. */
+static void check_metrics(void) {
+    bw_device device;
+    bw_metrics found;
+    bw_counters c;
+    open_toy(&device);
+    toy.books->passes = 5;
+    toy.launches = 0;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
+    CHECK(found.status[0] == '\0' && found.count == 3 && found.passes == 5 && toy.launches == 1 + 5);
+    CHECK(metric(&found, "tensor_pct") == strlen("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "sectors_per_load") ==
+          strlen("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"));
+    CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
+    toy.books->passes = 1;
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
+    toy.books->old_pipes = 1;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
+    CHECK(metric(&found, "tensor_pct") == strlen("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"));
+    CHECK(isnan(metric(&found, "sectors_per_store")) && !isnan(metric(&found, "sectors_per_load")));
+    CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store") == 0);
+    close_toy(&device);
+}
+
+/* Every call made to fail in turn, and too many passes: no metrics, a reason, and bytes are counted all the same unless
+ * CUPTI refused from the start. */
+static void check_metrics_faults(void) {
+    for (long n = 1;; n++) {
+        bw_device device;
+        bw_metrics found;
+        open_toy(&device);
+        toy.books->calls = toy.books->passes_run = 0;
+        toy.books->fail_at = n;
+        toy.books->fail_code = PRIVILEGES;
+        toy.books->failed_call[0] = '\0';
+        CHECK(!bw_cuda_metrics(&device, &once, TENSOR, &found));
+        CHECK(found.count == 1);
+        bool good = found.status[0] == '\0';
+        if (!good) CHECK(isnan(found.metric[0].value));
+        if (!good) CHECK(strstr(found.status, toy.books->failed_call) || strstr(found.status, "no DRAM counters"));
+        close_toy(&device);
+        if (toy.books->calls < n) break;
+    }
+    bw_device device;
+    bw_metrics found;
+    bw_counters c;
+    open_toy(&device);
+    toy.books->fail_at = 0;
+    toy.books->passes = 1000;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR, &found) && strstr(found.status, "more than 128 passes"));
+    toy.books->passes = 1;
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ);
+    close_toy(&device);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -424,6 +489,8 @@ static const struct {
               {"trace", check_trace},
               {"trace_faults", check_trace_faults},
               {"trace_lost", check_trace_lost},
+              {"metrics", check_metrics},
+              {"metrics_faults", check_metrics_faults},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"open", check_open}};

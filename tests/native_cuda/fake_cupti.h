@@ -17,6 +17,7 @@ typedef struct fake_cupti {
     /* open things: 0 when all is closed */
     int subscribers, tracing, initialized, hosts, profilers, started;
     /* what the device is like */
+    int old_pipes; /* the chip has other names for its pipes */
     int virtual_gpu, no_dram, no_l2, op_names, passes, passes_run;
     long drop;
     /* bytes read, written, through the L2 since the range began */
