@@ -269,24 +269,41 @@ def test_counting_leaves_the_timer_alone(gpu: _core.Device) -> None:
     assert after == pytest.approx(before, rel=0.03)
 
 
-@pytest.mark.cuda
-def test_metrics_of_a_launch() -> None:
-    """What is known of such kernels: a library's large FP16 product keeps the tensor pipe busy, a copy does not use it;
-    a copy's requests are 16 bytes for each of 32 threads, 16 sectors; it touches no shared memory, and waits for
-    memory."""
-    with bwprof.Case("gemm", precision="fp16", M=4096, N=4096, K=4096, backend="cuda", variant="cublaslt") as case:
-        found = case.count(metrics=["tensor", "occupancy"])
+def metrics_of(
+    gpu: _core.Device, operation: str, precision: str, params: dict[str, int], groups: list[str], variant: str | None
+) -> dict[str, float]:
+    with _core.Case(gpu, operation, precision, params, variant=variant) as case:
+        found = case.count_metrics(groups)
     if found["metrics_status"] != "ok":
         pytest.skip(found["metrics_status"])
-    assert 50 < found["metrics"]["tensor_pct"] <= 100
-    assert 0 < found["metrics"]["occupancy_pct"] <= 100
-    with bwprof.Case("stream_copy", precision="fp32", elements=1 << 26, backend="cuda") as case:
-        found = case.count(metrics=["all"])
-    metrics = found["metrics"]
-    assert found["metrics_status"] == "ok"
-    assert metrics["tensor_pct"] < 1
-    assert metrics["bank_conflicts"] < 1000
-    assert metrics["sectors_per_load"] == pytest.approx(16, rel=0.05)
-    stalls = {name: value for name, value in metrics.items() if name.startswith("stall_")}
+    return found
+
+
+@pytest.mark.cuda
+def test_metrics_of_a_large_product(gpu: _core.Device) -> None:
+    """A library's FP16 product of this size keeps the tensor pipe busy."""
+    params = {"M": 4096, "N": 4096, "K": 4096}
+    found = metrics_of(gpu, "gemm", "fp16", params, ["tensor", "occupancy"], "cublaslt")
+    assert 50 < found["tensor_pct"] <= 100
+    assert 0 < found["occupancy_pct"] <= 100
+
+
+@pytest.mark.cuda
+def test_metrics_of_a_copy(gpu: _core.Device) -> None:
+    """It uses no tensor pipe and no shared memory; each of a warp's requests is 16 bytes for 32 threads, 16 sectors;
+    its warps wait for memory. Bytes are counted as before, and the other way round."""
+    (backend,) = [row for row in _core.backends() if row["name"] == "cuda"]
+    found = metrics_of(gpu, "stream_copy", "fp32", {"elements": 1 << 26}, backend["metrics"], None)
+    assert found["tensor_pct"] < 1
+    assert found["bank_conflicts"] < 1000
+    assert found["sectors_per_load"] == pytest.approx(16, rel=0.05)
+    stalls = {name: value for name, value in found.items() if name.startswith("stall_")}
     assert max(stalls, key=lambda name: stalls[name]) in ("stall_long_scoreboard", "stall_lg_throttle", "stall_drain")
-    assert found["dram_bytes_read"] == pytest.approx(4 << 26, rel=0.01)
+    assert counted(gpu, "stream_copy", "fp32", {"elements": 1 << 26})["read"] == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.cuda
+def test_one_handle_counts_at_a_time(gpu: _core.Device) -> None:
+    counted(gpu, "stream_copy", "fp32", {"elements": 1 << 20})
+    with bwprof.Case("stream_copy", elements=1 << 20, backend="cuda") as case:
+        assert "another device handle of this process" in case.count()["counters_status"]

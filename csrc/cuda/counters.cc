@@ -149,9 +149,9 @@ cleanup:
     return status;
 }
 
-void tear_down(state_t *state) {
+void tear_down(bw_device *device, state_t *state) {
     bw_profiler::set_close(&state->profiler, &state->bytes);
-    bw_profiler::close(&state->profiler);
+    bw_profiler::close(device, &state->profiler);
     state->calibrated = false;
     memset(state->known, 0, sizeof state->known);
 }
@@ -187,15 +187,15 @@ bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state)
     return find_metrics(state);
 }
 
-bw_status bw_counter_state_failed(bw_cuda_counter_state *state, bw_status status, bool remember, char *said,
-                                  size_t said_size) {
+bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size) {
+    state_t *state = device->counters;
     const bw_code code = bw_status_code(status);
     char *failure = state->profiler.failure;
     snprintf(said, said_size, "%s", bw_status_message(status));
     // What CUPTI refuses once it will refuse again; memory may be there the next time.
     if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
-    tear_down(state);
-    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY) return status;
+    tear_down(device, state);
+    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
     bw_status_free(status);
     return BW_OK;
 }
@@ -209,14 +209,14 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
     if (!status) status = count_launches(device, state, spec, out);
     if (!status) return BW_OK;
     char why[sizeof out->status];
-    status = bw_counter_state_failed(state, status, true, why, sizeof why);
+    status = bw_counter_state_failed(device, status, true, why, sizeof why);
     say_nothing_counted(out, why);
     return status;
 }
 
 void bw_cuda_counters_close(bw_device *device) {
     if (!device->counters) return;
-    tear_down(device->counters);
+    tear_down(device, device->counters);
     free(device->counters);
     device->counters = nullptr;
 }

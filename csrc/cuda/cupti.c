@@ -56,7 +56,8 @@ struct bw_cupti {
  * a thread of its own, so this cannot live in a handle. */
 static struct {
     atomic_flag lock;
-    bw_cupti *owner; /* NULL: nobody traces */
+    bw_cupti *owner;   /* NULL: nobody traces */
+    bw_cupti *counter; /* NULL: nobody counts */
     bw_kernel_span *spans;
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
@@ -351,4 +352,20 @@ void bw_cupti_trace_end(bw_device *device) {
         library->subscriber = NULL;
     }
     sink_release();
+}
+
+bw_status bw_cupti_count_begin(bw_device *device) {
+    sink_lock();
+    bool free_to_take = bw_cupti_sink.counter == NULL;
+    if (free_to_take) bw_cupti_sink.counter = device->cupti;
+    sink_unlock();
+    if (free_to_take) return BW_OK;
+    return bw_fail(BW_CODE_BUSY,
+                   "another device handle of this process uses the hardware counters: close it, or count there");
+}
+
+void bw_cupti_count_end(bw_device *device) {
+    sink_lock();
+    if (device->cupti && bw_cupti_sink.counter == device->cupti) bw_cupti_sink.counter = NULL;
+    sink_unlock();
 }

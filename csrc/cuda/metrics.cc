@@ -157,7 +157,7 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
     bw_status status = bw_counter_state_open(device, state);
     const bool usable = !status;  // then these metrics have failed, and the bytes may still be counted
     if (!status) status = count_metrics(device, &state->profiler, spec, groups, out);
-    return status ? bw_counter_state_failed(state, status, !usable, out->status, sizeof out->status) : BW_OK;
+    return status ? bw_counter_state_failed(device, status, !usable, out->status, sizeof out->status) : BW_OK;
 }
 
 #endif

@@ -73,7 +73,10 @@ struct profiler {
     bool initialized;
     char chip[64];
     image availability;
+    CUcontext context;
     CUpti_RangeProfiler_Object *range;
+    const metric_set *configured;  // what `range` counts; NULL = nothing yet, or a set that is closed
+    bool used;                     // `range` has had a configuration, and would go on with it whatever it is told
 #define BW_PROFILER_MEMBER(name) decltype(&::name) name;
     BW_PROFILER_CALLS(BW_PROFILER_MEMBER)
 #undef BW_PROFILER_MEMBER
@@ -88,7 +91,7 @@ struct work {
 };
 
 bw_status open(bw_device *device, profiler *self);
-void close(profiler *self);  // but for `failure`, which stays
+void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 
 // One unknown name fails a whole configuration: each is asked for by itself.
 bw_status knows(profiler *self, const char *name, bool *out);

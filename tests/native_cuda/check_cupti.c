@@ -438,6 +438,23 @@ static void check_metrics_faults(void) {
     close_toy(&device);
 }
 
+/* Two handles of one device: the second one is told, and has its turn when the first is closed. */
+static void check_one_counts_at_a_time(void) {
+    bw_device first, second;
+    bw_counters c;
+    bw_metrics found;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(counted(&first, &c));
+    CHECK(!counted(&second, &c) && strstr(c.status, "another device handle of this process"));
+    CHECK(!bw_cuda_metrics(&second, &once, TENSOR, &found) && strstr(found.status, "another device handle"));
+    CHECK(counted(&first, &c));
+    bw_cuda_counters_close(&first);
+    CHECK(counted(&second, &c) && c.dram_bytes_read == READ);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -491,6 +508,7 @@ static const struct {
               {"trace_lost", check_trace_lost},
               {"metrics", check_metrics},
               {"metrics_faults", check_metrics_faults},
+              {"one_counts_at_a_time", check_one_counts_at_a_time},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"open", check_open}};
