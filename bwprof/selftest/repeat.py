@@ -51,10 +51,14 @@ def run(bench: Bench) -> Report:
     gate = f"at the default gate ({_gate_text(DEFAULT_GATE)}) no rate that is certainly above {ALLOWED_RATE:.0%}"
     failed = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
     failed += [] if in_main else ["fresh processes: they are started from the main thread only"]
+    worst = max((pair for pairs in found.values() for pair in pairs), key=_difference, default=None)
     summary = [
         f"cases: {', '.join(spec.title for spec in specs)}",
         "pairs with a row flagged noisy or throttled are disturbed: the rule leaves them out",
     ]
+    if worst is not None:
+        times = " and ".join(f"{row['time_ms'] * 1e3:.2f} us" for row in worst)
+        summary.append(f"largest difference of any pair: {worst[0]['case']} {worst[0]['precision']}, {times}")
     return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(failed)))
 
 
@@ -108,7 +112,7 @@ def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[s
     quiet = [pair for pair in pairs if all(map(comparable, pair))]
     positives = sum(differ(one, other, gate=gate) for one, other in quiet)
     low, high = wilson(positives, len(quiet)) if quiet else (None, None)
-    differences = sorted(abs(one["time_ms"] / other["time_ms"] - 1) for one, other in quiet)
+    differences = sorted(map(_difference, quiet))
     return {
         "where": where,
         "gate": _gate_text(gate),
@@ -121,6 +125,12 @@ def _row(where: str, gate: float, pairs: Sequence[tuple[Row, Row]]) -> Mapping[s
         "median_difference": _percent(differences[len(differences) // 2] if quiet else None),
         "worst_difference": _percent(differences[-1] if quiet else None),
     }
+
+
+def _difference(pair: tuple[Row, Row]) -> float:
+    """Of the medians, relative to the smaller one."""
+    low, high = sorted(row["time_ms"] for row in pair)
+    return float(high / low - 1)
 
 
 def _percent(share: float | None) -> float | None:

@@ -149,13 +149,6 @@ cleanup:
     return status;
 }
 
-void tear_down(bw_device *device, state_t *state) {
-    bw_profiler::set_close(&state->profiler, &state->bytes);
-    bw_profiler::close(device, &state->profiler);
-    state->calibrated = false;
-    memset(state->known, 0, sizeof state->known);
-}
-
 }  // namespace
 
 // ---- shared with metrics.cc ----
@@ -187,6 +180,13 @@ bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state)
     return find_metrics(state);
 }
 
+void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {
+    bw_profiler::set_close(&state->profiler, &state->bytes);
+    bw_profiler::close(device, &state->profiler);
+    state->calibrated = false;
+    memset(state->known, 0, sizeof state->known);
+}
+
 bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size) {
     state_t *state = device->counters;
     const bw_code code = bw_status_code(status);
@@ -194,7 +194,7 @@ bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool reme
     snprintf(said, said_size, "%s", bw_status_message(status));
     // What CUPTI refuses once it will refuse again; memory may be there the next time.
     if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
-    tear_down(device, state);
+    bw_counter_state_close(device, state);
     if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
     bw_status_free(status);
     return BW_OK;
@@ -216,7 +216,7 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
 
 void bw_cuda_counters_close(bw_device *device) {
     if (!device->counters) return;
-    tear_down(device, device->counters);
+    bw_counter_state_close(device, device->counters);
     free(device->counters);
     device->counters = nullptr;
 }

@@ -26,8 +26,10 @@ bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out);
 void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory);
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out);
-// Sets it up at the first call; what CUPTI has refused once it is not asked again.
+// Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
 bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state);
+// Takes the profiler down, so that it can be set up for something else.
+void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down after a failure; `said` gets the reason, and where it is to be remembered every later call.
 // Only what is no matter of counters comes back.
 bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size);

@@ -57,7 +57,7 @@ struct bw_cupti {
 static struct {
     atomic_flag lock;
     bw_cupti *owner;   /* NULL: nobody traces */
-    bw_cupti *counter; /* NULL: nobody counts */
+    uint64_t counting; /* a bit for each device that somebody counts on */
     bw_kernel_span *spans;
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
@@ -354,18 +354,22 @@ void bw_cupti_trace_end(bw_device *device) {
     sink_release();
 }
 
+static uint64_t counting_bit(const bw_device *device) {
+    return (uint64_t)1 << (device->index & 63);
+}
+
 bw_status bw_cupti_count_begin(bw_device *device) {
     sink_lock();
-    bool free_to_take = bw_cupti_sink.counter == NULL;
-    if (free_to_take) bw_cupti_sink.counter = device->cupti;
+    bool taken = bw_cupti_sink.counting & counting_bit(device);
+    bw_cupti_sink.counting |= counting_bit(device);
     sink_unlock();
-    if (free_to_take) return BW_OK;
+    if (!taken) return BW_OK;
     return bw_fail(BW_CODE_BUSY,
                    "another device handle of this process uses the hardware counters: close it, or count there");
 }
 
 void bw_cupti_count_end(bw_device *device) {
     sink_lock();
-    if (device->cupti && bw_cupti_sink.counter == device->cupti) bw_cupti_sink.counter = NULL;
+    bw_cupti_sink.counting &= ~counting_bit(device);
     sink_unlock();
 }

@@ -40,9 +40,10 @@ bw_status bw_cupti_trace_discard(bw_device *device);
 bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, int64_t *count);
 void bw_cupti_trace_end(bw_device *device);
 
-/* So is counting: CUPTI lets one profiler into a context, which all handles of a device share. */
+/* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
+ * while another handle counts; `end` is for whoever began. */
 bw_status bw_cupti_count_begin(bw_device *device);
-void bw_cupti_count_end(bw_device *device); /* of whoever did not begin: nothing happens */
+void bw_cupti_count_end(bw_device *device);
 
 #ifdef __cplusplus
 }

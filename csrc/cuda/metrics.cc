@@ -1,5 +1,6 @@
 // Metrics of one cold launch that take several passes: how busy the pipes are, why warps wait, how memory is accessed.
-// CUPTI asks for the launch again and again, each time after a flush, and counts something else.
+// CUPTI asks for the launch again and again, each time after a flush, and counts something else. The profiler is set up
+// for them and taken down again, which takes a second or so: it counts one set of metrics for each time.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -154,10 +155,17 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
     list(groups, out);
     BW_TRY(bw_cuda_enter(device));
     BW_TRY(bw_counter_state_get(device, &state));
-    bw_status status = bw_counter_state_open(device, state);
+    if (state->profiler.failure[0]) {
+        snprintf(out->status, sizeof out->status, "%s", state->profiler.failure);
+        return BW_OK;
+    }
+    bw_counter_state_close(device, state);
+    bw_status status = bw_profiler::open(device, &state->profiler);
     const bool usable = !status;  // then these metrics have failed, and the bytes may still be counted
     if (!status) status = count_metrics(device, &state->profiler, spec, groups, out);
-    return status ? bw_counter_state_failed(device, status, !usable, out->status, sizeof out->status) : BW_OK;
+    if (status) return bw_counter_state_failed(device, status, !usable, out->status, sizeof out->status);
+    bw_counter_state_close(device, state);
+    return BW_OK;
 }
 
 #endif

@@ -86,27 +86,11 @@ static bw_status read_availability(profiler *self, void *context) {
     return PROFILER(self, cuptiProfilerGetCounterAvailability, &params);
 }
 
-static bw_status range_open(profiler *self) {
-    PARAMS(CUpti_RangeProfiler_Enable, params);
-    params.ctx = self->context;
-    BW_TRY(PROFILER(self, cuptiRangeProfilerEnable, &params));
-    self->range = params.pRangeProfilerObject;
-    return BW_OK;
-}
-
-static void range_close(profiler *self) {
-    PARAMS(CUpti_RangeProfiler_Disable, params);
-    params.pRangeProfilerObject = self->range;
-    if (self->range) (void)self->cuptiRangeProfilerDisable(&params);
-    self->range = nullptr;
-    self->configured = nullptr;
-    self->used = false;
-}
-
 bw_status open(bw_device *device, profiler *self) {
     void *context = nullptr;
     BW_TRY(bw_cupti_get(device, &self->library));
     BW_TRY(bw_cupti_count_begin(device));
+    self->claimed = true;
     BW_TRY(load_symbols(self));
     BW_TRY(bw_cuda_context(&context));
     PARAMS(CUpti_Profiler_Initialize, initialize);
@@ -118,18 +102,25 @@ bw_status open(bw_device *device, profiler *self) {
     BW_TRY(PROFILER(self, cuptiDeviceGetChipName, &chip));
     snprintf(self->chip, sizeof self->chip, "%s", chip.pChipName ? chip.pChipName : "");
     BW_TRY(read_availability(self, context));
-    self->context = (CUcontext)context;
-    return range_open(self);
+    PARAMS(CUpti_RangeProfiler_Enable, enable);
+    enable.ctx = (CUcontext)context;
+    BW_TRY(PROFILER(self, cuptiRangeProfilerEnable, &enable));
+    self->range = enable.pRangeProfilerObject;
+    return BW_OK;
 }
 
 void close(bw_device *device, profiler *self) {
     char failure[sizeof self->failure];
-    range_close(self);
-    bw_cupti_count_end(device);
+    if (self->range) {
+        PARAMS(CUpti_RangeProfiler_Disable, params);
+        params.pRangeProfilerObject = self->range;
+        (void)self->cuptiRangeProfilerDisable(&params);
+    }
     if (self->initialized) {
         PARAMS(CUpti_Profiler_DeInitialize, params);
         (void)self->cuptiProfilerDeInitialize(&params);
     }
+    if (self->claimed) bw_cupti_count_end(device);
     image_free(&self->availability);
     memcpy(failure, self->failure, sizeof failure);
     memset((void *)self, 0, sizeof *self);
@@ -195,7 +186,6 @@ bw_status set_open(profiler *self, metric_set *set) {
 }
 
 void set_close(profiler *self, metric_set *set) {
-    if (self->configured == set) self->configured = nullptr;
     host_close(self, set->host);
     image_free(&set->config);
     image_free(&set->data);
@@ -208,12 +198,7 @@ bw_status wait(bw_device *device) {
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }
 
-// CUPTI takes one configuration for each enabled profiler: another one needs it enabled anew.
 static bw_status configure(profiler *self, const metric_set *set) {
-    if (self->used && self->configured != set) {
-        range_close(self);
-        BW_TRY(range_open(self));
-    }
     PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize, initialize);
     initialize.pRangeProfilerObject = self->range;
     initialize.pCounterData = set->data.data;
@@ -231,8 +216,6 @@ static bw_status configure(profiler *self, const metric_set *set) {
     params.numNestingLevels = 1;
     params.minNestingLevel = 1;
     params.targetNestingLevel = 1;
-    self->used = true;
-    self->configured = set;
     return PROFILER(self, cuptiRangeProfilerSetConfig, &params);
 }
 

@@ -70,13 +70,10 @@ struct metric_set {
 struct profiler {
     bw_cupti *library;
     char failure[480];  // why there are no counters; "" = none so far
-    bool initialized;
+    bool claimed, initialized;
     char chip[64];
     image availability;
-    CUcontext context;
     CUpti_RangeProfiler_Object *range;
-    const metric_set *configured;  // what `range` counts; NULL = nothing yet, or a set that is closed
-    bool used;                     // `range` has had a configuration, and would go on with it whatever it is told
 #define BW_PROFILER_MEMBER(name) decltype(&::name) name;
     BW_PROFILER_CALLS(BW_PROFILER_MEMBER)
 #undef BW_PROFILER_MEMBER
@@ -90,6 +87,8 @@ struct work {
     void *context;
 };
 
+// One set for each time that it is opened: an enabled profiler goes on with the first configuration that it gets,
+// whatever it is told later, and a process that enabled it a second time crashed (H200, CUPTI 13.0).
 bw_status open(bw_device *device, profiler *self);
 void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 

@@ -124,6 +124,7 @@ FAKE_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, s
 FAKE_EXPORT CUptiResult cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params *) {
     CALLED();
     fake.initialized++;
+    fake.configuration = fake.enabled = 0;
     return CUPTI_SUCCESS;
 }
 
@@ -203,8 +204,9 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetC
 
 FAKE_EXPORT CUptiResult cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params *p) {
     CALLED();
+    if (fake.enabled) return CUPTI_ERROR_INVALID_OPERATION; /* a second time: the real one crashes */
     fake.profilers++;
-    fake.configuration = 0;
+    fake.enabled = 1;
     p->pRangeProfilerObject = (CUpti_RangeProfiler_Object *)&profiler_object;
     return CUPTI_SUCCESS;
 }

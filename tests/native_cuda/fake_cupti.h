@@ -17,8 +17,8 @@ typedef struct fake_cupti {
     /* open things: 0 when all is closed */
     int subscribers, tracing, initialized, hosts, profilers, started;
     /* what the device is like */
-    /* one configuration for each enabled profiler: what it counts, 1 = memory, 2 = pipes */
-    int configuration;
+    /* what is counted until all is taken down, 1 = memory, 2 = pipes: the first configuration stays */
+    int configuration, enabled;
     int old_pipes; /* the chip has other names for its pipes */
     int virtual_gpu, no_dram, no_l2, op_names, passes, passes_run;
     long drop;
