@@ -152,18 +152,17 @@ class Case:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns,
-        kernel_span_ns, kernel_pitch_ns (below), footprint_bytes, verified, max_error, tolerance,
-        rows_checked, reason, variant_note, conditions, waited_share and stolen_share (of a CPU's sampling time: one of
+        kernel_span_ns, kernel_pitch_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
+        rows_total, reason, variant_note, conditions, waited_share and stolen_share (of a CPU's sampling time: one of
         our threads was ready but did not run; the hypervisor ran another guest; NaN = not known). A mismatch gives
         verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
-        mem_clock_mhz and power_w (medians),
-        temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every reason seen, as in
-        Device.conditions()); readings, reading_us (the longest one), note. timer: one of the backend's `timers` (None:
-        its own); UnavailableError where it needs a library that cannot be used. flush: with cache "cold", instead of
-        rotating, one set and one launch a sample, after "read", "memset" or "memset+read" of four times the cache.
-        trace (timer cupti always): kernel timestamps, per launch, medians over the samples, NaN without them:
-        kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of a launch; kernel_pitch_ns,
-        first start to last end of the replay, over its launches."""
+        mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
+        throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note. timer:
+        one of the backend's `timers` (None: its own); UnavailableError where it needs a library that cannot be used.
+        flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
+        "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
+        the samples, NaN without them: kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of
+        a launch; kernel_pitch_ns, first start to last end of the replay, over its launches."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
@@ -173,7 +172,8 @@ class Case:
         """What a launch did that found its inputs cold, by metrics of CUPTI's that take many replays of it: name ->
         value (NaN = not known), passes (replays), metrics_status ("ok", or which were not counted and why)."""
     def launch(self) -> None:
-        """One untimed launch on the generated inputs (for use under a profiler)."""
+        """One untimed launch on the generated inputs (for use under a profiler), and none but those that fill the
+        buffers before it: a library that would search for its fastest algorithm takes its own first choice."""
     def close(self) -> None: ...
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -171,6 +171,13 @@ _PROVENANCE = [
     *_columns("integer", schema_version="version of these columns"),
 ]
 
+# Behind all others: columns that came later leave the earlier ones where they were.
+_CHECKED = _columns(
+    "integer",
+    rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
+    rows_total="how many of them there are",
+)
+
 METRICS = [
     *_columns(
         "number",
@@ -212,7 +219,19 @@ def param_columns() -> tuple[Column, ...]:
 def columns() -> tuple[Column, ...]:
     """Every column, in the order of the CSV file."""
     case = Column("case", "text", "configuration's name")
-    groups = (_METHOD, _TIME, _WORK, _ROOFS, _COUNTERS, _CONDITIONS, _TRUST, _COMPARISON, _PROVENANCE, METRICS)
+    groups = (
+        _METHOD,
+        _TIME,
+        _WORK,
+        _ROOFS,
+        _COUNTERS,
+        _CONDITIONS,
+        _TRUST,
+        _COMPARISON,
+        _PROVENANCE,
+        _CHECKED,
+        METRICS,
+    )
     rest = [column for group in groups for column in group]
     return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest)
 

@@ -3,8 +3,8 @@
 Two things are told apart. A kernel's *duration* ends with its last instruction; a graph's next kernel starts only after
 the one before has drained and been launched, which is time that a real sequence of kernels pays too. So the graph is
 held against the *pitch*: from the first kernel's start to the last one's end inside a replay, over its launches, by
-CUPTI's timestamps of the graph's own kernels. The duration stands beside it. (Of several kernels that are launched one by
-one, the span would hold the host's gaps between them as well.)
+CUPTI's timestamps of the graph's own kernels. The duration stands beside it. (Of several kernels that are launched one
+by one, the span would hold the host's gaps between them as well.)
 """
 
 from __future__ import annotations

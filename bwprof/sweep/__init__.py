@@ -77,7 +77,8 @@ def sweep(
         What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
         everything. It fills the last columns, and `metrics_status` says what could not be counted.
     max_time : float, optional
-        Seconds for the whole sweep; cases that did not get their turn become skipped rows.
+        Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
+        skipped rows.
     roofs : bool
         Measure the device's roofs first (about 3 s); without them the roof columns stay empty.
     output : path, optional

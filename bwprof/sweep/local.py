@@ -29,15 +29,16 @@ class LocalExecutor:
             self._device = _core.Device(self._backend, self._index)
         return self._device
 
-    def open(self) -> dict[str, Any]:
-        """The device's facts, with its free memory as `memory_free_bytes`."""
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
+        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
         facts = hardware.facts(self.device)
         facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def measure_roofs(self) -> Roofs | None:
-        """The device's roofs."""
-        return roofs.measure(self.device, poll=self._poll)
+    def measure_roofs(self, deadline: float | None) -> Roofs | None:
+        """The device's roofs; None when there was no time for them."""
+        found = roofs.measure(self.device, deadline=deadline, poll=self._poll)
+        return found if found.points else None
 
     def set_context(self, context: Context) -> None:
         """What the rows of this run share."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +62,7 @@ def measure(
     A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
     """
     row = blank_row(spec, context)
+    lost = False
 
     def may_repeat() -> bool:
         return deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
@@ -80,9 +81,11 @@ def measure(
                 may_repeat=may_repeat,
             )
             if spec.counters and result["verified"]:
-                result |= _counted(case, spec)
-            if spec.metrics and result["verified"]:
-                result |= _metrics(case, spec)
+                counted, lost = _counted(case, spec)
+                result |= counted
+            if spec.metrics and result["verified"] and not lost:
+                counted, lost = _metrics(case, spec)
+                result |= counted
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -93,16 +96,20 @@ def measure(
         return Outcome(_ended(row, "failed", str(error)), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
-    return _finished(row, result, context, waited)
+    return replace(_finished(row, result, context, waited), fatal=lost)
 
 
-def _counted(case: _core.Case, spec: Spec) -> dict[str, Any]:
-    """What the counters say of one cold launch; never an exception that would cost the row its time."""
-    return _tried("counters_status", spec, lambda: case.count() | _rotation(case))
+def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """What the counters say of one cold launch and of the rotation, and whether the device was lost over it."""
+    found, lost = _tried("counters_status", spec, case.count)
+    if not lost and found["counters_status"] == "ok":
+        rotation, lost = _tried("rotation_status", spec, lambda: _rotation(case))
+        found |= rotation
+    return found, lost
 
 
-def _metrics(case: _core.Case, spec: Spec) -> dict[str, Any]:
-    """What the metrics say of one cold launch."""
+def _metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """What the metrics say of one cold launch, likewise."""
 
     def counted() -> dict[str, Any]:
         found = case.count_metrics(spec.metrics)
@@ -111,18 +118,18 @@ def _metrics(case: _core.Case, spec: Spec) -> dict[str, Any]:
     return _tried("metrics_status", spec, counted)
 
 
-def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `count` gives; instead of a failure that leaves the device usable, its reason under `status`."""
+def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """What `count` gives, or why it gave nothing under `status`; and whether the device was lost over it.
+
+    Never an exception: the row has its time already, and keeps it.
+    """
     if spec.cache != "cold":
-        return {status: "not counted: counters see a cold launch, this row is hot"}
+        return {status: "not counted: counters see a cold launch, this row is hot"}, False
     try:
-        return count()
-    except _core.DeviceError as error:
-        if getattr(error, "fatal", False):
-            raise
-        return {status: str(error)}
-    except MemoryError as error:
-        return {status: str(error) or "out of memory"}
+        return count(), False
+    except (RuntimeError, ValueError, MemoryError, OSError) as error:
+        said = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {status: f"not counted: {said}"}, bool(getattr(error, "fatal", False))
 
 
 def _rotation(case: _core.Case) -> dict[str, Any]:
@@ -191,6 +198,8 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
         verified=result["verified"],
         max_error=result["max_error"],
         tolerance=result["tolerance"],
+        rows_checked=result["rows_checked"],
+        rows_total=result["rows_total"],
     )
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"

@@ -89,9 +89,8 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,"
-        "s:s,"
-        "s:N,s:d,s:d}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:L,"
+        "s:s,s:s,s:N,s:d,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
@@ -103,8 +102,9 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
         m->kernels.span_ns, "kernel_pitch_ns", m->kernels.whole_ns, "footprint_bytes",
         (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
         m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
-        "reason", m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "", "conditions",
-        conditions_dict(m), "waited_share", m->disturbance.waited, "stolen_share", m->disturbance.stolen);
+        "rows_total", (long long)m->verdict.rows_total, "reason", m->verdict.reason, "variant_note",
+        content->variant_note ? content->variant_note : "", "conditions", conditions_dict(m), "waited_share",
+        m->disturbance.waited, "stolen_share", m->disturbance.stolen);
 }
 
 static int check_options(const bw_measure_options *o) {
