@@ -40,6 +40,7 @@ const struct {
     group family;
     const char *name;
     const char *candidates[2];
+    bool newer;  // the hardware that it is about is not in every chip: no word about it where it is unknown
 } table[] = {
     {GROUP_TENSOR,
      "tensor_pct",
@@ -55,7 +56,7 @@ const struct {
     STALL(barrier),
     STALL(membar),
     STALL(wait),
-    STALL(gmma),
+    {GROUP_STALLS, "stall_gmma", {"smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio", nullptr}, true},
     STALL(math_pipe_throttle),
     STALL(lg_throttle),
     STALL(mio_throttle),
@@ -116,7 +117,7 @@ bw_status choose(bw_profiler::profiler *profiler, unsigned groups, metric_set *s
             at[set->count] = listed;
             set->names[set->count++] = table[i].candidates[j];
         }
-        if (!known) {
+        if (!known && !table[i].newer) {
             const size_t used = strlen(out->status);
             snprintf(out->status + used, sizeof out->status - used, "%s%s",
                      used ? ", " : "CUPTI does not know for this GPU: ", table[i].name);

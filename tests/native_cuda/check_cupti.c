@@ -381,7 +381,7 @@ static double metric(const bw_metrics *found, const char *name) {
     exit(1);
 }
 
-enum { TENSOR = 1, SECTORS = 32, ALL = 63 };
+enum { TENSOR = 1, STALLS = 8, SECTORS = 32, ALL = 63 };
 
 /* The fake's values are the lengths of the names: which name stands behind each metric. */
 static void check_metrics(void) {
@@ -404,6 +404,8 @@ static void check_metrics(void) {
     CHECK(metric(&found, "tensor_pct") == strlen("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"));
     CHECK(isnan(metric(&found, "sectors_per_store")) && !isnan(metric(&found, "sectors_per_load")));
     CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store") == 0);
+    CHECK(!bw_cuda_metrics(&device, &once, STALLS, &found) && found.status[0] == '\0');
+    CHECK(isnan(metric(&found, "stall_gmma")) && !isnan(metric(&found, "stall_wait"))); /* no such units there */
     close_toy(&device);
 }
 

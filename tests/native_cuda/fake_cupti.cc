@@ -174,7 +174,9 @@ static int kind_of(const char *name) {
 
 static int known(const char *name) {
     if (strncmp(name, "sm", 2) == 0 || strncmp(name, "l1tex", 5) == 0) {
-        return fake.old_pipes ? strstr(name, "_op_st") == nullptr && strstr(name, "pipe_tensor_cycles") == nullptr : 1;
+        return fake.old_pipes ? strstr(name, "_op_st") == nullptr && strstr(name, "pipe_tensor_cycles") == nullptr &&
+                                    strstr(name, "gmma") == nullptr
+                              : 1;
     }
     if (strcmp(name, "lts__t_bytes.sum") == 0) return !fake.no_l2;
     if (fake.no_dram) return 0;
