@@ -40,7 +40,7 @@ const struct {
     group family;
     const char *name;
     const char *candidates[2];
-    bool newer;  // the hardware that it is about is not in every chip: no word about it where it is unknown
+    bool newer = false;  // the hardware that it is about is not in every chip: no word about it where it is unknown
 } table[] = {
     {GROUP_TENSOR,
      "tensor_pct",
