@@ -17,6 +17,7 @@ from bwprof.profiler import Profiler
 from bwprof.registry import operations
 from bwprof.report import summary
 from bwprof.results import load, save
+from bwprof.selftest import selftest
 from bwprof.sweep import SweepError, sweep
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "operations",
     "plot",
     "save",
+    "selftest",
     "summary",
     "sweep",
 ]

@@ -1,4 +1,4 @@
-"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof info ...`.
+"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof selftest ...`, `bwprof info ...`.
 
 Without a command it is `bwprof sweep`.
 """
@@ -12,9 +12,12 @@ from bwprof.terminal import guarded
 
 FAILED = 3
 
+_COMMANDS = ("sweep", "selftest", "info")
+
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
-       bwprof info [--json]       devices, build and libraries
+       bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
+       bwprof info [--json] [--probe]  devices, build, libraries, what works here
        bwprof --version
 """
 
@@ -34,7 +37,7 @@ def _main(given: list[str]) -> int:
 
         sys.stdout.write(f"bwprof {_core.__version__}\n")
         return 0
-    command, rest = (given[0], given[1:]) if given and given[0] in ("sweep", "info") else ("sweep", given)
+    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("sweep", given)
     return _command(command)(rest)
 
 
@@ -43,6 +46,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
         from bwprof.info.cli import main as info_main
 
         return info_main
+    if name == "selftest":
+        from bwprof.selftest.cli import main as selftest_main
+
+        return selftest_main
     from bwprof.sweep.cli import main as sweep_main
 
     return sweep_main

@@ -32,7 +32,8 @@ def precisions() -> list[dict[str, Any]]:
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
-    devices (list of dicts: index, name), timers (names, its own first; none where it is not built)."""
+    devices (list of dicts: index, name), timers (names, its own first), metrics (names of groups that count_metrics
+    takes); none of either where it is not built."""
 
 def complete(
     operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
@@ -94,6 +95,9 @@ class Device:
     def management(self) -> dict[str, Any]:
         """What the management library (NVML) knows: library (its file; "" = none), note (what is not known, and why),
         driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
+    def libraries(self) -> list[dict[str, str]]:
+        """Libraries that are opened at run time, opening them: name, purpose, path ("" = none), version ("" = not
+        known), note (why there is none, or what is missing; "" = all is well). None on a CPU."""
     def floor_ns(self, timer: str | None = None) -> float:
         """Time of an empty kernel under a timer (None: the device's own), measured at the first call."""
     def variants(
@@ -194,20 +198,31 @@ class Case:
         verify_budget_s: float = 0.1,
         poll: Callable[[], object] | None = None,
         timer: str | None = None,
+        flush: str | None = None,
+        trace: bool = False,
     ) -> dict[str, Any]:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
-        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns (per
-        launch, the kernels' own durations: of timer cupti, else NaN), footprint_bytes, verified, max_error, tolerance,
-        rows_checked, rows_total, reason, variant_note, conditions. A mismatch gives verified = False and no samples.
-        conditions is a dict of what the sensors said during the samples: sm_clock_mhz, mem_clock_mhz and power_w
-        (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every reason seen,
-        as in Device.conditions()); readings, reading_us (the longest one), note. timer: one of the backend's `timers`
-        (None: its own); UnavailableError where it needs a library that cannot be used."""
-    def count(self) -> dict[str, Any]:
+        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns,
+        kernel_span_ns, kernel_pitch_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
+        rows_total, reason, variant_note, conditions, waited_share and stolen_share (of a CPU's sampling time: one of
+        our threads was ready but did not run; the hypervisor ran another guest; NaN = not known). A mismatch gives
+        verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
+        mem_clock_mhz and power_w (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known;
+        throttle (every reason seen, as in Device.conditions()); readings, reading_us (the longest one), note. timer:
+        one of the backend's `timers` (None: its own); UnavailableError where it needs a library that cannot be used.
+        flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
+        "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
+        the samples, NaN without them: kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of
+        a launch; kernel_pitch_ns, first start to last end of the replay, over its launches."""
+    def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
-        The first call on a device takes about a second."""
+        The first call on a device takes about a second. rotated: the mean over the rotation of a cold measurement,
+        which tells whether it is cold; dram_bytes_written is then NaN, earlier launches' writes being among them."""
+    def count_metrics(self, groups: Sequence[str], /) -> dict[str, Any]:
+        """What a launch did that found its inputs cold, by metrics of CUPTI's that take many replays of it: name ->
+        value (NaN = not known), passes (replays), metrics_status ("ok", or which were not counted and why)."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler), and none but those that fill the
         buffers before it: a library that would search for its fastest algorithm takes its own first choice."""

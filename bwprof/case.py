@@ -263,16 +263,37 @@ class Case:
             details={key: value for key, value in result.items() if key not in shown},
         )
 
-    def count(self) -> dict[str, Any]:
+    def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
         """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
+
+        Parameters
+        ----------
+        metrics : sequence of str
+            What else to count, by replaying the launch: "tensor" and "fma" (tensor_pct, fma_pct: how busy the pipes
+            are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
+            "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
+            so many shared_wavefronts in shared memory), "sectors" (sectors_per_load, sectors_per_store: of 32 bytes,
+            for each request of a warp to global memory), or "all".
 
         Returns
         -------
         dict
             dram_bytes_read, dram_bytes_written, l2_bytes (float, NaN where not counted) and counters_status: "ok", or
-            why nothing was counted and what to do.
+            why nothing was counted and what to do. With `metrics` also metrics (name -> value, NaN where not known),
+            passes (how often the launch was replayed) and metrics_status.
+
+        Raises
+        ------
+        ValueError
+            For a metric that the backend does not have.
         """
-        return self._case.count()
+        groups = registry.check_metrics(list(metrics), self.backend)
+        found = self._case.count()
+        if groups:
+            counted = self._case.count_metrics(groups)
+            found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
+            found["metrics"] = counted
+        return found
 
     def close(self) -> None:
         """Free the case's buffers and its hold on the device; calling it again is fine."""

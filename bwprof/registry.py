@@ -72,6 +72,21 @@ def timer_names(backend: str) -> list[str]:
     return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
 
 
+def metric_names(backend: str) -> list[str]:
+    """The groups of metrics that a backend can count by replaying a launch."""
+    return [name for row in _core.backends() if row["name"] == backend for name in row["metrics"]]
+
+
+def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
+    """The groups meant, "all" for every one; ValueError with the nearest name for one that there is not."""
+    known = metric_names(backend)
+    allowed = [*known, "all"] if known else []
+    for name in names:
+        if name not in allowed:
+            raise ValueError(unknown(f"metric on {backend}", name, allowed))
+    return tuple(known) if "all" in names else tuple(dict.fromkeys(names))
+
+
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:

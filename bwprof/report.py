@@ -19,7 +19,8 @@ _MEANINGS = {
     "near_timer_floor": "within three times an empty launch",
     "throttled": "the clock was held down",
     "not_cold": "inputs may have been in the cache",
-    "not_converged": "noisy: the confidence interval is wider than asked",
+    "not_converged": "the confidence interval is wider than asked",
+    "noisy": "the samples lie far apart, or something else ran on the CPUs",
     "unverified": "the result was not checked",
     "event_bias": "timed by event pairs, which add a few microseconds",
 }

@@ -47,7 +47,7 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
     # The shortest of many: other processes make a time too long, never too short.
     assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
     assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
-    assert (row["reason"] or "") == ("" if cache == "hot" else "read flush before each call")
+    assert ("read flush before each call" in (row["reason"] or "")) == (cache == "cold")
 
 
 def test_a_row_is_the_schemas_row() -> None:
@@ -101,7 +101,8 @@ def test_a_function_of_sets_rotates() -> None:
     seen: set[int] = set()
     row = bwprof.measure(seen.add, sets=3, footprint_bytes=1 << 40, device="cpu", max_seconds=0.02)
     assert seen == {0, 1, 2}
-    assert (row["buffer_sets"], row["reason"], row["cache"]) == (3, None, "cold")
+    assert (row["buffer_sets"], row["cache"]) == (3, "cold")
+    assert "flush" not in (row["reason"] or "")
     assert "not_cold" not in row["flags"]
 
 

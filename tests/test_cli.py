@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -575,5 +576,36 @@ def test_the_console_script_and_info(capsys: pytest.CaptureFixture[str]) -> None
 def test_info_is_a_dict() -> None:
     found = bwprof.info()
     assert {backend["name"] for backend in found["backends"]} == {"cuda", "cpu"}
-    assert found["devices"][-1]["facts"]["memory_bytes"] > 0
+    cpu = found["devices"][-1]
+    assert cpu["facts"]["memory_bytes"] > 0
+    assert cpu["libraries"] == []
+    assert cpu["works"]["counters"].startswith("not probed")
+    assert cpu["works"]["timer monotonic"].startswith("ok")
     assert schema.SCHEMA_VERSION == 1
+
+
+def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.info.cli import main as info_main
+
+    assert info_main(["--probe", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["devices"][-1]["works"]["counters"] == "the cpu backend has no hardware counters"
+    assert not [said for device in found["devices"] for said in device["works"].values() if "not probed" in said]
+
+
+def test_info_says_which_libraries_there_are() -> None:
+    from bwprof.info.cli import _library
+
+    found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
+    assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"
+    missing = found | {"path": "", "version": "", "note": "CUPTI was not found"}
+    assert _library(missing) == "none (counters): CUPTI was not found"
+
+
+@pytest.mark.cuda
+def test_info_on_a_gpu() -> None:
+    """Every library is there with path and version, or says why not."""
+    (device,) = [device for device in bwprof.info()["devices"] if device["backend"] == "cuda"][:1]
+    assert [library["name"] for library in device["libraries"]] == ["cuBLASLt", "CUPTI", "NVML"]
+    for library in device["libraries"]:
+        assert (library["path"] and re.match(r"\d+\.\d+|API \d+", library["version"])) or library["note"], library

@@ -16,6 +16,7 @@ from test_native import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core
+from bwprof.results.schema import empty_row
 from bwprof.sweep import measure as measuring
 from bwprof.sweep import plan as plans
 from bwprof.sweep.measure import Context
@@ -30,6 +31,7 @@ SOURCES = (
     "csrc/cuda/cupti.c",
     "csrc/cuda/plan_timers.c",
 )
+CXX_SOURCES = ("csrc/cuda/range_profiler.cc", "csrc/cuda/counters.cc", "csrc/cuda/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 
@@ -83,9 +85,10 @@ def native(source_tree: Path, includes: list[str], tmp_path_factory: pytest.Temp
     for source in [*map(source_tree.joinpath, SOURCES), NATIVE / "check_cupti.c"]:
         objects.append(folder / f"{source.stem}.o")
         call(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(objects[-1])])
-    objects.append(folder / "counters.o")
     plain = [flag for flag in FLAGS if flag != "-std=c11"]
-    call(["c++", "-std=c++17", *plain, *flags, "-c", "csrc/cuda/counters.cc", "-o", str(objects[-1])])
+    for name in CXX_SOURCES:
+        objects.append(folder / f"{Path(name).stem}.cc.o")
+        call(["c++", "-std=c++17", *plain, *flags, "-c", name, "-o", str(objects[-1])])
     program = folder / "check_cupti"
     call(["cc", *flags, *map(str, objects), "-pthread", "-ldl", "-lm", "-o", str(program)])
     return Native(program, build_library(folder, "libcupti.so.13", includes), clean_environment() | options)
@@ -224,6 +227,34 @@ def test_a_sweep_without_counters_says_nothing_of_them() -> None:
     assert frame["counters_status"].isna().all()
 
 
+def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
+    with _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}) as case:
+        assert case.count_metrics([]) == {"passes": 0, "metrics_status": "the cpu backend has no hardware counters"}
+        with pytest.raises(ValueError, match="metrics = 'tensor': allowed on cpu is none"):
+            case.count_metrics(["tensor"])
+        with pytest.raises(TypeError, match="metrics must be a list of names"):
+            case.count_metrics(3)
+    with pytest.raises(ValueError, match="unknown metric on cpu 'tensor'"):
+        bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
+    with (
+        bwprof.Case("stream_copy", elements=64, backend="cpu") as public,
+        pytest.raises(ValueError, match="unknown metric on cpu 'all'"),
+    ):
+        public.count(metrics=["all"])
+
+
+def test_columns_of_metrics() -> None:
+    """Reasons are ordered, rare ones (under 5 % of all) left out; NaN stays empty."""
+    row = empty_row()
+    found = {"tensor_pct": 91.5, "bank_conflicts": 12.0, "sectors_per_store": math.nan, "stall_wait": 2.0}
+    found |= {"stall_long_scoreboard": 7.8, "stall_barrier": 0.3}
+    measuring._add_metrics(row, {"metrics": found, "metrics_status": "ok"})
+    names = ("tensor_pct", "bank_conflicts", "sectors_per_store", "stall_reasons", "metrics_status")
+    assert [row[name] for name in names] == [91.5, 12, None, "long_scoreboard=7.80;wait=2.00", "ok"]
+    measuring._add_metrics(row := empty_row(), {})
+    assert (row["stall_reasons"], row["metrics_status"]) == (None, None)
+
+
 def test_a_sweep_refuses_an_unknown_timer() -> None:
     with pytest.raises(ValueError, match="timer on cpu 'graph'"):
         bwprof.sweep("stream_copy", elements=4096, backend="cpu", timer="graph")
@@ -333,3 +364,43 @@ def test_counting_leaves_the_timer_alone(gpu: _core.Device) -> None:
         case.count()
         after = case.measure(max_seconds=0.5)["median_ns"]
     assert after == pytest.approx(before, rel=0.03)
+
+
+def metrics_of(
+    gpu: _core.Device, operation: str, precision: str, params: dict[str, int], groups: list[str], variant: str | None
+) -> dict[str, float]:
+    with _core.Case(gpu, operation, precision, params, variant=variant) as case:
+        found = case.count_metrics(groups)
+    if found["metrics_status"] != "ok":
+        pytest.skip(found["metrics_status"])
+    return found
+
+
+@pytest.mark.cuda
+def test_metrics_of_a_large_product(gpu: _core.Device) -> None:
+    """A library's FP16 product of this size keeps the tensor pipe busy."""
+    params = {"M": 4096, "N": 4096, "K": 4096}
+    found = metrics_of(gpu, "gemm", "fp16", params, ["tensor", "occupancy"], "cublaslt")
+    assert 50 < found["tensor_pct"] <= 100
+    assert 0 < found["occupancy_pct"] <= 100
+
+
+@pytest.mark.cuda
+def test_metrics_of_a_copy(gpu: _core.Device) -> None:
+    """It uses no tensor pipe and no shared memory; each of a warp's requests is 16 bytes for 32 threads, 16 sectors;
+    its warps wait for memory. Bytes are counted as before, and the other way round."""
+    (backend,) = [row for row in _core.backends() if row["name"] == "cuda"]
+    found = metrics_of(gpu, "stream_copy", "fp32", {"elements": 1 << 26}, backend["metrics"], None)
+    assert found["tensor_pct"] < 1
+    assert found["bank_conflicts"] < 1000
+    assert found["sectors_per_load"] == pytest.approx(16, rel=0.05)
+    stalls = {name: value for name, value in found.items() if name.startswith("stall_")}
+    assert max(stalls, key=lambda name: stalls[name]) in ("stall_long_scoreboard", "stall_lg_throttle", "stall_drain")
+    assert counted(gpu, "stream_copy", "fp32", {"elements": 1 << 26})["read"] == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.cuda
+def test_one_handle_counts_at_a_time(gpu: _core.Device) -> None:
+    counted(gpu, "stream_copy", "fp32", {"elements": 1 << 20})
+    with bwprof.Case("stream_copy", elements=1 << 20, backend="cuda") as case:
+        assert "another device handle of this process" in case.count()["counters_status"]

@@ -152,6 +152,8 @@ def finished(median_ns: float, **more: object) -> dict[str, object]:
         "rows_checked": 3,
         "rows_total": 7,
         "reason": "",
+        "waited_share": math.nan,
+        "stolen_share": math.nan,
         "conditions": {
             **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
             "throttle": "",

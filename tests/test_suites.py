@@ -130,6 +130,19 @@ def test_every_variant_can_be_asked_for() -> None:
     assert [spec.variant for spec in made.specs] == registry.variant_names("attention_prefill", "cpu", "fp32")
 
 
+@pytest.mark.parametrize("asked", ["request", "suite"])
+def test_both_caches_are_a_case_each(asked: str) -> None:
+    entry = parsed(HEAD + ('cache = "both"\n' if asked == "suite" else "")).cases[0]
+    request = Request(caches=("both",) if asked == "request" else ())
+    specs = plan._expanded(entry, request, ("fp32", "fp16"), False, "cpu")
+    assert [(spec.cache, spec.precision) for spec in specs] == [
+        ("cold", "fp32"),
+        ("cold", "fp16"),
+        ("hot", "fp32"),
+        ("hot", "fp16"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("request_", "said"),
     [

@@ -55,7 +55,7 @@ def test_flags_failures_and_skips_are_seen() -> None:
     assert found.loc["b", "flags"] == "not_converged;above_attainable(fp16)"
     assert found.loc["c", "status"] == "failed"
     text = printed(rows)
-    assert "not_converged (noisy: the confidence interval is wider than asked): b plain" in text
+    assert "not_converged (the confidence interval is wider than asked): b plain" in text
     assert (
         "above_attainable (faster than a plain stream of the same bytes: see the row's reason): b plain (fp16)" in text
     )

@@ -55,6 +55,8 @@ def test_a_function_that_works() -> None:
 def test_without_parameters() -> None:
     found = bwprof.sweep(lambda: None, **(QUICK | {"cache": "hot,cold"}))
     assert found["cache"].tolist() == ["hot", "cold"]
+    found = bwprof.sweep(lambda: None, **(QUICK | {"cache": "both"}))
+    assert found["cache"].tolist() == ["cold", "hot"]
 
 
 def test_precisions_compare() -> None:
@@ -123,6 +125,8 @@ def test_progress_and_time_limit() -> None:
         ({"kv_lens": [1]}, "kv_lens goes with operations"),
         ({"variant": "all"}, "variant goes with operations"),
         ({"seed": 3}, "seed goes with operations"),
+        ({"metrics": "all"}, "metrics goes with operations"),
+        ({"cache": "warm"}, "unknown cache 'warm'"),
         ({"n": []}, "n has no values"),
         ({"n": range(1000), "m": range(1000)}, "1000000 points are more than a sweep can have"),
         ({"max_time": -1}, "max_time is -1"),

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bwprof import _core
 
 __all__ = ["info"]
 
+NOT_PROBED = "not probed (--probe, or probe=True)"
 
-def info() -> dict[str, Any]:
+
+def info(*, probe: bool = False) -> dict[str, Any]:
     """Devices, build, libraries and versions.
+
+    Parameters
+    ----------
+    probe : bool
+        Try what may need privileges, hardware counters above all; it takes about two seconds for each GPU.
 
     Returns
     -------
     dict
         Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
-        text, built, reason, devices), devices (backend, index, facts, memory_free_bytes, memory_total_bytes, or an
-        error in words), libraries (name -> state in words).
+        text, built, reason, devices), packages (name -> version, or that it is not there), devices: backend and index
+        with either an error in words, or facts, memory_free_bytes, memory_total_bytes, libraries (opened at run time:
+        dicts of name, purpose, path, version, note) and works (sensors, counters and each timer -> "ok", or why not).
 
     Examples
     --------
     >>> import bwprof
     >>> sorted(bwprof.info())
-    ['backends', 'build', 'devices', 'environment', 'host', 'libraries', 'version', 'versions']
+    ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'version', 'versions']
     """
     from bwprof import _core
     from bwprof.sweep import metadata
@@ -34,30 +45,57 @@ def info() -> dict[str, Any]:
         "versions": metadata.versions(),
         "environment": metadata.environment(),
         "backends": backends,
-        "devices": [_device(row["name"], device["index"]) for row in backends for device in row["devices"]],
-        "libraries": _libraries(),
+        "devices": [_device(row, device["index"], probe) for row in backends for device in row["devices"]],
+        "packages": _packages(),
     }
 
 
-def _device(backend: str, index: int) -> dict[str, Any]:
+def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
     from bwprof import _core, hardware
 
+    found: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
-        with _core.Device(backend, index) as device:
+        with _core.Device(backend["name"], index) as device:
             free, total = device.memory()
-            return {
-                "backend": backend,
-                "index": index,
+            return found | {
                 "facts": hardware.facts(device),
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
+                "libraries": device.libraries(),
+                "works": {
+                    "sensors": device.conditions()["note"] or "ok",
+                    "counters": _counters(device) if probe else NOT_PROBED,
+                    **{f"timer {name}": _timer(device, name, probe) for name in backend["timers"]},
+                },
             }
     except (_core.UnavailableError, _core.DeviceError, MemoryError, OSError) as error:
-        return {"backend": backend, "index": index, "error": str(error)}
+        return found | {"error": str(error)}
 
 
-def _libraries() -> dict[str, str]:
-    """Package -> version, or that it is not there. Shared libraries are looked for when a case first needs them."""
+def _counters(device: _core.Device) -> str:
+    """What counting a small stream comes to."""
+    from bwprof import _core, registry
+
+    stream = next(operation for operation in registry.operations() if operation["is_stream"])
+    params = {stream["params"][0]["name"]: 1 << 16}
+    with _core.Case(device, stream["name"], "fp32", params) as case:
+        return str(case.count()["counters_status"])
+
+
+def _timer(device: _core.Device, name: str, probe: bool) -> str:
+    """The device's own timer always works; another one is tried when asked."""
+    from bwprof import _core
+
+    if name != device.facts()["timer"] and not probe:
+        return NOT_PROBED
+    try:
+        return f"ok, an empty launch takes {device.floor_ns(name) / 1e3:.2f} us"
+    except _core.UnavailableError as error:
+        return str(error)
+
+
+def _packages() -> dict[str, str]:
+    """Package -> version, or that it is not there."""
     from importlib import metadata as packages
 
     found = {}

@@ -23,12 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="bwprof info", description="Devices, build and libraries, as bwprof sees them."
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--probe", action="store_true", help="try what may need privileges: hardware counters, CUPTI's timestamps (2 s)"
+    )
     options = parser.parse_args(arguments)
     return guarded(lambda: _print(options), failed=FAILED)
 
 
 def _print(options: argparse.Namespace) -> int:
-    found = info()
+    found = info(probe=options.probe)
     if options.json:
         sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")
         return 0
@@ -57,7 +60,7 @@ def _about(found: dict[str, Any]) -> list[tuple[str, str]]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
-    lines += [(name, value) for name, value in found["libraries"].items()]
+    lines += [(name, value) for name, value in found["packages"].items()]
     lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
     lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
     return lines
@@ -73,7 +76,16 @@ def _device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
         if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
             continue
         lines.append((name, bytes_text(value) if name.endswith("_bytes") else _said(value)))
+    lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
+    lines += [(f"works: {name}", said) for name, said in device["works"].items()]
     return lines
+
+
+def _library(found: dict[str, str]) -> str:
+    """Version and file, or why there is none."""
+    words = [f"{found['version']} {found['path']}".strip()] if found["path"] else ["none"]
+    words += [f"({found['purpose']})"]
+    return " ".join(words) + (f": {found['note']}" if found["note"] else "")
 
 
 def _said(value: Any) -> str:

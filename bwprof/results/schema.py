@@ -178,6 +178,28 @@ _CHECKED = _columns(
     rows_total="how many of them there are",
 )
 
+METRICS = [
+    *_columns(
+        "number",
+        tensor_pct="tensor pipe busy, % of its peak over the active cycles (this and what follows: on request)",
+        fma_pct="FMA pipe busy, likewise",
+        occupancy_pct="warps resident, % of the most possible",
+    ),
+    *_columns("text", stall_reasons="why warps waited: reason=warps per issued instruction, joined by ';'"),
+    *_columns(
+        "integer",
+        bank_conflicts="bank conflicts in shared memory",
+        shared_wavefronts="accesses to shared memory, conflicts included",
+    ),
+    *_columns(
+        "number",
+        sectors_per_load="sectors of 32 bytes for each load request of a warp to global memory",
+        sectors_per_store="for each store request, likewise",
+    ),
+    *_columns("text", metrics_status="ok, or which metrics were not counted and why; empty: not asked for"),
+]
+
+METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
 
@@ -197,7 +219,19 @@ def param_columns() -> tuple[Column, ...]:
 def columns() -> tuple[Column, ...]:
     """Every column, in the order of the CSV file."""
     case = Column("case", "text", "configuration's name")
-    groups = (_METHOD, _TIME, _WORK, _ROOFS, _COUNTERS, _CONDITIONS, _TRUST, _COMPARISON, _PROVENANCE, _CHECKED)
+    groups = (
+        _METHOD,
+        _TIME,
+        _WORK,
+        _ROOFS,
+        _COUNTERS,
+        _CONDITIONS,
+        _TRUST,
+        _COMPARISON,
+        _PROVENANCE,
+        _CHECKED,
+        METRICS,
+    )
     rest = [column for group in groups for column in group]
     return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest)
 

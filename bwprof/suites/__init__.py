@@ -13,7 +13,7 @@ from bwprof.names import parse_count, unknown
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
 _CASE_KEYS = ("name", "operation", "params", "kv_lens", "precisions", "variants", "backends", "cache")
-_CACHES = ("cold", "hot")
+_CACHES = ("cold", "hot", "both")
 
 
 @dataclass(frozen=True, slots=True)

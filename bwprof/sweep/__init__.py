@@ -45,6 +45,7 @@ def sweep(
     kv_lens: Sequence[int] | None = None,
     timer: str | None = None,
     counters: bool = False,
+    metrics: Words = None,
     max_time: float | None = None,
     roofs: bool = True,
     output: str | PathLike[str] | None = None,
@@ -92,6 +93,7 @@ def sweep(
     kv_lens: Sequence[int] | None = None,
     timer: str | None = None,
     counters: bool = False,
+    metrics: Words = None,
     max_time: float | None = None,
     roofs: bool | Roofs = True,
     output: str | PathLike[str] | None = None,
@@ -110,7 +112,7 @@ def sweep(
         Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
         measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
         footprint_bytes: numbers, or functions of the parameters; stream, sets, name, check), and knows no suite,
-        variant, seed or kv_lens. A point that raises an exception becomes a failed row.
+        variant, seed, kv_lens or metrics. A point that raises an exception becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
@@ -120,8 +122,8 @@ def sweep(
     variant : str or iterable of str, optional
         Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
         name keep their own choice.
-    cache : {"cold", "hot"} or both, optional
-        Cold when left out.
+    cache : {"cold", "hot", "both"} or iterable of str, optional
+        Cold when left out; "both" gives a row for each.
     seed : int
         Of the generated inputs.
     kv_lens : sequence of int, optional
@@ -131,6 +133,9 @@ def sweep(
     counters : bool
         Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
         done, `counters_status` says why.
+    metrics : str or iterable of str, optional
+        What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
+        everything. It fills the last columns, and `metrics_status` says what could not be counted.
     max_time : float, optional
         Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
         skipped rows.
@@ -175,13 +180,13 @@ def sweep(
     ([1024, 4096], [8192, 32768])
     """
     if callable(operations):
-        _refuse(suite=suite, variant=variant, kv_lens=kv_lens, seed=seed or None)
+        _refuse(suite=suite, variant=variant, kv_lens=kv_lens, seed=seed or None, metrics=metrics)
         given = {"precision": precision} if precision is not None else {}
         return _sweep_calls(
             operations,
             params | given,
             options={"timer": timer, "counters": counters},
-            caches=_words("cache", cache) or ("cold",),
+            caches=_words("cache", cache),
             backend=backend,
             device=device,
             max_time=max_time,
@@ -209,6 +214,7 @@ def sweep(
         seed=whole_number(seed, "seed"),
         timer=timer,
         counters=counters,
+        metrics=_words("metrics", metrics),
     )
     return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
 
@@ -232,10 +238,10 @@ def _sweep_calls(
     device: int | str | None,
     **how: Any,
 ) -> pd.DataFrame:
-    from bwprof.sweep import calls
+    from bwprof.sweep import calls, plan
 
     options |= {name: params.pop(name) for name in _CALL_OPTIONS if name in params}
-    request = calls.Request(function, calls.axes_of(params), options, caches, backend, device)
+    request = calls.Request(function, calls.axes_of(params), options, plan.caches_of(caches), backend, device)
     return calls.run(request, **how)
 
 

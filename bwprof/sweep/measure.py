@@ -19,7 +19,14 @@ from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
 ABOVE_ATTAINABLE = 1.05
+COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
+COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
+NOISY_SPREAD = 0.10  # interquartile range / median
+NOISY_WAITED = 0.02  # of the sampling time
+NOISY_STOLEN = 0.05
+STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
+_STALL = "stall_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,9 @@ def measure(
             if spec.counters and result["verified"]:
                 counted, lost = _counted(case, spec)
                 result |= counted
+            if spec.metrics and result["verified"] and not lost:
+                counted, lost = _metrics(case, spec)
+                result |= counted
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -92,17 +102,44 @@ def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]
 
 
 def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
-    """What the counters say of one cold launch, and whether the device was lost over it.
+    """What the counters say of one cold launch and of the rotation, and whether the device was lost over it."""
+    found, lost = _tried("counters_status", spec, case.count)
+    if not lost and found["counters_status"] == "ok":
+        rotation, lost = _tried("rotation_status", spec, lambda: _rotation(case))
+        found |= rotation
+    return found, lost
+
+
+def _metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """What the metrics say of one cold launch, likewise."""
+
+    def counted() -> dict[str, Any]:
+        found = case.count_metrics(spec.metrics)
+        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
+
+    return _tried("metrics_status", spec, counted)
+
+
+def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
+    """What `count` gives, or why it gave nothing under `status`; and whether the device was lost over it.
 
     Never an exception: the row has its time already, and keeps it.
     """
     if spec.cache != "cold":
-        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}, False
+        return {status: "not counted: counters see a cold launch, this row is hot"}, False
     try:
-        return case.count(), False
+        return count(), False
     except (RuntimeError, ValueError, MemoryError, OSError) as error:
         said = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
-        return {"counters_status": f"not counted: {said}"}, bool(getattr(error, "fatal", False))
+        return {status: f"not counted: {said}"}, bool(getattr(error, "fatal", False))
+
+
+def _rotation(case: _core.Case) -> dict[str, Any]:
+    """How much of its inputs a launch of the rotation reads from DRAM, where that can be told; 1 = all."""
+    wanted = case.cost["bytes_read"]
+    if not wanted or case.cost["footprint_bytes"] <= COLD_SEEN_FROM_BYTES:
+        return {}
+    return {"cold_reads": case.count(rotated=True)["dram_bytes_read"] / wanted}
 
 
 def _too_big(need: dict[str, int]) -> str:
@@ -210,6 +247,7 @@ def add_time(row: Row, result: dict[str, Any], context: Context, waited: float =
     )
     conditions.fill(row, result["conditions"])
     _add_counters(row, result, seconds)
+    _add_metrics(row, result)
     grade(row, context)
     _add_flags(row, result, context, waited)
 
@@ -231,6 +269,18 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
     modelled = (row["algorithmic_bytes_read"] or 0) + (row["algorithmic_bytes_written"] or 0)
     row["traffic_ratio"] = moved / modelled if modelled else None
+
+
+def _add_metrics(row: Row, result: dict[str, Any]) -> None:
+    row["metrics_status"] = result.get("metrics_status")
+    found = {name: value for name, value in result.get("metrics", {}).items() if _known(value) is not None}
+    whole = {column.name for column in schema.METRICS if column.kind == "integer"}
+    for name in schema.METRIC_NAMES & found.keys():
+        row[name] = round(found[name]) if name in whole else found[name]
+    stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
+    least = STALL_SHARE_LEAST * sum(stalls.values())
+    ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)
+    row["stall_reasons"] = ";".join(f"{name}={value:.2f}" for name, value in ordered if value > least) or None
 
 
 def _known(value: float | None) -> float | None:
@@ -307,13 +357,33 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     if waited:
         reasons.append(f"measured again after {waited:.2g} s: heat had held the clock down")
     note = result.get("cache_note") or ""
-    if cold and not result["cold"]:
+    warm = _known(result.get("cold_reads"))
+    if cold and (not result["cold"] or (warm is not None and warm < COLD_READS_LEAST)):
         flags.append("not_cold")
+    if warm is not None and warm < COLD_READS_LEAST:
+        reasons.append(f"{warm:.0%} of the inputs came from DRAM, by its counters")
     reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
+    disturbances = _disturbances(row, result)
+    if disturbances:
+        flags.append("noisy")
+        reasons += disturbances
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
+    """Signs that something else ran on the device meanwhile, in words."""
+    waited, stolen = _known(result["waited_share"]), _known(result["stolen_share"])
+    found = []
+    if waited is not None and waited > NOISY_WAITED:
+        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
+    if stolen is not None and stolen > NOISY_STOLEN:
+        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    if (row["noise"] or 0) > NOISY_SPREAD:
+        found.append(f"wide spread: half of the samples lie {row['noise']:.0%} apart")
+    return found
 
 
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:

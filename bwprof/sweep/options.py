@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bwprof import registry
 from bwprof.names import parse_count
-from bwprof.sweep.plan import CACHES, Request
+from bwprof.sweep.plan import Request
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -68,8 +68,9 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--cache",
         action="append",
         default=[],
-        metavar="cold|hot",
-        help=f"{' or '.join(CACHES)}: are inputs outside the cache at every launch? (default: the suite's, else cold)",
+        metavar="cold|hot|both",
+        help="cold: inputs outside the cache at every launch; hot: one buffer set; both: a row each (default: the "
+        "suite's, else cold)",
     )
     what.add_argument(
         "--timer",
@@ -79,6 +80,14 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     what.add_argument(
         "--counters", action="store_true", help="count the DRAM and L2 bytes of a launch in hardware (needs privileges)"
+    )
+    what.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="M,…",
+        help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
+        "sectors, or all (GPU; needs privileges)",
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")
@@ -136,6 +145,7 @@ def request(options: argparse.Namespace) -> Request:
         seed=_number(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,
+        metrics=_words(options.metrics, "--metrics"),
     )
 
 
@@ -154,6 +164,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--device": options.device,
         "--timer": options.timer,
         "--counters": options.counters,
+        "--metrics": options.metrics,
     }
     return [name for name, value in given.items() if value]
 

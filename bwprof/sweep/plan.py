@@ -18,6 +18,7 @@ _log = logging.getLogger("bwprof.sweep")
 EVERY_VARIANT = "all"
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
+BOTH_CACHES = "both"
 DEFAULT_CASE_SECONDS = 2.0
 MOST_CASES = 100_000  # of an entry: more is a slip, and would take days
 
@@ -39,6 +40,7 @@ class Request:
     seed: int = 0
     timer: str | None = None
     counters: bool = False
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Spec:
     seed: int
     timer: str | None = None
     counters: bool = False
+    metrics: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -64,7 +67,8 @@ class Spec:
     def from_dict(cls, found: Mapping[str, Any]) -> Spec:
         """The inverse of `to_dict`."""
         lens = found["kv_lens"]
-        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None})
+        metrics = tuple(found.get("metrics", ()))
+        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
 
     def open(self, device: _core.Device) -> _core.Case:
         """The case on a device, nothing allocated yet."""
@@ -91,6 +95,7 @@ class Spec:
         if spec.variant is not None and spec.variant not in known:
             raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
+        registry.check_metrics(spec.metrics, backend)
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
@@ -113,6 +118,20 @@ class Plan:
     target_seconds: float | None
 
 
+def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The caches of a row each, "both" spelt out; cold when none was asked for.
+
+    Raises
+    ------
+    ValueError
+        For an unknown one.
+    """
+    for cache in asked:
+        if cache not in (*CACHES, BOTH_CACHES):
+            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+    return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
+
+
 def make(request: Request, backend: str) -> Plan:
     """The cases that a request stands for on a backend.
 
@@ -122,13 +141,12 @@ def make(request: Request, backend: str) -> Plan:
         For anything unknown, out of range or contradictory; the message names it and the nearest right name.
     """
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
-    for cache in request.caches:
-        if cache not in CACHES:
-            raise ValueError(unknown("cache", cache, CACHES))
+    caches_of(request.caches)
     timers = registry.timer_names(backend)
     if request.timer is not None and request.timer not in timers:
         raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
     registry.check_seed(request.seed)
+    request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
     entries = [_overridden(entry, request) for entry in entries]
@@ -229,11 +247,11 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
         wanted = tuple(name for name in wanted if name in allowed)
     order = registry.precision_names()
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
-    caches = request.caches or entry.caches or (DEFAULT_CACHE,)
+    caches = caches_of(request.caches or entry.caches or ())
     specs = []
     for params in _products(entry.params):
         name = _case_name(entry, params)
-        for cache in dict.fromkeys(caches):
+        for cache in caches:
             found = []
             for precision in precisions:
                 complete = registry.complete(
@@ -251,6 +269,7 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
                         request.seed,
                         request.timer,
                         request.counters,
+                        request.metrics,
                     )
                     for variant in _variants(entry, request, precision, backend)
                 ]

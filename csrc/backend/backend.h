@@ -37,7 +37,7 @@ typedef struct bw_device_facts {
     char tflops_source[96];
     char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
-    char note[256];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char note[384];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
 
 /* Reasons for which a device holds its clock down. */
@@ -57,6 +57,12 @@ typedef struct bw_conditions {
     unsigned throttle; /* bits of bw_throttle */
 } bw_conditions;
 
+/* What others took of the device, as shares of the time. NaN = not known. */
+typedef struct bw_disturbance {
+    double waited; /* a thread of ours was ready to run and did not, the longest of any thread */
+    double stolen; /* the hypervisor ran somebody else */
+} bw_disturbance;
+
 /* What the system's management library knows of a device beside what the runtime does. */
 typedef struct bw_management {
     char library[512];    /* the library's file; "" = none */
@@ -65,6 +71,17 @@ typedef struct bw_management {
     int ecc, persistence; /* 1 = on, 0 = off, -1 = not known */
     double power_limit_w; /* NaN = not known */
 } bw_management;
+
+enum { BW_LIBRARIES_MAX = 4 }; /* of one backend */
+
+/* A library that is opened at run time. */
+typedef struct bw_library_info {
+    const char *name;    /* static text */
+    const char *purpose; /* what needs it; static text */
+    char path[512];      /* "" = there is none */
+    char version[32];    /* "" = not known */
+    char note[640];      /* why there is none, or what is missing of it; "" = all is well */
+} bw_library_info;
 
 /* One launch on one buffer set. */
 typedef struct bw_launch {
@@ -117,6 +134,10 @@ typedef struct bw_callable {
     void *stream; /* that it enqueues on: a cudaStream_t, NULL being the legacy default stream; a CPU has none */
 } bw_callable;
 
+/* How memory that nobody needs drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
+ * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
+typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
+
 /* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
     const bw_variant *variant; /* NULL: the callable, else the backend's empty kernel */
@@ -124,16 +145,39 @@ typedef struct bw_plan_spec {
     const bw_callable *callable; /* instead of a variant and its sets */
     int64_t set_count;
     int64_t launches;    /* per replay; launch i uses set i % set_count */
-    int64_t flush_bytes; /* read this much other memory before each replay, outside the timing; 0 = no flush. A callable
-                            has it before each launch. */
-    int timer;           /* an index into the backend's `timers`; 0 = its own */
+    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. A
+                            callable has it before each launch, by reading. */
+    bw_flush flush;
+    int timer;  /* an index into the backend's `timers`; 0 = its own */
+    bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
 
-/* What hardware counters saw of one launch that found its inputs cold, the write-back of its output included. */
+/* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
+typedef struct bw_kernel_times {
+    double sum_ns;   /* every kernel's duration */
+    double span_ns;  /* first start to last end of each launch, added up */
+    double whole_ns; /* first start to last end of the replay: the gaps between launches are in it */
+} bw_kernel_times;
+
+/* What hardware counters saw of one launch, the write-back of its output included. */
 typedef struct bw_counters {
     double dram_bytes_read, dram_bytes_written, l2_bytes; /* NaN = not counted */
     char status[480];                                     /* "" = counted; else why not and what to do */
 } bw_counters;
+
+enum { BW_METRICS_MAX = 32 };
+
+typedef struct bw_metric {
+    const char *name; /* static text */
+    double value;     /* NaN = not known */
+} bw_metric;
+
+/* What a launch did, by metrics that take many replays of it. */
+typedef struct bw_metrics {
+    bw_metric metric[BW_METRICS_MAX];
+    int count, passes;
+    char status[480]; /* "" = all were counted; else which were not, and why */
+} bw_metrics;
 
 typedef struct bw_backend {
     const char *name;
@@ -164,16 +208,22 @@ typedef struct bw_backend {
 
     /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
-    bw_status (*plan_run)(bw_plan *plan, double *ns); /* one replay: elapsed time of all its launches */
-    double (*plan_host_ns)(const bw_plan *plan);      /* host time of one plain launch; NaN = not measured */
-    void (*plan_free)(bw_plan *plan);                 /* NULL is fine */
-    /* Optional. Of the last replay, all launches: the sum of the kernels' own durations; NaN where the timer sees no
-     * single kernels. */
-    double (*plan_kernel_sum_ns)(const bw_plan *plan);
+    bw_status (*plan_run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
+    double (*plan_host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
+    void (*plan_free)(bw_plan *plan);                     /* NULL is fine */
+    bw_kernel_times (*plan_kernels)(const bw_plan *plan); /* optional; of the last replay */
 
-    /* Optional. Counts one launch of spec's variant on its first set. Counters that cannot be had are no failure: NaN
-     * and a status text. The first call on a device takes about a second. */
+    /* Optional. Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache;
+     * without, what a replay before them has left there, whose writes cannot be told from theirs: those are NaN then.
+     * Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a
+     * second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+
+    /* Both NULL where a backend has none. Names of groups, NULL-terminated, at most 32; and the metrics of those groups
+     * whose bits are set, for one launch of spec's variant on its first set after a flush. Metrics that cannot be had
+     * are no failure. */
+    const char *const *metric_groups;
+    bw_status (*metrics)(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
 
     /* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again;
      * `mark` waits for nothing, `marks_elapsed` for `to`. */
@@ -194,6 +244,12 @@ typedef struct bw_backend {
      * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
     bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
     void (*management)(bw_device *device, bw_management *out);
+
+    /* Optional: what others took since the call before this one. */
+    void (*neighbours)(bw_device *device, bw_disturbance *out);
+
+    /* Optional: opens whatever the backend can use, and says what it found. */
+    void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
 
     /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
      * backend makes no calls that could fail this way. */

@@ -40,19 +40,22 @@ static bw_status wanted_threads(int *out) {
     return BW_OK;
 }
 
-static void find_facts(bw_device_facts *facts, const char *isa, int threads) {
+static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *pool) {
     memset(facts, 0, sizeof *facts);
     bw_host_name(facts->name, sizeof facts->name);
     bw_host_release(facts->driver, sizeof facts->driver);
     snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
-    facts->units = threads;
+    facts->units = bw_pool_size(pool);
     facts->memory_bytes = bw_host_memory_total();
     facts->cache_bytes = bw_host_cache_bytes();
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
     facts->fixed_replay = false;
-    bw_host_note(facts->cache_bytes, facts->note, sizeof facts->note);
+    int cpus = bw_pool_cpus(pool);
+    int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
+                    : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
+    bw_host_note(facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -90,6 +93,7 @@ static void measure_peak(bw_device *device) {
 
 static void device_close(bw_device *device) {
     if (!device) return;
+    bw_neighbours_free(device->neighbours);
     bw_pool_free(device->pool);
     bw_memory_close(&device->memory);
     free(device);
@@ -112,7 +116,8 @@ static bw_status device_open(int index, bw_device **out) {
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
     BW_GOTO(wanted_threads(&threads));
     BW_GOTO(bw_pool_create(threads, &device->pool));
-    find_facts(&device->facts, device->kernels->isa, bw_pool_size(device->pool));
+    BW_GOTO(bw_neighbours_create(device->pool, &device->neighbours));
+    find_facts(&device->facts, device->kernels->isa, device->pool);
     measure_peak(device);
     device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
     *out = device;
@@ -233,6 +238,7 @@ static void plan_free(bw_plan *plan) {
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
     bw_status status = BW_OK;
     int64_t count = spec->variant ? spec->set_count : 0;
+    if (spec->trace) return bw_fail(BW_CODE_UNAVAILABLE, "a CPU has no kernel timestamps: leave out trace");
     bw_plan *plan = calloc(1, sizeof *plan + (size_t)count * sizeof plan->sets[0]);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan of %lld buffer sets", (long long)count);
     plan->device = device;
@@ -266,13 +272,17 @@ static void flush_share(void *context, int rank, int ranks) {
     (void)sum;
 }
 
-static void empty_share(void *context, int rank, int ranks) {
-    (void)context, (void)rank, (void)ranks;
+static void flush_cache(bw_plan *plan) {
+    bw_pool *pool = plan->device->pool;
+    flush_task read = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
+    move_task set = {plan->flush, NULL, plan->spec.flush_bytes};
+    if (!plan->flush) return;
+    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(pool, move_share, &set);
+    if (plan->spec.flush != BW_FLUSH_MEMSET) bw_pool_run(pool, flush_share, &read);
 }
 
-static void flush_cache(bw_plan *plan) {
-    flush_task task = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
-    if (plan->flush) bw_pool_run(plan->device->pool, flush_share, &task);
+static void empty_share(void *context, int rank, int ranks) {
+    (void)context, (void)rank, (void)ranks;
 }
 
 /* A caller's function has threads of its own, if any: it is not pinned, and the pool sleeps beside it. */
@@ -326,6 +336,10 @@ static double plan_host_ns(const bw_plan *plan) {
     return NAN;
 }
 
+static void neighbours(bw_device *device, bw_disturbance *out) {
+    bw_neighbours_look(device->neighbours, out);
+}
+
 extern const bw_backend bw_cpu_backend;
 
 static const char *const timers[] = {"monotonic", NULL};
@@ -355,6 +369,7 @@ const bw_backend bw_cpu_backend = {
     .plan_run = plan_run,
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
+    .neighbours = neighbours,
     .marks_create = bw_cpu_marks_create,
     .marks_reserve = bw_cpu_marks_reserve,
     .mark = bw_cpu_mark,

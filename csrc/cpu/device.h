@@ -4,6 +4,7 @@
 
 #include "cpu/isa.h"
 #include "cpu/memory.h"
+#include "cpu/neighbours.h"
 #include "cpu/threads.h"
 
 struct bw_device {
@@ -11,6 +12,7 @@ struct bw_device {
     const bw_cpu_kernels *kernels;
     bw_pool *pool;
     bw_memory memory;
+    bw_neighbours *neighbours;
 };
 
 /* marks.c: the vtable's marks. */

@@ -31,6 +31,7 @@ typedef struct worker {
     bw_pool *pool;
     int rank;
     pthread_t thread;
+    _Atomic pid_t id; /* the system's number of the thread */
 } worker;
 
 struct bw_pool {
@@ -90,6 +91,7 @@ static void wait_for_run(bw_pool *pool, uint32_t seen) {
 static void *work(void *argument) {
     worker *self = argument;
     bw_pool *pool = self->pool;
+    atomic_store(&self->id, gettid());
     for (uint32_t seen = 0;; seen++) {
         wait_for_run(pool, seen);
         if (!pool->task) return NULL;
@@ -133,6 +135,21 @@ int64_t bw_pool_next(bw_pool *pool) {
 
 int bw_pool_size(const bw_pool *pool) {
     return pool->threads;
+}
+
+int bw_pool_cpus(const bw_pool *pool) {
+    return pool->cpu_count < pool->threads ? pool->cpu_count : pool->threads;
+}
+
+bool bw_pool_uses(const bw_pool *pool, int cpu) {
+    for (int i = 0; i < bw_pool_cpus(pool); i++) {
+        if (pool->cpus[i] == cpu) return true;
+    }
+    return false;
+}
+
+pid_t bw_pool_thread(const bw_pool *pool, int rank) {
+    return rank ? atomic_load(&pool->workers[rank].id) : gettid();
 }
 
 static void mask_one(int cpu, cpu_mask *mask) {

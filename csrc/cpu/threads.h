@@ -2,7 +2,9 @@
 #ifndef BW_CPU_THREADS_H
 #define BW_CPU_THREADS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/checked.h"
 #include "base/status.h"
@@ -14,6 +16,9 @@ typedef void (*bw_pool_task)(void *context, int rank, int ranks);
 bw_status bw_pool_create(int threads, bw_pool **out);
 void bw_pool_free(bw_pool *pool); /* NULL is fine */
 int bw_pool_size(const bw_pool *pool);
+int bw_pool_cpus(const bw_pool *pool); /* CPUs that the threads are pinned to; 0 = they are not pinned */
+bool bw_pool_uses(const bw_pool *pool, int cpu);
+pid_t bw_pool_thread(const bw_pool *pool, int rank); /* rank 0 is the calling thread */
 
 /* Runs task(context, rank, ranks) once per rank and returns when all are done; the caller is rank 0. */
 void bw_pool_run(bw_pool *pool, bw_pool_task task, void *context);

@@ -368,8 +368,11 @@ const bw_backend bw_cuda_backend = {
     .device_stream = device_stream,
     .conditions = bw_cuda_conditions,
     .management = bw_cuda_management,
-    .plan_kernel_sum_ns = bw_cuda_plan_kernel_sum_ns,
+    .libraries = bw_cuda_libraries,
+    .plan_kernels = bw_cuda_plan_kernels,
     .counters = bw_cuda_counters,
+    .metric_groups = bw_cuda_metric_groups,
+    .metrics = bw_cuda_metrics,
     .fault_set = fault_set,
     .calls_made = calls_made,
 };

@@ -135,6 +135,15 @@ void bw_cublaslt_close(bw_device *device) {
     device->cublaslt = NULL;
 }
 
+bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out) {
+    lt_library *library = NULL;
+    BW_TRY(library_get(device, &library));
+    size_t version = library->cublasLtGetVersion(); /* 130200 = 13.2.0 */
+    snprintf(out->path, sizeof out->path, "%s", library->path);
+    snprintf(out->version, sizeof out->version, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    return BW_OK;
+}
+
 static cudaDataType_t data_type(bw_dtype dtype) {
     switch (dtype) {
         case BW_FP16: return CUDA_R_16F;

@@ -32,6 +32,7 @@ typedef void (*callback)(void *user, int domain, uint32_t id, const void *data);
 
 /* X(CUPTI's function, argument types); all return a CUptiResult. */
 #define CUPTI_CALLS(X)                                                      \
+    X(cuptiGetVersion, (uint32_t *))                                        \
     X(cuptiGetResultString, (int, const char **))                           \
     X(cuptiSubscribe, (void **, callback, void *))                          \
     X(cuptiUnsubscribe, (void *))                                           \
@@ -59,7 +60,8 @@ struct bw_cupti {
  * a thread of its own, so this cannot live in a handle. */
 static struct {
     atomic_flag lock;
-    bw_cupti *owner; /* NULL: nobody traces */
+    bw_cupti *owner;   /* NULL: nobody traces */
+    uint64_t counting; /* a bit for each device that somebody counts on */
     bw_kernel_span *spans;
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
@@ -207,6 +209,21 @@ bw_status bw_cupti_get(bw_device *device, bw_cupti **out) {
     return BW_OK;
 }
 
+bw_status bw_cupti_describe(bw_device *device, bw_library_info *out) {
+    bw_cupti *library = NULL;
+    uint32_t version = 0;
+    BW_TRY(bw_cupti_get(device, &library));
+    snprintf(out->path, sizeof out->path, "%s", library->path);
+    BW_TRY(CUPTI(library, cuptiGetVersion, &version));
+    /* 130000 = 13.0; before CUDA 13 a number that grew with every change of the interface. */
+    if (version >= 10000) {
+        snprintf(out->version, sizeof out->version, "%u.%u", version / 10000, version / 100 % 100);
+    } else {
+        snprintf(out->version, sizeof out->version, "API %u", version);
+    }
+    return BW_OK;
+}
+
 void bw_cupti_close(bw_device *device) {
     bw_cupti *library = device->cupti;
     if (!library) return;
@@ -345,4 +362,24 @@ void bw_cupti_trace_end(bw_device *device) {
         library->subscriber = NULL;
     }
     sink_release();
+}
+
+static uint64_t counting_bit(const bw_device *device) {
+    return (uint64_t)1 << (device->index & 63);
+}
+
+bw_status bw_cupti_count_begin(bw_device *device) {
+    sink_lock();
+    bool taken = bw_cupti_sink.counting & counting_bit(device);
+    bw_cupti_sink.counting |= counting_bit(device);
+    sink_unlock();
+    if (!taken) return BW_OK;
+    return bw_fail(BW_CODE_BUSY,
+                   "another device handle of this process uses the hardware counters: close it, or count there");
+}
+
+void bw_cupti_count_end(bw_device *device) {
+    sink_lock();
+    bw_cupti_sink.counting &= ~counting_bit(device);
+    sink_unlock();
 }

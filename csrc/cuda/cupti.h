@@ -20,6 +20,9 @@ typedef struct bw_cupti bw_cupti;
 bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
 void bw_cupti_close(bw_device *device); /* NULL inside is fine */
 
+/* Path and version; BW_CODE_UNAVAILABLE where it cannot be used. */
+bw_status bw_cupti_describe(bw_device *device, bw_library_info *out);
+
 bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out);
 /* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
 bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
@@ -37,6 +40,11 @@ bw_status bw_cupti_trace_discard(bw_device *device);
 /* Spans by start time, owned by the trace and valid until the next call. */
 bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, int64_t *count);
 void bw_cupti_trace_end(bw_device *device);
+
+/* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
+ * while another handle counts; `end` is for whoever began. */
+bw_status bw_cupti_count_begin(bw_device *device);
+void bw_cupti_count_end(bw_device *device);
 
 #ifdef __cplusplus
 }

@@ -34,6 +34,11 @@ bw_status bw_cuda_enter(bw_device *device);
 
 /* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
+/* Path and version of the library, which is opened for that if it was not; BW_CODE_UNAVAILABLE where there is none. */
+bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
+
+/* libraries.c: the vtable's function. */
+void bw_cuda_libraries(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
 
 /* conditions.c: the vtable's functions, and what they keep in the handle. */
 bw_status bw_cuda_conditions(bw_device *device, bool with_energy, bw_conditions *out);
@@ -51,7 +56,7 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
-double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan);
+bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan);
 
 /* marks.c: the vtable's marks. */
 bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out);
@@ -64,6 +69,10 @@ void bw_cuda_marks_free(bw_marks *marks);
 /* counters.cc: the vtable's counters; close takes the profiler down, NULL is fine. */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 void bw_cuda_counters_close(bw_device *device);
+
+/* metrics.cc: the vtable's metrics, and the names of their groups. */
+extern const char *const bw_cuda_metric_groups[];
+bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
 
 #ifdef __cplusplus
 }

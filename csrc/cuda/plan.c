@@ -86,6 +86,16 @@ static bw_status make_flush(bw_plan *plan, int64_t bytes) {
     return BW_CUDA(&device->api, memory_set(plan->flush, 0x5a, (size_t)bytes, device->stream));
 }
 
+static bw_status flush_cache(bw_plan *plan) {
+    bw_device *device = plan->device;
+    if (!plan->flush) return BW_OK;
+    if (plan->spec.flush != BW_FLUSH_READ) {
+        BW_TRY(BW_CUDA(&device->api, memory_set(plan->flush, 0x5a, (size_t)plan->flush_bytes, device->stream)));
+    }
+    if (plan->spec.flush == BW_FLUSH_MEMSET) return BW_OK;
+    return bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes);
+}
+
 static bw_status check_spec(const bw_plan_spec *spec) {
     if (spec->launches < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
@@ -104,9 +114,10 @@ static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(BW_CUDA(api, event_create(&plan->stop)));
     if (spec->callable) return bw_cuda_call_prepare(plan);
     BW_TRY(make_flush(plan, spec->flush_bytes));
-    if (plan->flush) BW_TRY(bw_cuda_launch_flush(plan->device, plan->flush, plan->flush_bytes));
+    BW_TRY(flush_cache(plan));
     BW_TRY(warm_up(plan, spec));
     BW_TRY(bw_cuda_forget_persisting_lines(plan->device));
+    if (spec->trace || spec->timer == BW_CUDA_TIMER_CUPTI) BW_TRY(bw_cuda_trace_create(plan));
     return spec->timer == BW_CUDA_TIMER_GRAPH ? build_graph(plan, spec) : bw_cuda_timer_create(plan);
 }
 
@@ -116,7 +127,8 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
     if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
     plan->device = device;
     plan->spec = *spec;
-    plan->host_ns = plan->kernel_sum_ns = NAN;
+    plan->host_ns = NAN;
+    plan->kernels = (bw_kernel_times){NAN, NAN, NAN};
     bw_status status = prepare_plan(plan, spec);
     if (status) {
         bw_cuda_plan_free(plan);
@@ -132,7 +144,8 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     float elapsed_ms = 0;
     BW_TRY(bw_cuda_enter(device));
     if (plan->spec.callable) return bw_cuda_call_run(plan, ns);
-    if (plan->flush) BW_TRY(bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes));
+    BW_TRY(flush_cache(plan));
+    BW_TRY(bw_cuda_trace_drop(plan));
     if (!plan->graph) return bw_cuda_timer_run(plan, ns);
     BW_TRY(BW_CUDA(api, event_record(plan->start, device->stream)));
     BW_TRY(BW_CUDA(api, graph_launch(plan->graph, device->stream)));
@@ -140,11 +153,11 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     BW_TRY(BW_CUDA(api, event_synchronize(plan->stop)));
     BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->start, plan->stop)));
     *ns = (double)elapsed_ms * 1e6;
-    return BW_OK;
+    return bw_cuda_trace_take(plan);
 }
 
-double bw_cuda_plan_kernel_sum_ns(const bw_plan *plan) {
-    return plan->kernel_sum_ns;
+bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan) {
+    return plan->kernels;
 }
 
 double bw_cuda_plan_host_ns(const bw_plan *plan) {

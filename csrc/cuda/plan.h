@@ -4,6 +4,10 @@
 
 #include "cuda/device.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* In the order of the backend's list of timers. */
 typedef enum bw_cuda_timer { BW_CUDA_TIMER_GRAPH, BW_CUDA_TIMER_EVENTS, BW_CUDA_TIMER_CUPTI } bw_cuda_timer;
 
@@ -14,10 +18,11 @@ struct bw_plan {
     cudaEvent_t start, stop;
     void *flush; /* read before each replay; NULL = no flush */
     int64_t flush_bytes;
-    double host_ns, kernel_sum_ns;
+    double host_ns;
+    bw_kernel_times kernels; /* of the last replay */
     cudaEvent_t *pairs;      /* two per launch, for the events timer; NULL = not in use */
     double *elapsed_ns;      /* one per launch */
-    bool tracing;            /* the cupti timer has begun */
+    bool tracing;            /* CUPTI records kernels for this plan */
     cudaGraphExec_t flushes; /* a caller's function's: the graph without the calls */
 };
 
@@ -39,4 +44,13 @@ void bw_cuda_timer_free(bw_plan *plan);
 /* Waits for the event pairs of a replay: their median, times the number of launches. */
 bw_status bw_cuda_events_take(bw_plan *plan, double *ns);
 
+/* plan_timers.c: the kernels of a replay, whichever timer it has. `drop` forgets those before it; `take`, when the
+ * replay has ended, fills plan->kernels. Both do nothing where nobody traces. */
+bw_status bw_cuda_trace_create(bw_plan *plan);
+bw_status bw_cuda_trace_drop(bw_plan *plan);
+bw_status bw_cuda_trace_take(bw_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

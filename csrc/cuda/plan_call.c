@@ -169,8 +169,8 @@ static bw_status run_events(bw_plan *plan, double *ns) {
     return bw_cuda_events_take(plan, ns);
 }
 
-/* Spans of one call: its flush, where it has one, then what it ran. */
-static bw_status add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t count, double *ns) {
+/* Spans of one call, its flush first where it has one, then what it ran: added to plan->kernels. */
+static bw_status add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
     int64_t first = plan->flush ? 1 : 0;
     uint64_t end_ns = 0;
     if (plan->flush && spans[1].start_ns + overlap_most_ns < spans[0].end_ns) {
@@ -179,13 +179,14 @@ static bw_status add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t co
                        "the one given (pass its stream as stream=)");
     }
     for (int64_t i = first; i < count; i++) {
-        plan->kernel_sum_ns += (double)(spans[i].end_ns - spans[i].start_ns);
+        plan->kernels.sum_ns += (double)(spans[i].end_ns - spans[i].start_ns);
         if (spans[i].end_ns > end_ns) end_ns = spans[i].end_ns;
     }
-    *ns += (double)(end_ns - spans[first].start_ns);
+    plan->kernels.span_ns += (double)(end_ns - spans[first].start_ns);
     return BW_OK;
 }
 
+/* `whole_ns` stays unknown: what lies between the calls is the flushes, or a host that is slow to call. */
 static bw_status run_cupti(bw_plan *plan, double *ns) {
     const bw_kernel_span *spans = NULL;
     int64_t count = 0, launches = plan->spec.launches;
@@ -200,8 +201,9 @@ static bw_status run_cupti(bw_plan *plan, double *ns) {
                        "CUPTI saw %lld kernels and copies in %lld calls: each call must run the same number of them",
                        (long long)count, (long long)launches);
     }
-    *ns = plan->kernel_sum_ns = 0.0;
-    for (int64_t i = 0; i < launches; i++) BW_TRY(add_call(plan, spans + i * each, each, ns));
+    plan->kernels = (bw_kernel_times){.whole_ns = NAN};
+    for (int64_t i = 0; i < launches; i++) BW_TRY(add_call(plan, spans + i * each, each));
+    *ns = plan->kernels.span_ns;
     return BW_OK;
 }
 
@@ -212,11 +214,7 @@ bw_status bw_cuda_call_prepare(bw_plan *plan) {
     BW_TRY(warm_up(plan));
     BW_TRY(bw_cuda_forget_persisting_lines(plan->device));
     if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return bw_cuda_timer_create(plan);
-    if (plan->spec.timer == BW_CUDA_TIMER_CUPTI) {
-        BW_TRY(bw_cupti_trace_begin(plan->device, true));
-        plan->tracing = true;
-        return BW_OK;
-    }
+    if (plan->spec.timer == BW_CUDA_TIMER_CUPTI) return bw_cuda_trace_create(plan);
     BW_TRY(build_graph(plan, true, &plan->graph));
     if (plan->flush) BW_TRY(build_graph(plan, false, &plan->flushes));
     return wait(plan);

@@ -1,7 +1,9 @@
-/* Timers beside the graph, over plain launches on the stream.
+/* Timers beside the graph, over plain launches on the stream, and the kernels' own timestamps.
  *
  * events: a pair of events around every launch, as most people time kernels; each carries microseconds of bias.
- * cupti: the kernels' own timestamps; of a launch of several kernels both the span and the sum. */
+ * cupti: kernel timestamps; of a launch of several kernels both the span and the sum.
+ * A plan of another timer may be traced as well: of a graph's replay the time from the first start to the last end,
+ * over its launches, holds the gaps between dependent kernels, which the graph's own events see too. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -41,11 +43,12 @@ static bw_status run_events(bw_plan *plan, double *ns) {
         BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
         BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i + 1], device->stream)));
     }
-    return bw_cuda_events_take(plan, ns);
+    BW_TRY(bw_cuda_events_take(plan, ns));
+    return bw_cuda_trace_take(plan);
 }
 
 /* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
-static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t count, double *ns) {
+static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
     int64_t launches = plan->spec.launches, kernels = count / launches;
     if (count < launches || count % launches) {
         return bw_fail(BW_CODE_DEVICE,
@@ -53,7 +56,7 @@ static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t c
                        "graph",
                        (long long)count, (long long)launches);
     }
-    uint64_t span_ns = 0, sum_ns = 0;
+    uint64_t span_ns = 0, sum_ns = 0, last_ns = 0;
     for (int64_t i = 0; i < count; i += kernels) {
         uint64_t end_ns = 0;
         for (int64_t j = i; j < i + kernels; j++) {
@@ -61,29 +64,45 @@ static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t c
             if (spans[j].end_ns > end_ns) end_ns = spans[j].end_ns;
         }
         span_ns += end_ns - spans[i].start_ns;
+        if (end_ns > last_ns) last_ns = end_ns;
     }
-    *ns = (double)span_ns;
-    plan->kernel_sum_ns = (double)sum_ns;
+    plan->kernels = (bw_kernel_times){
+        .sum_ns = (double)sum_ns, .span_ns = (double)span_ns, .whole_ns = (double)(last_ns - spans[0].start_ns)};
     return BW_OK;
+}
+
+/* A caller's function may copy as well; our own launches do not. */
+bw_status bw_cuda_trace_create(bw_plan *plan) {
+    BW_TRY(bw_cupti_trace_begin(plan->device, plan->spec.callable != NULL));
+    plan->tracing = true;
+    return BW_OK;
+}
+
+bw_status bw_cuda_trace_drop(bw_plan *plan) {
+    if (!plan->tracing) return BW_OK;
+    BW_TRY(BW_CUDA(&plan->device->api, stream_synchronize(plan->device->stream)));
+    return bw_cupti_trace_discard(plan->device);
+}
+
+bw_status bw_cuda_trace_take(bw_plan *plan) {
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    if (!plan->tracing) return BW_OK;
+    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
+    return add_spans(plan, spans, count);
 }
 
 static bw_status run_cupti(bw_plan *plan, double *ns) {
     bw_device *device = plan->device;
-    const bw_kernel_span *spans = NULL;
-    int64_t count = 0;
-    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
-    BW_TRY(bw_cupti_trace_discard(device));
     for (int64_t i = 0; i < plan->spec.launches; i++) BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
-    BW_TRY(bw_cupti_trace_take(device, &spans, &count));
-    return add_spans(plan, spans, count, ns);
+    BW_TRY(bw_cuda_trace_take(plan));
+    *ns = plan->kernels.span_ns;
+    return BW_OK;
 }
 
 bw_status bw_cuda_timer_create(bw_plan *plan) {
-    if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return create_events(plan);
-    BW_TRY(bw_cupti_trace_begin(plan->device, false));
-    plan->tracing = true;
-    return BW_OK;
+    return plan->spec.timer == BW_CUDA_TIMER_EVENTS ? create_events(plan) : BW_OK;
 }
 
 bw_status bw_cuda_timer_run(bw_plan *plan, double *ns) {

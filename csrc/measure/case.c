@@ -229,6 +229,11 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     if (self->workspace) usable += self->workspace_bytes;
     *out = (bw_rotation){.sets = 1, .note = ""};
     if (cache == BW_CACHE_COLD) rotate_cold(self, usable, out);
+    if (cache == BW_CACHE_FLUSHED) {
+        out->flush_bytes = BW_COLD_CACHE_FACTOR * facts_of(self)->cache_bytes;
+        out->cold = out->flush_bytes > 0;
+        out->note = out->cold ? "one set, flushed before each sample" : "the cache's size is unknown: no flush";
+    }
     *needed_bytes = bytes_needed(self, out->sets, out->flush_bytes);
     return bytes_fit(*needed_bytes, usable) ? BW_OK : refuse_memory(self, *needed_bytes, usable);
 }

@@ -9,7 +9,9 @@
 #include "measure/session.h"
 #include "ops/op.h"
 
-typedef enum bw_cache { BW_CACHE_COLD, BW_CACHE_HOT } bw_cache;
+/* FLUSHED: one set, driven out of the cache before every sample, a single launch. Cold, but each sample's writes stay
+ * behind for the flush: rotation is better wherever there is memory for it. */
+typedef enum bw_cache { BW_CACHE_COLD, BW_CACHE_HOT, BW_CACHE_FLUSHED } bw_cache;
 
 enum { BW_COLD_CACHE_FACTOR = 4 }; /* a rotation touches, and a flush reads, this many times the cache */
 

@@ -1,7 +1,6 @@
 #include "measure/measure.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,21 +157,43 @@ static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, dou
     return BW_OK;
 }
 
+static void note_kernels(const timed *timed, bw_kernel_times *out) {
+    *out = (bw_kernel_times){NAN, NAN, NAN};
+    if (timed->backend->plan_kernels) *out = timed->backend->plan_kernels(timed->plan);
+}
+
+/* The median of one member over the samples, per launch; `sorted` is overwritten. */
+static double median_kernels(const bw_kernel_times *kernels, size_t member, double *sorted, int64_t count,
+                             int64_t launches) {
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&sorted[i], (const char *)&kernels[i] + member, sizeof sorted[i]);
+        if (isnan(sorted[i])) return NAN;
+    }
+    return bw_statistics_of(sorted, count).median / (double)launches;
+}
+
+/* What others took since the last call. */
+static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
+    *out = (bw_disturbance){NAN, NAN};
+    if (session->backend->neighbours) session->backend->neighbours(session->device, out);
+}
+
 static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
     double busy_ns = 0.0;
     double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
+    bw_kernel_times *kernels = malloc(SAMPLES_MOST * sizeof *kernels);
     out->samples_ns = malloc(SAMPLES_MOST * sizeof *out->samples_ns);
     bw_status status = BW_OK;
-    if (!sorted || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
+    if (!sorted || !kernels || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
     int64_t count = 0, next_look = options->min_samples;
-    double kernel_sum_ns = timed->backend->plan_kernel_sum_ns ? 0.0 : NAN;
     double deadline = bw_now_s() + options->max_seconds;
     bw_watch_begin(&watch, timed->session, bw_now_s());
+    look_at_neighbours(timed->session, &out->disturbance);
     for (;;) {
         if (stop_asked(options)) BW_GOTO(interrupted());
-        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count++]));
-        if (timed->backend->plan_kernel_sum_ns) kernel_sum_ns += timed->backend->plan_kernel_sum_ns(timed->plan);
+        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count]));
+        note_kernels(timed, &kernels[count++]);
         bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
         if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
         memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
@@ -181,10 +202,16 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
         if (out->converged || out_of_time || count == SAMPLES_MOST) break;
         next_look = count + bw_max64(2, count / 8);
     }
+    look_at_neighbours(timed->session, &out->disturbance);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    out->kernel_sum_ns = kernel_sum_ns / (double)count / (double)timed->spec.launches;
+    double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns, &out->kernels.whole_ns};
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        size_t member = (size_t)((char *)members[i] - (char *)&out->kernels);
+        *members[i] = median_kernels(kernels, member, sorted, count, timed->spec.launches);
+    }
 cleanup:
+    free(kernels);
     free(sorted);
     return status;
 }
@@ -202,7 +229,9 @@ static bw_status measure_timed(const bw_measure_options *options, timed *timed, 
 
 static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
-    out->host_launch_ns = out->warmup_ns = out->kernel_sum_ns = NAN;
+    out->host_launch_ns = out->warmup_ns = NAN;
+    out->kernels = (bw_kernel_times){NAN, NAN, NAN};
+    out->disturbance = (bw_disturbance){NAN, NAN};
 }
 
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
@@ -217,7 +246,9 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
                                 .sets = self->launches,
                                 .set_count = self->set_count,
                                 .flush_bytes = out->rotation.flush_bytes,
-                                .timer = options->timer};
+                                .flush = options->flush,
+                                .timer = options->timer,
+                                .trace = options->trace};
     BW_GOTO(measure_timed(options, &timed, out));
     BW_GOTO(verify_after(self, options, &timed, out));
 cleanup:
@@ -232,22 +263,6 @@ cleanup:
 void bw_measurement_free(bw_measurement *measurement) {
     free(measurement->samples_ns);
     measurement->samples_ns = NULL;
-}
-
-static bool can_count(const bw_session *session, bw_counters *out) {
-    const bw_backend *backend = session->backend;
-    *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
-    if (backend->counters) return true;
-    snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
-    return false;
-}
-
-bw_status bw_count(bw_case *self, bw_counters *out) {
-    if (!can_count(self->session, out)) return BW_OK;
-    BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
-    BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1};
-    return self->session->backend->counters(self->session->device, &spec, out);
 }
 
 /* ---- a function of the caller's ---- */
@@ -285,10 +300,4 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     timed.backend->plan_free(timed.plan);
     if (status) bw_measurement_free(out);
     return status;
-}
-
-bw_status bw_count_call(const bw_call *self, bw_counters *out) {
-    bw_plan_spec spec = {.callable = self->callable, .set_count = 1, .launches = 1};
-    if (!can_count(self->session, out)) return BW_OK;
-    return self->session->backend->counters(self->session->device, &spec, out);
 }

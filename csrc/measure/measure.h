@@ -1,4 +1,5 @@
-/* Measuring a case: verify, warm up, sample until the median is known well enough, verify again. */
+/* Measuring a case, or a function of the caller's: verify, warm up, sample until the median is known well enough,
+ * verify again. */
 #ifndef BW_MEASURE_MEASURE_H
 #define BW_MEASURE_MEASURE_H
 
@@ -9,7 +10,9 @@
 
 typedef struct bw_measure_options {
     bw_cache cache;
+    bw_flush flush;          /* where the cache is flushed at all */
     int timer;               /* the backend's index, see bw_timer_find */
+    bool trace;              /* take kernel timestamps beside the timer's */
     double precision_target; /* half width of the median's confidence interval, as a fraction of it */
     int64_t min_samples;
     double max_seconds; /* of sampling; at least min_samples are taken even so */
@@ -26,7 +29,8 @@ typedef struct bw_measurement {
     int64_t launches_per_sample;
     double warmup_ns, timer_floor_ns, host_launch_ns;
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
-    double kernel_sum_ns;              /* per launch: the kernels' own durations; NaN where the timer sees none */
+    bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where nobody took them */
+    bw_disturbance disturbance;        /* while the samples were taken */
     bw_verdict verdict;                /* of the check that failed, else of the last one */
 } bw_measurement;
 
@@ -46,8 +50,15 @@ bw_status bw_count_call(const bw_call *self, bw_counters *out);
 
 /* A mismatch is no error: verdict.verified is then false and there are no samples. */
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out);
-/* Hardware counters of one launch that finds its inputs cold. Where there are none: NaN, and a status text. */
-bw_status bw_count(bw_case *self, bw_counters *out);
+
+/* Hardware counters of one launch after a flush; with `rotated` the mean over a whole rotation as a cold measurement
+ * has it, which shows whether the rotation is cold. Where there are none: NaN, and a status text. */
+bw_status bw_count(bw_case *self, bool rotated, bw_counters *out);
+
+/* The backend's bit of a group's name. BW_CODE_INVALID, with what is allowed, for any other. */
+bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out);
+/* Metrics of one launch after a flush. Where there are none: an empty list, and a status text. */
+bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out);
 
 void bw_measurement_free(bw_measurement *measurement); /* its contents */
 

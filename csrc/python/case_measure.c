@@ -102,15 +102,17 @@ PyObject *core_measurement_dict(const bw_session *session, const bw_case *conten
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     PyObject *dict = Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:N}", "samples_ns",
-        samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d}",
+        "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
         bw_timer_name(session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
         m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets",
         (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample, "flush_bytes",
         (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
-        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "conditions", conditions_dict(m));
+        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns", m->kernels.span_ns,
+        "kernel_pitch_ns", m->kernels.whole_ns, "conditions", conditions_dict(m), "waited_share", m->disturbance.waited,
+        "stolen_share", m->disturbance.stolen);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }
@@ -126,30 +128,51 @@ static int check_options(const bw_measure_options *o) {
     return 0;
 }
 
+/* A named flush takes the place of the rotation. */
+static int read_flush(const char *name, bw_measure_options *out) {
+    static const char *const flushes[] = {
+        [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read"};
+    if (out->cache != BW_CACHE_COLD) {
+        PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof flushes / sizeof flushes[0]; i++) {
+        if (strcmp(flushes[i], name) != 0) continue;
+        out->cache = BW_CACHE_FLUSHED;
+        out->flush = (bw_flush)i;
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are read, memset, memset+read", name);
+    return -1;
+}
+
 int core_options_read(const core_options *given, bw_measure_options *out) {
     int64_t min_samples = 10;
     bw_cache cache;
     if (core_cache_read(given->cache, &cache) < 0) return -1;
     if (given->min_samples && core_read_int64(NULL, "min_samples", given->min_samples, &min_samples) < 0) return -1;
     *out = (bw_measure_options){.cache = cache,
+                                .trace = given->trace != 0,
                                 .precision_target = given->precision_target,
                                 .min_samples = min_samples,
                                 .max_seconds = given->max_seconds,
                                 .verify_budget_s = given->verify_budget_s,
                                 .poll = poll_python,
                                 .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
+    if (given->flush && read_flush(given->flush, out) < 0) return -1;
     return check_options(out);
 }
 
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {
-        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", NULL};
+        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush", "trace",
+        NULL};
     case_object *self = (case_object *)object;
     measure_work work = {0};
     core_options given = CORE_OPTIONS_DEFAULT;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOz", names, &given.cache, &given.precision_target,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzp", names, &given.cache, &given.precision_target,
                                      &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
-                                     &given.timer)) {
+                                     &given.timer, &given.flush, &given.trace)) {
         return NULL;
     }
     if (core_options_read(&given, &work.options) < 0) return NULL;
@@ -173,21 +196,72 @@ PyObject *core_counters_dict(const bw_counters *c) {
 
 typedef struct count_work {
     bw_case *content;
+    bool rotated;
     bw_counters result;
 } count_work;
 
 static bw_status run_count(void *context) {
     count_work *work = context;
-    return bw_count(work->content, &work->result);
+    return bw_count(work->content, work->rotated, &work->result);
 }
 
-PyObject *core_case_count(PyObject *object, PyObject *unused) {
-    (void)unused;
+PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"rotated", NULL};
     case_object *self = (case_object *)object;
-    count_work work = {.content = core_case_hold(self)};
+    int rotated = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
+    count_work work = {.content = core_case_hold(self), .rotated = rotated != 0};
     if (!work.content) return NULL;
     bw_status status = core_run(self->device->session, run_count, &work);
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
     return core_counters_dict(&work.result);
+}
+
+typedef struct metrics_work {
+    bw_case *content;
+    unsigned groups;
+    bw_metrics result;
+} metrics_work;
+
+static bw_status run_metrics(void *context) {
+    metrics_work *work = context;
+    return bw_count_metrics(work->content, work->groups, &work->result);
+}
+
+static int read_groups(case_object *self, PyObject *given, unsigned *out) {
+    *out = 0;
+    PyObject *words = PySequence_Fast(given, "metrics must be a list of names");
+    for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
+        const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
+        unsigned group = 0;
+        bw_status status = name ? bw_metric_group_find(self->device->session, name, &group) : BW_OK;
+        if (status) core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
+        if (!name || status) Py_CLEAR(words);
+        *out |= group;
+    }
+    if (!words) return -1;
+    Py_DECREF(words);
+    return 0;
+}
+
+PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
+    case_object *self = (case_object *)object;
+    metrics_work work = {.content = core_case_hold(self)};
+    PyObject *result = NULL;
+    if (!work.content) return NULL;
+    if (read_groups(self, given, &work.groups) == 0) {
+        bw_status status = core_run(self->device->session, run_metrics, &work);
+        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : PyDict_New();
+    }
+    const bw_metrics *m = &work.result;
+    for (int i = 0; result && i < m->count; i++) {
+        if (core_set(result, m->metric[i].name, PyFloat_FromDouble(m->metric[i].value)) < 0) Py_CLEAR(result);
+    }
+    if (result && (core_set(result, "passes", PyLong_FromLong(m->passes)) < 0 ||
+                   core_set(result, "metrics_status", PyUnicode_FromString(m->status[0] ? m->status : "ok")) < 0)) {
+        Py_CLEAR(result);
+    }
+    core_case_let_go(self);
+    return result;
 }

@@ -78,9 +78,10 @@ int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an except
 /* ---- case_measure.c ---- */
 /* How long and how well to measure, as Python gives it. */
 typedef struct core_options {
-    const char *cache, *timer;
+    const char *cache, *timer, *flush;
     double precision_target, max_seconds, verify_budget_s;
     PyObject *min_samples, *poll;
+    int trace;
 } core_options;
 #define CORE_OPTIONS_DEFAULT \
     { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }
@@ -91,7 +92,8 @@ PyObject *core_measurement_dict(const bw_session *session, const bw_case *conten
 PyObject *core_counters_dict(const bw_counters *counters);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_count(PyObject *object, PyObject *unused);
+PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_case_count_metrics(PyObject *object, PyObject *given);
 
 /* ---- call.c ---- */
 enum { BW_CALL_SETS_MAX = 8192 };

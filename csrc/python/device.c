@@ -217,6 +217,39 @@ static PyObject *device_management(PyObject *object, PyObject *unused) {
                          m->power_limit_w);
 }
 
+typedef struct libraries_work {
+    bw_session *session;
+    bw_library_info found[BW_LIBRARIES_MAX];
+    int count;
+} libraries_work;
+
+static bw_status run_libraries(void *context) {
+    libraries_work *work = context;
+    const bw_backend *backend = work->session->backend;
+    if (backend->libraries) backend->libraries(work->session->device, work->found, &work->count);
+    return BW_OK;
+}
+
+static PyObject *device_libraries(PyObject *object, PyObject *unused) {
+    (void)unused;
+    libraries_work work = {.session = session_of((device_object *)object)};
+    if (!work.session) return NULL;
+    bw_status status = core_run(work.session, run_libraries, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    PyObject *list = PyList_New(work.count);
+    for (int i = 0; list && i < work.count; i++) {
+        const bw_library_info *found = &work.found[i];
+        PyObject *item = Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "name", found->name, "purpose", found->purpose, "path",
+                                       found->path, "version", found->version, "note", found->note);
+        if (item) {
+            PyList_SET_ITEM(list, i, item);
+        } else {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* One variant with whether it runs the shape and whether it is the default. */
 static PyObject *variant_row(const bw_variant *row, const char *refusal, bool is_default) {
     PyObject *dict = core_variant_dict(row);
@@ -306,6 +339,8 @@ static PyMethodDef device_methods[] = {
     {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\nWhat its sensors say now."},
     {"management", device_management, METH_NOARGS,
      "management($self, /)\n--\n\nWhat the management library knows of it."},
+    {"libraries", device_libraries, METH_NOARGS,
+     "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
     {"variants", (PyCFunction)(void (*)(void))device_variants, METH_VARARGS | METH_KEYWORDS,
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},

@@ -123,10 +123,11 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     return list;
 }
 
-static PyObject *timer_names(const bw_backend *backend) {
+/* From a list that NULL ends; a NULL list is an empty one. */
+static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && backend->timers && backend->timers[i]; i++) {
-        if (append(list, PyUnicode_FromString(backend->timers[i])) < 0) Py_CLEAR(list);
+    for (int i = 0; list && names && names[i]; i++) {
+        if (append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -139,9 +140,10 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
         const bw_backend *backend = bw_backend_at(i);
         char reason[256] = "";
         PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
-        PyObject *item = devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N,s:N}", "name", backend->name, "text",
+        PyObject *item = devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N,s:N,s:N}", "name", backend->name, "text",
                                                  backend->text, "built", backend->built ? Py_True : Py_False, "reason",
-                                                 reason, "devices", devices, "timers", timer_names(backend))
+                                                 reason, "devices", devices, "timers", names_list(backend->timers),
+                                                 "metrics", names_list(backend->metric_groups))
                                  : NULL;
         if (append(list, item) < 0) Py_CLEAR(list);
     }

@@ -98,6 +98,33 @@ static void hot_is_one_set(int op_index) {
     close_case(&f);
 }
 
+/* 1 MiB of cache: one set, a single launch, 4 MiB gone through before it, in the way that was asked for. */
+static void flushed_is_one_launch(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    options.cache = BW_CACHE_FLUSHED;
+    options.flush = BW_FLUSH_MEMSET;
+    fake.cache_bytes = MIB;
+    if (OK(open_copy(&f, 1000)) && OK(bw_measure(f.content, &options, &m))) {
+        CHECK(m.rotation.cold && m.verdict.verified, "%s", m.verdict.reason);
+        CHECK_EQUAL(m.rotation.sets, 1);
+        CHECK_EQUAL(m.launches_per_sample, 1);
+        CHECK_EQUAL(fake.last_plan.set_count, 1);
+        CHECK_EQUAL(fake.last_plan.flush_bytes, 4 * MIB);
+        CHECK_EQUAL(fake.last_plan.flush, BW_FLUSH_MEMSET);
+        CHECK(isnan(m.kernels.whole_ns), "a backend without kernel timestamps");
+    }
+    bw_measurement_free(&m);
+    close_case(&f);
+    fake.cache_bytes = 0;
+    if (OK(open_copy(&f, 1000))) {
+        expect_rotation("a cache of unknown size cannot be flushed", &f, BW_CACHE_FLUSHED, 1, 0, false, 2 * 4096);
+    }
+    close_case(&f);
+}
+
 static void too_big_says_how_much(int op_index) {
     (void)op_index;
     fixture f;
@@ -220,6 +247,7 @@ const check rotation_checks[] = {
     {"little_memory", false, little_memory},
     {"large_sets_that_touch_little", false, large_sets_that_touch_little},
     {"hot_is_one_set", false, hot_is_one_set},
+    {"flushed_is_one_launch", false, flushed_is_one_launch},
     {"too_big_says_how_much", false, too_big_says_how_much},
     {"sums_do_not_overflow", false, sums_do_not_overflow},
     {"own_memory_counts_as_free", false, own_memory_counts_as_free},

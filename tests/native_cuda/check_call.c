@@ -259,16 +259,16 @@ static void close_toy(bw_device *device) {
 }
 
 /* Two replays of a plan, as plan.c makes and frees one. */
-static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, double *sum_ns) {
+static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, bw_kernel_times *kernels) {
     const bw_callable callable = {call, enter, leave, NULL, &toy};
-    bw_plan plan = {.device = device, .kernel_sum_ns = NAN};
+    bw_plan plan = {.device = device, .kernels = {NAN, NAN, NAN}};
     plan.spec = (bw_plan_spec){
         .callable = &callable, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
     bw_status status = BW_CUDA(&device->api, event_create(&plan.start));
     if (!status) status = BW_CUDA(&device->api, event_create(&plan.stop));
     if (!status) status = bw_cuda_call_prepare(&plan);
     for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
-    if (sum_ns) *sum_ns = plan.kernel_sum_ns;
+    if (kernels) *kernels = plan.kernels;
     bw_cuda_call_free(&plan);
     bw_cuda_timer_free(&plan);
     if (plan.graph) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(plan.graph));
@@ -296,10 +296,14 @@ static void check_times(void) {
     for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
         for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
             bw_device device = open_toy();
-            double ns = 0.0, sum_ns = 0.0;
-            bw_status status = time_calls(&device, timer, flush_bytes, &ns, &sum_ns);
+            double ns = 0.0;
+            bw_kernel_times kernels;
+            bw_status status = time_calls(&device, timer, flush_bytes, &ns, &kernels);
             CHECK(!status && fabs(ns - CALLS * wanted[timer]) < 10.0);
-            CHECK(timer == BW_CUDA_TIMER_CUPTI ? sum_ns == CALLS * 4000.0 : isnan(sum_ns));
+            bool traced = timer == BW_CUDA_TIMER_CUPTI;
+            CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
+            CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
+            CHECK(isnan(kernels.whole_ns));
             CHECK(toy.captures == (timer != BW_CUDA_TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
             close_toy(&device);
         }

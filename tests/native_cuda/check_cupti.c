@@ -120,6 +120,10 @@ static cudaError_t toy_synchronize(cudaStream_t stream) {
     return cudaSuccess;
 }
 
+static cudaError_t toy_synchronize_all(void) {
+    return cudaSuccess;
+}
+
 static cudaError_t toy_last_error(void) {
     return cudaSuccess;
 }
@@ -130,6 +134,7 @@ static void open_toy(bw_device *device) {
     device->api.memory_free = toy_release;
     device->api.memory_set = toy_set;
     device->api.stream_synchronize = toy_synchronize;
+    device->api.device_synchronize = toy_synchronize_all;
     device->api.last_error = toy_last_error;
     device->api.fault = cudaErrorUnknown;
     device->facts.cache_bytes = 50 * MIB;
@@ -157,11 +162,12 @@ static fake_cupti *open_books(void) {
 static const bw_variant variant = {.name = "toy", .launch = toy_launch};
 static bw_launch set;
 static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
+static const bw_plan_spec once = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 1, .flush_bytes = 1};
 
 /* ---- checks ---- */
 
 static bool counted(bw_device *device, bw_counters *out) {
-    bw_status status = bw_cuda_counters(device, &spec, out);
+    bw_status status = bw_cuda_counters(device, &once, out);
     CHECK(!status);
     if (out->status[0]) CHECK(isnan(out->dram_bytes_read) && isnan(out->dram_bytes_written) && isnan(out->l2_bytes));
     return out->status[0] == '\0';
@@ -273,7 +279,7 @@ static void check_count_cuda_faults(void) {
         bw_counters c;
         open_toy(&device);
         device.api.fault_countdown = n;
-        bw_status status = bw_cuda_counters(&device, &spec, &c);
+        bw_status status = bw_cuda_counters(&device, &once, &c);
         bool failed = status != NULL;
         bw_status_free(status);
         bool reached = device.api.fault_countdown == 0;
@@ -289,7 +295,7 @@ static void check_launch_fails(void) {
     bw_counters c;
     open_toy(&device);
     toy.launch_error = cudaErrorLaunchFailure;
-    bw_status status = bw_cuda_counters(&device, &spec, &c);
+    bw_status status = bw_cuda_counters(&device, &once, &c);
     CHECK(bw_status_code(status) == BW_CODE_DEVICE);
     bw_status_free(status);
     toy.launch_error = cudaSuccess;
@@ -297,40 +303,95 @@ static void check_launch_fails(void) {
     close_toy(&device);
 }
 
-static bw_status time_plan(bw_device *device, double *ns, double *sum_ns) {
+static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kernels) {
     bw_plan plan = {.device = device, .spec = spec};
     plan.spec.timer = BW_CUDA_TIMER_CUPTI;
-    bw_status status = bw_cuda_timer_create(&plan);
+    bw_status status = bw_cuda_trace_create(&plan);
+    if (!status) status = bw_cuda_timer_create(&plan);
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_timer_run(&plan, ns);
+        status = bw_cuda_trace_drop(&plan);
+        if (!status) status = bw_cuda_timer_run(&plan, ns);
     }
-    *sum_ns = plan.kernel_sum_ns;
+    *kernels = plan.kernels;
     bw_cuda_timer_free(&plan);
     return status;
 }
 
-/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us. */
+/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us, and 4 gaps between launches. */
 static void check_trace(void) {
     bw_device device;
-    double ns, sum_ns;
+    double ns;
+    bw_kernel_times kernels;
     open_toy(&device);
     for (int i = 0; i < 2; i++) {
-        CHECK(!time_plan(&device, &ns, &sum_ns));
-        CHECK(ns == 5 * 3100.0 && sum_ns == 5 * 3000.0);
+        CHECK(!time_plan(&device, &ns, &kernels));
+        CHECK(ns == 5 * 3100.0 && kernels.span_ns == ns && kernels.sum_ns == 5 * 3000.0);
+        CHECK(kernels.whole_ns == 5 * 3100.0 + 4 * 100.0);
     }
+    close_toy(&device);
+}
+
+/* Rotating over five sets: each launch's own bytes, with nothing of the launches before them. */
+static void check_rotation(void) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    toy.dirty_bytes = 0;
+    CHECK(!bw_cuda_counters(&device, &spec, &c));
+    CHECK(c.status[0] == '\0' && c.dram_bytes_read == READ && isnan(c.dram_bytes_written));
+    close_toy(&device);
+}
+
+typedef struct toy_function {
+    int64_t entered, calls;
+    bw_code fails;
+} toy_function;
+
+static bw_status function_call(void *context, int64_t number, bool captured) {
+    toy_function *self = context;
+    CHECK(self->entered == 1 && number == 0 && !captured);
+    self->calls++;
+    return self->fails ? bw_fail(self->fails, "the function failed") : toy_launch(NULL);
+}
+
+static void function_enter(void *context) {
+    ((toy_function *)context)->entered++;
+}
+
+static void function_leave(void *context) {
+    ((toy_function *)context)->entered--;
+}
+
+/* A caller's function: one call to warm up, one for each of three ranges. One that fails is nobody else's failure. */
+static void check_function(void) {
+    bw_device device;
+    bw_counters c;
+    toy_function function = {0};
+    const bw_callable callable = {function_call, function_enter, function_leave, &function, NULL};
+    const bw_plan_spec called = {.callable = &callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    open_toy(&device);
+    CHECK(!bw_cuda_counters(&device, &called, &c));
+    CHECK(c.status[0] == '\0' && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
+    CHECK(function.calls == 4 && function.entered == 0);
+    function.fails = BW_CODE_INTERRUPTED;
+    bw_status status = bw_cuda_counters(&device, &called, &c);
+    CHECK(bw_status_code(status) == BW_CODE_INTERRUPTED && isnan(c.dram_bytes_read) && function.entered == 0);
+    bw_status_free(status);
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ);
     close_toy(&device);
 }
 
 static void check_trace_faults(void) {
     for (long n = 1;; n++) {
         bw_device device;
-        double ns, sum_ns;
+        double ns;
+        bw_kernel_times kernels;
         open_toy(&device);
         toy.books->calls = toy.books->kernels = 0;
         toy.books->fail_at = n;
         toy.books->fail_code = 39;
-        bw_status status = time_plan(&device, &ns, &sum_ns);
+        bw_status status = time_plan(&device, &ns, &kernels);
         if (!status) CHECK(ns == 5 * 3100.0);
         if (bw_status_code(status) == BW_CODE_UNAVAILABLE)
             CHECK(strstr(bw_status_message(status), "another CUPTI user"));
@@ -342,15 +403,114 @@ static void check_trace_faults(void) {
 
 static void check_trace_lost(void) {
     bw_device device;
-    double ns, sum_ns;
+    double ns;
+    bw_kernel_times kernels;
     open_toy(&device);
     toy.books->drop = 3;
-    bw_status status = time_plan(&device, &ns, &sum_ns);
+    bw_status status = time_plan(&device, &ns, &kernels);
     /* Lost before the replay began: of no interest. */
     CHECK(!status);
     toy.kernels_per_launch = 0;
-    status = time_plan(&device, &ns, &sum_ns);
+    status = time_plan(&device, &ns, &kernels);
     CHECK(strstr(bw_status_message(status), "0 kernel records for 5 launches"));
+    bw_status_free(status);
+    close_toy(&device);
+}
+
+static double metric(const bw_metrics *found, const char *name) {
+    for (int i = 0; i < found->count; i++) {
+        if (strcmp(found->metric[i].name, name) == 0) return found->metric[i].value;
+    }
+    printf("no metric %s\n", name);
+    exit(1);
+}
+
+enum { TENSOR = 1, STALLS = 8, SECTORS = 32, ALL = 63 };
+
+/* The fake's values are the lengths of the names: which name stands behind each metric. */
+static void check_metrics(void) {
+    bw_device device;
+    bw_metrics found;
+    bw_counters c;
+    open_toy(&device);
+    toy.books->passes = 5;
+    toy.launches = 0;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
+    CHECK(found.status[0] == '\0' && found.count == 3 && found.passes == 5 && toy.launches == 1 + 5);
+    CHECK(metric(&found, "tensor_pct") == strlen("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"));
+    CHECK(metric(&found, "sectors_per_load") ==
+          strlen("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"));
+    CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
+    toy.books->passes = 1;
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
+    toy.books->old_pipes = 1;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR | SECTORS, &found));
+    CHECK(metric(&found, "tensor_pct") == strlen("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"));
+    CHECK(isnan(metric(&found, "sectors_per_store")) && !isnan(metric(&found, "sectors_per_load")));
+    CHECK(strcmp(found.status, "CUPTI does not know for this GPU: sectors_per_store") == 0);
+    CHECK(!bw_cuda_metrics(&device, &once, STALLS, &found) && found.status[0] == '\0');
+    CHECK(isnan(metric(&found, "stall_gmma")) && !isnan(metric(&found, "stall_wait"))); /* no such units there */
+    close_toy(&device);
+}
+
+/* Every call made to fail in turn, and too many passes: no metrics, a reason, and bytes are counted all the same unless
+ * CUPTI refused from the start. */
+static void check_metrics_faults(void) {
+    for (long n = 1;; n++) {
+        bw_device device;
+        bw_metrics found;
+        open_toy(&device);
+        toy.books->calls = toy.books->passes_run = 0;
+        toy.books->fail_at = n;
+        toy.books->fail_code = PRIVILEGES;
+        toy.books->failed_call[0] = '\0';
+        CHECK(!bw_cuda_metrics(&device, &once, TENSOR, &found));
+        CHECK(found.count == 1);
+        bool good = found.status[0] == '\0';
+        if (!good) CHECK(isnan(found.metric[0].value));
+        if (!good) CHECK(strstr(found.status, toy.books->failed_call) || strstr(found.status, "no DRAM counters"));
+        close_toy(&device);
+        if (toy.books->calls < n) break;
+    }
+    bw_device device;
+    bw_metrics found;
+    bw_counters c;
+    open_toy(&device);
+    toy.books->fail_at = 0;
+    toy.books->passes = 1000;
+    CHECK(!bw_cuda_metrics(&device, &once, TENSOR, &found) && strstr(found.status, "more than 128 passes"));
+    toy.books->passes = 1;
+    CHECK(counted(&device, &c) && c.dram_bytes_read == READ);
+    close_toy(&device);
+}
+
+/* Two handles of one device: the second one is told, and has its turn when the first is closed. */
+static void check_one_counts_at_a_time(void) {
+    bw_device first, second;
+    bw_counters c;
+    bw_metrics found;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(counted(&first, &c));
+    CHECK(!counted(&second, &c) && strstr(c.status, "another device handle of this process"));
+    CHECK(!bw_cuda_metrics(&second, &once, TENSOR, &found) && strstr(found.status, "another device handle"));
+    CHECK(counted(&first, &c));
+    bw_cuda_counters_close(&first);
+    CHECK(counted(&second, &c) && c.dram_bytes_read == READ);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
+static void check_describe(void) {
+    bw_device device;
+    bw_library_info found = {0};
+    open_toy(&device);
+    CHECK(!bw_cupti_describe(&device, &found));
+    CHECK(strcmp(found.version, "13.1") == 0 && strcmp(found.path, getenv("BWPROF_TEST_CUPTI")) == 0);
+    toy.books->fail_at = toy.books->calls + 1;
+    toy.books->fail_code = 999;
+    bw_status status = bw_cupti_describe(&device, &found);
+    CHECK(strstr(bw_status_message(status), "cuptiGetVersion failed: CUPTI_CODE_999"));
     bw_status_free(status);
     close_toy(&device);
 }
@@ -419,6 +579,8 @@ static const struct {
     const char *name;
     void (*check)(void);
 } checks[] = {{"counts", check_counts},
+              {"rotation", check_rotation},
+              {"function", check_function},
               {"passes", check_passes},
               {"other_names", check_other_names},
               {"no_l2", check_no_l2},
@@ -431,6 +593,10 @@ static const struct {
               {"trace", check_trace},
               {"trace_faults", check_trace_faults},
               {"trace_lost", check_trace_lost},
+              {"metrics", check_metrics},
+              {"metrics_faults", check_metrics_faults},
+              {"one_counts_at_a_time", check_one_counts_at_a_time},
+              {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},
               {"copies_faults", check_copies_faults},

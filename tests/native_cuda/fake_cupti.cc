@@ -7,12 +7,13 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static fake_cupti fake;
-static int host_object, profiler_object, subscriber_object;
+static int profiler_object, subscriber_object;
 static CUpti_BuffersCallbackRequestFunc request_buffer;
 static CUpti_BuffersCallbackCompleteFunc complete_buffer;
 
@@ -35,6 +36,12 @@ static CUptiResult called(const char *name) {
         CUptiResult planned_ = called(__func__);        \
         if (planned_ != CUPTI_SUCCESS) return planned_; \
     } while (0)
+
+FAKE_EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
+    CALLED();
+    *version = 130100;
+    return CUPTI_SUCCESS;
+}
 
 FAKE_EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
     static char name[32];
@@ -121,6 +128,7 @@ FAKE_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, s
 FAKE_EXPORT CUptiResult cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params *) {
     CALLED();
     fake.initialized++;
+    fake.configuration = fake.enabled = 0;
     return CUPTI_SUCCESS;
 }
 
@@ -154,16 +162,26 @@ FAKE_EXPORT CUptiResult cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCo
 FAKE_EXPORT CUptiResult cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_Params *p) {
     CALLED();
     fake.hosts++;
-    p->pHostObject = (CUpti_Profiler_Host_Object *)&host_object;
+    p->pHostObject = (CUpti_Profiler_Host_Object *)calloc(1, sizeof(int));
     return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiProfilerHostDeinitialize(CUpti_Profiler_Host_Deinitialize_Params *) {
+FAKE_EXPORT CUptiResult cuptiProfilerHostDeinitialize(CUpti_Profiler_Host_Deinitialize_Params *p) {
     fake.hosts--;
+    free(p->pHostObject);
     return called(__func__);
 }
 
+static int kind_of(const char *name) {
+    return strncmp(name, "dram", 4) == 0 || strncmp(name, "lts", 3) == 0 ? 1 : 2;
+}
+
 static int known(const char *name) {
+    if (strncmp(name, "sm", 2) == 0 || strncmp(name, "l1tex", 5) == 0) {
+        return fake.old_pipes ? strstr(name, "_op_st") == nullptr && strstr(name, "pipe_tensor_cycles") == nullptr &&
+                                    strstr(name, "gmma") == nullptr
+                              : 1;
+    }
     if (strcmp(name, "lts__t_bytes.sum") == 0) return !fake.no_l2;
     if (fake.no_dram) return 0;
     return (strstr(name, "_op_") != nullptr) == (fake.op_names != 0) && strncmp(name, "dram__bytes_", 12) == 0;
@@ -173,6 +191,7 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_Co
     CALLED();
     for (size_t i = 0; i < p->numMetrics; i++) {
         if (!known(p->ppMetricNames[i])) return CUPTI_ERROR_INVALID_PARAMETER;
+        *(int *)p->pHostObject |= kind_of(p->ppMetricNames[i]);
     }
     return CUPTI_SUCCESS;
 }
@@ -185,13 +204,15 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostGetConfigImageSize(CUpti_Profiler_Host_
 
 FAKE_EXPORT CUptiResult cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_Params *p) {
     CALLED();
-    memset(p->pConfigImage, 2, p->configImageSize);
+    memset(p->pConfigImage, *(int *)p->pHostObject, p->configImageSize);
     return CUPTI_SUCCESS;
 }
 
 FAKE_EXPORT CUptiResult cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params *p) {
     CALLED();
+    if (fake.enabled) return CUPTI_ERROR_INVALID_OPERATION; /* a second time: the real one crashes */
     fake.profilers++;
+    fake.enabled = 1;
     p->pRangeProfilerObject = (CUpti_RangeProfiler_Object *)&profiler_object;
     return CUPTI_SUCCESS;
 }
@@ -214,8 +235,9 @@ cuptiRangeProfilerCounterDataImageInitialize(CUpti_RangeProfiler_CounterDataImag
     return CUPTI_SUCCESS;
 }
 
-FAKE_EXPORT CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params *) {
+FAKE_EXPORT CUptiResult cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params *p) {
     CALLED();
+    if (!fake.configuration) fake.configuration = p->pConfig[0];
     return CUPTI_SUCCESS;
 }
 
@@ -254,6 +276,14 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host
     CALLED();
     for (size_t i = 0; i < p->numMetrics; i++) {
         const char *name = p->ppMetricNames[i];
+        if (!(kind_of(name) & fake.configuration)) {
+            p->pMetricValues[i] = NAN;
+            continue;
+        }
+        if (strncmp(name, "dram", 4) != 0 && strncmp(name, "lts", 3) != 0) {
+            p->pMetricValues[i] = (double)strlen(name); /* each name its own value */
+            continue;
+        }
         int index = strncmp(name, "lts", 3) == 0 ? 2 : strstr(name, "write") ? 1 : 0;
         p->pMetricValues[i] = fake.seen[index];
     }

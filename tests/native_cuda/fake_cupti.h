@@ -17,6 +17,9 @@ typedef struct fake_cupti {
     /* open things: 0 when all is closed */
     int subscribers, tracing, tracing_copies, initialized, hosts, profilers, started;
     /* what the device is like */
+    /* what is counted until all is taken down, 1 = memory, 2 = pipes: the first configuration stays */
+    int configuration, enabled;
+    int old_pipes; /* the chip has other names for its pipes */
     int virtual_gpu, no_dram, no_l2, op_names, passes, passes_run;
     long drop;
     /* bytes read, written, through the L2 since the range began */

@@ -1,0 +1,46 @@
+"""When two measurements differ: the rule, in one place."""
+
+from __future__ import annotations
+
+from bwprof.results.schema import Row
+
+DEFAULT_GATE = 0.03
+DISTURBED = frozenset({"noisy", "throttled"})
+
+
+def comparable(row: Row) -> bool:
+    """Whether a row's time is worth comparing: measured, and not flagged as disturbed.
+
+    Examples
+    --------
+    >>> comparable({"status": "ok", "flags": "near_timer_floor"}), comparable({"status": "ok", "flags": "noisy"})
+    (True, False)
+    """
+    return row["status"] == "ok" and DISTURBED.isdisjoint((row["flags"] or "").split(";"))
+
+
+def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
+    """Whether two rows have different times.
+
+    Their 95 % confidence intervals must not overlap, and their medians must differ by more than `gate` of the smaller
+    one. The interval tells the scatter within a measurement; the gate is for what changes between measurements: other
+    addresses, another clock, another process. The default comes from A/A comparisons (``python -m bwprof.selftest
+    repeat``).
+
+    Parameters
+    ----------
+    one, other : dict
+        Rows with time_ms, time_ms_lo and time_ms_hi.
+    gate : float
+        The smallest difference worth a word, as a fraction.
+
+    Examples
+    --------
+    >>> fast = {"time_ms": 1.00, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
+    >>> slow = {"time_ms": 1.05, "time_ms_lo": 1.04, "time_ms_hi": 1.06}
+    >>> differ(fast, slow), differ(fast, slow, gate=0.1), differ(fast, fast)
+    (True, False, False)
+    """
+    first, second = sorted((one, other), key=lambda row: float(row["time_ms"]))
+    apart = first["time_ms_hi"] < second["time_ms_lo"]
+    return bool(apart and second["time_ms"] - first["time_ms"] > gate * first["time_ms"])

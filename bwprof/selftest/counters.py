@@ -1,0 +1,71 @@
+"""Is a cold rotation cold? The DRAM reads of a whole rotation, counted in hardware, against the compulsory bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from bwprof import _core
+from bwprof.selftest.part import Bench, Report, Value, fits
+from bwprof.sweep.measure import COLD_READS_LEAST, COLD_SEEN_FROM_BYTES
+
+NAME = "counters"
+
+_TITLE = "Cold, by hardware counters: DRAM bytes read in a rotation, per launch"
+_COLUMNS = {
+    "case": "case",
+    "precision": "precision",
+    "variant": "variant",
+    "buffer_sets": "sets",
+    "bytes_read": "compulsory",
+    "dram_bytes_read": "counted",
+    "ratio": "ratio",
+    "cold": "cold",
+}
+
+
+def run(bench: Bench) -> Report:
+    """Every case of the default suite that touches enough memory to tell."""
+    rows: list[Mapping[str, Value]] = []
+    left_out: list[str] = []
+    specs = bench.specs()
+    for number, spec in enumerate(specs, start=1):
+        bench.poll()
+        cost = None
+        try:
+            with spec.open(bench.device) as case:
+                cost = case.cost
+                if cost["footprint_bytes"] <= COLD_SEEN_FROM_BYTES or not cost["bytes_read"]:
+                    continue
+                bench.say(f"{NAME}: {number} of {len(specs)}: {spec.title}")
+                need = case.memory_needed("cold")
+                if not fits(case):
+                    left_out.append(f"{spec.title}: too little memory")
+                    continue
+                found = case.count(rotated=True)
+                variant = case.variant
+        except (_core.UnsupportedError, MemoryError) as error:
+            left_out.append(f"{spec.title}: {error}")
+            continue
+        if math.isnan(found["dram_bytes_read"]):
+            return Report(NAME, _TITLE, left_out=found["counters_status"])
+        ratio = found["dram_bytes_read"] / cost["bytes_read"]
+        rows.append(
+            {
+                "case": spec.case,
+                "precision": spec.precision,
+                "variant": variant,
+                "buffer_sets": need["buffer_sets"],
+                "bytes_read": cost["bytes_read"],
+                "dram_bytes_read": round(found["dram_bytes_read"]),
+                "ratio": ratio,
+                "cold": "yes" if ratio >= COLD_READS_LEAST else "NO",
+            }
+        )
+    gate = f"ratio at least {COLD_READS_LEAST} for footprints over 1 MiB"
+    passed = all(row["cold"] == "yes" for row in rows) if rows else None
+    summary = []
+    if rows:
+        ratios = sorted(float(row["ratio"] or 0) for row in rows)
+        summary.append(f"{len(rows)} cases, ratios {ratios[0]:.3f} to {ratios[-1]:.3f}")
+    return Report(NAME, _TITLE, _COLUMNS, rows, gate, passed, summary, "; ".join(left_out))

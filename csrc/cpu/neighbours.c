@@ -1,0 +1,100 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cpu/neighbours.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* Stolen time comes in ticks of 10 ms: fewer than these are no measurement. */
+enum { STOLEN_TICKS_LEAST = 3 };
+
+struct bw_neighbours {
+    bw_pool *pool;
+    double since_s;
+    int64_t stolen_ticks;
+    int64_t waited_ns[]; /* by rank; -1 = not known */
+};
+
+/* The second number of a thread's schedstat: nanoseconds in which it could have run and did not. */
+static int64_t waited_of(pid_t thread) {
+    char path[64];
+    long long ran_ns, waited_ns;
+    snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", (long)thread);
+    FILE *file = fopen(path, "re");
+    if (!file) return -1;
+    int found = fscanf(file, "%lld %lld", &ran_ns, &waited_ns);
+    fclose(file);
+    return found == 2 ? waited_ns : -1;
+}
+
+/* Of one line of /proc/stat, "cpu7 user nice system idle iowait irq softirq steal ..."; false for any other line. */
+static bool stolen_of(const char *line, int *cpu, int64_t *ticks) {
+    long long steal;
+    if (sscanf(line, "cpu%d %*d %*d %*d %*d %*d %*d %*d %lld", cpu, &steal) != 2) return false;
+    *ticks = steal;
+    return true;
+}
+
+/* Of the pool's CPUs together; -1 where the system does not say. */
+static int64_t stolen_from(const bw_pool *pool) {
+    char *line = NULL;
+    size_t size = 0;
+    int64_t total = -1;
+    FILE *file = fopen("/proc/stat", "re");
+    while (file && getline(&line, &size, file) >= 0 && strncmp(line, "cpu", 3) == 0) {
+        int cpu;
+        int64_t ticks;
+        if (stolen_of(line, &cpu, &ticks) && bw_pool_uses(pool, cpu)) total = bw_max64(0, total) + ticks;
+    }
+    free(line);
+    if (file) fclose(file);
+    return total;
+}
+
+/* The longest wait of any thread: each launch ends with the last of them. */
+static double longest_wait_ns(bw_neighbours *self) {
+    double longest = NAN;
+    for (int rank = 0; rank < bw_pool_size(self->pool); rank++) {
+        int64_t now = waited_of(bw_pool_thread(self->pool, rank)), before = self->waited_ns[rank];
+        self->waited_ns[rank] = now;
+        if (now >= 0 && before >= 0) longest = fmax(longest, (double)(now - before)); /* fmax passes NaN over */
+    }
+    return longest;
+}
+
+void bw_neighbours_look(bw_neighbours *self, bw_disturbance *out) {
+    double now_s = bw_now_s(), elapsed_s = now_s - self->since_s;
+    int64_t stolen = stolen_from(self->pool), ticks = stolen - self->stolen_ticks;
+    /* Threads that outnumber the CPUs wait for each other. */
+    bool own = bw_pool_cpus(self->pool) < bw_pool_size(self->pool);
+    double waited_ns = longest_wait_ns(self);
+    out->waited = own ? NAN : waited_ns * 1e-9 / elapsed_s;
+    out->stolen = NAN;
+    if (stolen >= 0 && self->stolen_ticks >= 0) {
+        double stolen_s = ticks < STOLEN_TICKS_LEAST ? 0.0 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
+        out->stolen = stolen_s / elapsed_s / bw_pool_cpus(self->pool);
+    }
+    self->since_s = now_s;
+    self->stolen_ticks = stolen;
+}
+
+bw_status bw_neighbours_create(bw_pool *pool, bw_neighbours **out) {
+    size_t count = (size_t)bw_pool_size(pool);
+    bw_neighbours *self = calloc(1, sizeof *self + count * sizeof self->waited_ns[0]);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no memory to watch %zu threads", count);
+    self->pool = pool;
+    for (size_t i = 0; i < count; i++) self->waited_ns[i] = -1;
+    self->stolen_ticks = -1;
+    *out = self;
+    return BW_OK;
+}
+
+void bw_neighbours_free(bw_neighbours *self) {
+    free(self);
+}

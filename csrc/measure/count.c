@@ -1,0 +1,66 @@
+/* Counting a case, or a function of the caller's, in hardware: beside the timing, on launches of its own. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "measure/measure.h"
+
+static bool can_count(const bw_session *session, bw_counters *out) {
+    const bw_backend *backend = session->backend;
+    *out = (bw_counters){.dram_bytes_read = NAN, .dram_bytes_written = NAN, .l2_bytes = NAN};
+    if (backend->counters) return true;
+    snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
+    return false;
+}
+
+bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
+    if (!can_count(self->session, out)) return BW_OK;
+    bw_rotation rotation = {.sets = 1, .flush_bytes = 1};
+    if (rotated) {
+        BW_TRY(bw_case_ready_for(self, BW_CACHE_COLD, &rotation));
+    } else {
+        BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+    }
+    BW_TRY(bw_case_reset(self, 0));
+    bw_plan_spec spec = {.variant = self->variant,
+                         .sets = self->launches,
+                         .set_count = rotation.sets,
+                         .launches = rotation.sets,
+                         .flush_bytes = rotation.flush_bytes};
+    return self->session->backend->counters(self->session->device, &spec, out);
+}
+
+bw_status bw_count_call(const bw_call *self, bw_counters *out) {
+    bw_plan_spec spec = {.callable = self->callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    if (!can_count(self->session, out)) return BW_OK;
+    return self->session->backend->counters(self->session->device, &spec, out);
+}
+
+bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out) {
+    const char *const *groups = session->backend->metric_groups;
+    char allowed[256] = "";
+    for (int i = 0; groups && groups[i]; i++) {
+        if (strcmp(groups[i], name) == 0) {
+            *out = 1u << i;
+            return BW_OK;
+        }
+        size_t used = strlen(allowed);
+        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", groups[i]);
+    }
+    return bw_fail(BW_CODE_INVALID, "metrics = '%s': allowed on %s is %s", name, session->backend->name,
+                   allowed[0] ? allowed : "none");
+}
+
+bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
+    const bw_backend *backend = self->session->backend;
+    memset(out, 0, sizeof *out);
+    if (!backend->metrics) {
+        snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
+        return BW_OK;
+    }
+    BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+    BW_TRY(bw_case_reset(self, 0));
+    bw_plan_spec spec = {
+        .variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    return backend->metrics(self->session->device, &spec, groups, out);
+}

@@ -1,0 +1,270 @@
+"""The self-test: its parts, its verdicts, its command; and the rule by which two measurements differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof import _core
+from bwprof.results.difference import DEFAULT_GATE, differ
+from bwprof.selftest import cache, cli, repeat, run, timers
+from bwprof.selftest.part import Bench, Report
+from bwprof.sweep import measure as measuring
+from bwprof.sweep import plan
+from bwprof.sweep.plan import Spec
+
+# ---- the rule ----
+
+
+def row(low: float, median: float, high: float) -> dict[str, float]:
+    return {"time_ms": median, "time_ms_lo": low, "time_ms_hi": high}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (row(0.99, 1.00, 1.01), row(1.04, 1.05, 1.06), True),
+        (row(1.04, 1.05, 1.06), row(0.99, 1.00, 1.01), True),
+        (row(0.99, 1.00, 1.045), row(1.04, 1.05, 1.06), False),  # the intervals overlap
+        (row(0.999, 1.00, 1.001), row(1.028, 1.029, 1.030), False),  # apart, by less than the gate
+        (row(0.999, 1.00, 1.001), row(1.030, 1.031, 1.032), True),
+        (row(0.99, 1.00, math.inf), row(1.99, 2.00, math.inf), False),  # too few samples for an interval
+    ],
+)
+def test_rows_differ_by_interval_and_gate(one: dict[str, float], other: dict[str, float], expected: bool) -> None:
+    assert differ(one, other) is expected
+    assert DEFAULT_GATE == 0.03
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (1, 100, 0.0018, 0.0545), (10, 10, 0.7225, 1.0)],
+)
+def test_wilson_against_published_values(successes: int, trials: int, low: float, high: float) -> None:
+    assert repeat.wilson(successes, trials) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def test_pairs_share_no_measurement() -> None:
+    def measured(case: str, time_ms: float, status: str = "ok") -> dict[str, Any]:
+        return {"case": case, "precision": "fp32", "variant": "v", "status": status, "time_ms": time_ms}
+
+    rows = [measured(name, time) for time in (1, 2, 3, 4, 5) for name in ("a", "b")]
+    rows.insert(2, measured("a", 99, "failed"))
+    found = [(one["case"], one["time_ms"], other["time_ms"]) for one, other in repeat._pairs(rows)]
+    assert found == [("a", 1, 2), ("a", 3, 4), ("b", 1, 2), ("b", 3, 4)]
+
+
+# ---- cold, by counters ----
+
+
+def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int = 1 << 20) -> dict[str, Any]:
+    """The row of a copy whose counted rotation reads so many bytes of each launch from DRAM."""
+    asked: list[bool] = []
+
+    class Counted:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.case = _core.Case(*arguments, **options)
+
+        def __enter__(self) -> Counted:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.case.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.case, name)
+
+        def measure(self, **options: Any) -> dict[str, Any]:
+            return self.case.measure(**options) | {"cold": True}
+
+        def count(self, *, rotated: bool = False) -> dict[str, Any]:
+            asked.append(rotated)
+            found = dict.fromkeys(("dram_bytes_read", "dram_bytes_written", "l2_bytes"), 4.0 * elements)
+            return found | ({"dram_bytes_read": rotation_reads} if rotated else {}) | {"counters_status": "ok"}
+
+    monkeypatch.setattr(plan, "_core", type("Fake", (), vars(_core) | {"Case": Counted}))
+    spec = Spec("copy", "stream_copy", "fp32", {"elements": elements}, None, None, "cold", 0, counters=True)
+    with _core.Device("cpu") as device:
+        outcome = measuring.measure(device, spec, measuring.Context("r", "cpu", {}, None), max_seconds=0.0)
+    assert outcome.row["status"] == "ok", outcome.row["reason"]
+    assert outcome.row["dram_bytes_read"] == 4 * elements  # of the flushed launch
+    assert asked == ([False, True] if elements >= 1 << 18 else [False])
+    return outcome.row
+
+
+def test_a_rotation_that_is_warm_by_its_counters_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = swept(monkeypatch, 0.96 * 4 * (1 << 20))
+    assert "not_cold" in found["flags"].split(";")
+    assert "96% of the inputs came from DRAM" in found["reason"]
+
+
+@pytest.mark.parametrize("share", [0.98, math.nan])
+def test_a_cold_or_unknown_rotation_is_not_flagged(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    assert "not_cold" not in swept(monkeypatch, share * 4 * (1 << 20))["flags"]
+
+
+def test_small_footprints_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 Ki elements touch 1 MiB: not more than that."""
+    assert "not_cold" not in swept(monkeypatch, 0.0, elements=1 << 17)["flags"]
+
+
+# ---- flushes ----
+
+
+@pytest.mark.parametrize("flush", ["read", "memset", "memset+read"])
+def test_a_flush_takes_the_rotations_place(cpu: _core.Device, flush: str) -> None:
+    with _core.Case(cpu, "stream_copy", "fp32", {"elements": 1 << 14}) as case:
+        measured = case.measure(flush=flush, max_seconds=0.0, verify_budget_s=0.0)
+    assert measured["verified"], measured["reason"]
+    assert (measured["cache"], measured["buffer_sets"], measured["launches_per_sample"]) == ("cold", 1, 1)
+    assert measured["flush_bytes"] == 4 * cpu.facts()["cache_bytes"]
+
+
+def test_bad_flushes_are_refused(cpu: _core.Device) -> None:
+    with _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}) as case:
+        with pytest.raises(ValueError, match="flush = 'wash': allowed are read, memset, memset\\+read"):
+            case.measure(flush="wash")
+        with pytest.raises(ValueError, match="flush = 'read' goes with cache = 'cold'"):
+            case.measure(cache="hot", flush="read")
+        with pytest.raises(_core.UnavailableError, match="no kernel timestamps"):
+            case.measure(cache="hot", trace=True)
+
+
+# ---- verdicts ----
+
+
+def times(case: str, graph_us: float, pitch_us: float) -> dict[str, Any]:
+    return {
+        "case": case, "precision": "fp32", "variant": "v", "duration_us": 0.9 * pitch_us, "pitch_us": pitch_us,
+        "graph_us": graph_us, "graph_minus_pitch_us": graph_us - pitch_us, "graph_minus_duration_us": 0.2,
+        "agrees": "yes" if timers._agree(graph_us, pitch_us) else "NO",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("graph_us", "pitch_us", "passed"),
+    [(10.29, 10.0, True), (10.31, 10.0, False), (9.71, 10.0, True), (2.14, 2.0, True), (2.16, 2.0, False)],
+)
+def test_timers_agree_within_3_percent_or_150_ns(graph_us: float, pitch_us: float, passed: bool) -> None:
+    report = timers._report([times("good", 5.0, 5.0), times("x", graph_us, pitch_us)], "")
+    assert report.passed is passed
+
+
+def test_nothing_measured_is_nothing_judged() -> None:
+    assert timers._report([], "no memory").passed is None
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (None, 0), (False, 1)])
+def test_the_exit_code_is_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], passed: bool | None, code: int
+) -> None:
+    def part(bench: Bench) -> Report:
+        assert bench.backend == "cpu"
+        return Report("cache", "A title", {"x": "x", "n": "count"}, [{"x": "a", "n": 12345}], "a gate", passed)
+
+    monkeypatch.setitem(run.PARTS, "cache", part)
+    assert cli.main(["cache", "--backend", "cpu", "--quiet"]) == code
+    out = capfd.readouterr().out
+    assert "A title" in out
+    assert "12,345" in out
+    verdicts = {True: "passed", False: "FAILED", None: "nothing to judge"}
+    assert f"gate: a gate: {verdicts[passed]}" in out
+
+
+def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["timers", "counters", "--backend", "cpu", "--json", str(tmp_path / "found.json")]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["passed"], found["backend"]) == (True, "cpu")
+    assert [part["name"] for part in found["parts"]] == ["timers", "counters"]
+    assert "one timer" in found["parts"][0]["left_out"]
+    assert found["parts"][1]["left_out"] == "the cpu backend has no hardware counters"
+    capfd.readouterr()
+    assert cli.main(["counters", "--backend", "cpu", "--json", "-", "--quiet"]) == 0
+    assert json.loads(capfd.readouterr().out)["parts"][0]["passed"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["timer"], "unknown part of the self-test 'timer': did you mean 'timers'?"),
+        (["--backend", "cudda"], "unknown backend 'cudda'"),
+        (["--device", "x"], "--device: 'x' is not a whole number"),
+        (["timers", "--backend", "cpu", "--device", "7"], "has no device 7"),
+    ],
+)
+def test_bad_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_the_methods_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method gives a time; without kernel timestamps nothing is judged."""
+    monkeypatch.setitem(cache._QUICK, "cpu", ((1,), ()))
+    monkeypatch.setattr(cache, "SECONDS", 0.0)
+    (part,) = bwprof.selftest("cache", backend="cpu", quick=True)["parts"]
+    (found,) = part["rows"]
+    assert found["case"] == "read 1 MiB"
+    assert all(found[name] > 0 for name in cache._METHODS)
+    assert part["passed"] is None
+
+
+def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: _core.Device) -> None:
+    """Two rounds here and two in new processes: a pair each per case, whatever they say."""
+    monkeypatch.setattr(repeat, "SECONDS", 0.0)
+    spec = Spec("copy", "stream_copy", "fp32", {"elements": 1 << 12}, None, None, "hot", 0)
+    monkeypatch.setattr(Bench, "specs", lambda _: [spec])
+    bench = Bench(cpu, "cpu", 0, cpu.facts(), ("monotonic",), True, lambda _: None, lambda: None)
+    report = repeat.run(bench)
+    assert report.left_out == ""
+    assert [(found["where"], found["pairs"]) for found in report.rows] == [("one process", 2)] * 3 + [
+        ("fresh processes", 2)
+    ] * 3
+
+
+# ---- the card ----
+
+
+@pytest.mark.cuda
+def test_graph_agrees_with_the_pitch_of_its_kernels() -> None:
+    """Within 3 % or 0.15 us of CUPTI's timestamps of the same graph, in every quick case."""
+    (part,) = bwprof.selftest("timers", backend="cuda", quick=True)["parts"]
+    if not part["rows"]:
+        pytest.skip(part["left_out"])
+    assert part["passed"], part["rows"]
+    for found in part["rows"]:
+        assert found["duration_in_graph_us"] <= found["pitch_us"] * 1.001
+
+
+@pytest.mark.cuda
+def test_a_memset_flush_is_charged_to_the_next_kernel() -> None:
+    """A 64 MiB read looks longer after a memset than after a read flush; rotation agrees with the latter."""
+    (part,) = bwprof.selftest("cache", backend="cuda", quick=True)["parts"]
+    if part["passed"] is None:
+        pytest.skip(part["left_out"])
+    assert part["passed"], part["rows"]
+    (found,) = [one for one in part["rows"] if one["case"] == "read 64 MiB" and one["timed_by"] == "kernel"]
+    assert found["memset_flush_us"] > 1.05 * found["read_flush_us"]
+
+
+@pytest.mark.cuda
+def test_cold_rotations_read_from_dram() -> None:
+    (part,) = bwprof.selftest("counters", backend="cuda", quick=True)["parts"]
+    if part["passed"] is None:
+        pytest.skip(part["left_out"])
+    assert part["passed"], part["rows"]
+
+
+@pytest.mark.cuda
+def test_counted_rotation_of_a_small_case() -> None:
+    """2 MiB read by each launch, many sets: all of it from DRAM; of writes nothing is said."""
+    with _core.Device("cuda", 0) as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 19}) as case:
+        rotated = case.count(rotated=True)
+        if rotated["counters_status"] != "ok":
+            pytest.skip(rotated["counters_status"])
+        assert math.isnan(rotated["dram_bytes_written"])
+        assert rotated["dram_bytes_read"] == pytest.approx(4 << 19, rel=0.03)
