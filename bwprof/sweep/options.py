@@ -115,8 +115,8 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--once",
         action="store_true",
         help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
-        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that fill "
-        "the operands, too",
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     return result
