@@ -23,7 +23,7 @@ class MemoryLimitError(MemoryError):
     """The case needs more memory than is free; raised before anything is allocated."""
 
 def operations() -> list[dict[str, Any]]:
-    """One dict per operation: name, family, text, takes_kv_lens, is_stream, precisions (list of names), params (list of
+    """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names), params (list of
     dicts: name, unit, text, default, default_from, minimum, maximum) and variants (dict backend -> list of dicts:
     name, text, precisions)."""
 

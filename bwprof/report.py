@@ -17,6 +17,7 @@ _PAIR = ("fp32", "fp16")
 _MEANINGS = {
     "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
     "near_timer_floor": "within three times an empty launch",
+    "noisy_roof": "what it is graded against was measured on a busy machine: see the row's reason",
     "throttled": "the clock was held down",
     "not_cold": "inputs may have been in the cache",
     "not_converged": "noisy: the confidence interval is wider than asked",

@@ -14,8 +14,9 @@ def info() -> dict[str, Any]:
     -------
     dict
         Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
-        text, built, reason, devices), devices (backend, index, facts, memory_free_bytes, memory_total_bytes, or an
-        error in words), libraries (name -> state in words).
+        text, built, reason, devices), devices (backend, index, facts, memory_free_bytes, memory_total_bytes, roofs, or
+        an error in words), libraries (name -> state in words). A device's roofs are those that earlier sweeps stored
+        (`bwprof.roofs.Roofs.to_dict()`; None where there are none that still hold): nothing is measured here.
 
     Examples
     --------
@@ -41,16 +42,20 @@ def info() -> dict[str, Any]:
 
 def _device(backend: str, index: int) -> dict[str, Any]:
     from bwprof import _core, hardware
+    from bwprof.roofs import store
 
     try:
         with _core.Device(backend, index) as device:
             free, total = device.memory()
+            facts = hardware.facts(device)
+            roofs = store.load(store.identity(backend, facts))
             return {
                 "backend": backend,
                 "index": index,
-                "facts": hardware.facts(device),
+                "facts": facts,
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
+                "roofs": roofs.to_dict() if roofs else None,
             }
     except (_core.UnavailableError, _core.DeviceError, MemoryError, OSError) as error:
         return {"backend": backend, "index": index, "error": str(error)}

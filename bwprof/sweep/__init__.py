@@ -42,6 +42,7 @@ def sweep(
     counters: bool = False,
     max_time: float | None = None,
     roofs: bool = True,
+    recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: int | Iterable[int],
@@ -75,7 +76,10 @@ def sweep(
     max_time : float, optional
         Seconds for the whole sweep; cases that did not get their turn become skipped rows.
     roofs : bool
-        Measure the device's roofs first (about 3 s); without them the roof columns stay empty.
+        Hold rows against the device's roofs: measured at the first sweep (about 3 s) and then kept in the user's cache
+        folder, checked at every use. Without them the roof columns stay empty.
+    recalibrate : bool
+        Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
     progress : bool or callable, optional
@@ -123,7 +127,7 @@ def sweep(
         timer=timer,
         counters=counters,
     )
-    return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
+    return inprocess.run(request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress)
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:

@@ -55,10 +55,11 @@ class ChildExecutor:
         facts: dict[str, Any] = answer["facts"]
         return facts
 
-    def measure_roofs(self) -> Roofs | None:
-        """The device's roofs; None, with a warning, when measuring them goes wrong."""
+    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
+        """The device's roofs, stored or new; None, with a warning, when measuring them goes wrong."""
+        options = {"cold": cold, "hot": hot, "recalibrate": recalibrate}
         try:
-            answer = self._ask({"do": "roofs"})
+            answer = self._ask({"do": "roofs", "options": options})
         except ChildDiedError as error:
             _log.warning("the roofs could not be measured: the process %s", error)
             return None

@@ -300,10 +300,10 @@ def _run_specs(
         progress.stage("opening the device")
         facts = executor.open()
         store.run["facts"] = facts
-        roofs = _earlier_roofs(store.run, facts)
-        if roofs is None and any(spec.cache == "cold" for spec in specs):  # hot rows are held against no roof
-            progress.stage("measuring the roofs")
-            roofs = executor.measure_roofs()
+        roofs = None if parsed.recalibrate else _earlier_roofs(store.run, facts)
+        if roofs is None:
+            progress.stage("looking for the roofs")
+            roofs = loop.roofs_for(specs, executor, recalibrate=parsed.recalibrate)
         store.run["roofs"] = roofs.to_dict() if roofs else None
         context = Context(store.run["run_id"], choice.backend, facts, roofs)
         executor.set_context(context)

@@ -29,6 +29,7 @@ def run(
     *,
     max_time: float | None,
     with_roofs: bool,
+    recalibrate: bool,
     output: str | PathLike[str] | None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
@@ -46,9 +47,9 @@ def run(
     try:
         run_data["facts"] = executor.open()
         found = None
-        if with_roofs and any(spec.cache == "cold" for spec in made.specs):  # hot rows are held against no roof
-            shown.stage("measuring the roofs")
-            found = executor.measure_roofs()
+        if with_roofs:
+            shown.stage("looking for the roofs")
+            found = loop.roofs_for(made.specs, executor, recalibrate=recalibrate)
         run_data["roofs"] = found.to_dict() if found else None
         context = Context(run_data["run_id"], choice.backend, run_data["facts"], found)
         executor.set_context(context)

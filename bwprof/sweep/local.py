@@ -35,9 +35,9 @@ class LocalExecutor:
         facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def measure_roofs(self) -> Roofs | None:
-        """The device's roofs."""
-        return roofs.measure(self.device, poll=self._poll)
+    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
+        """The device's roofs, stored or new."""
+        return roofs.obtain(self.device, cold=cold, hot=hot, recalibrate=recalibrate, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
         """What the rows of this run share."""

@@ -24,8 +24,8 @@ class Executor(Protocol):
         """The device's facts."""
         ...
 
-    def measure_roofs(self) -> Roofs | None:
-        """The device's roofs; None when they cannot be measured."""
+    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
+        """The device's roofs (see `bwprof.roofs.obtain`); None when they cannot be measured."""
         ...
 
     def set_context(self, context: Context) -> None:
@@ -39,6 +39,12 @@ class Executor(Protocol):
     def close(self) -> None:
         """Give the device back."""
         ...
+
+
+def roofs_for(specs: Sequence[Spec], executor: Executor, *, recalibrate: bool) -> Roofs | None:
+    """The roofs that these cases are held against: cold ones for cold rows, the cache's own for hot rows."""
+    cold, hot = (any(spec.cache == cache for spec in specs) for cache in ("cold", "hot"))
+    return executor.obtain_roofs(cold=cold, hot=hot, recalibrate=recalibrate) if cold or hot else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
 ABOVE_ATTAINABLE = 1.05
+# A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
+ABOVE_CACHE = 1.25
 FLOOR_FACTOR = 3.0
 
 
@@ -260,6 +262,14 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     elif row["peak_tflops"] and row["tflops"] > row["peak_tflops"]:
         flags.append("above_attainable")
         reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+    elif not cold and _above_cache(row, context):
+        flags.append("above_attainable")
+        reasons.append(_why_above_cache(row, context))
+    if cold and context.roofs is not None:
+        doubt = context.roofs.doubt(row["bytes_read"], row["bytes_written"])
+        if doubt:
+            flags.append("noisy_roof")
+            reasons.append(doubt)
     if _near_floor(row):
         flags.append("near_timer_floor")
     held = conditions.reasons(result["conditions"])
@@ -276,6 +286,24 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
         flags.append("not_converged")
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def _cache_gb_s(row: Row, context: Context) -> float | None:
+    if context.roofs is None:
+        return None
+    return _known(context.roofs.cache_gb_s(row["bytes_read"] + row["bytes_written"]))
+
+
+def _above_cache(row: Row, context: Context) -> bool:
+    limit = _cache_gb_s(row, context)
+    return limit is not None and row["bandwidth_gb_s"] > ABOVE_CACHE * limit
+
+
+def _why_above_cache(row: Row, context: Context) -> str:
+    return (
+        f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches "
+        f"{_cache_gb_s(row, context):.4g}: the bytes are counted too high, or are not all moved"
+    )
 
 
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:

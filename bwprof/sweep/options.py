@@ -99,6 +99,11 @@ def parser(program: str) -> argparse.ArgumentParser:
     how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
     how.add_argument("--max-time", metavar="SECONDS", help="for the whole run; what is left is skipped")
     how.add_argument(
+        "--recalibrate",
+        action="store_true",
+        help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
+    )
+    how.add_argument(
         "--once",
         action="store_true",
         help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library that searches for an "

@@ -67,7 +67,7 @@ class Worker:
             if self._executor is None:
                 return {"error": "no device is open"}
             if request["do"] == "roofs":
-                found = self._executor.measure_roofs()
+                found = self._executor.obtain_roofs(**request["options"])
                 return {"roofs": found.to_dict() if found else None}
             if request["do"] == "context":
                 self._executor.set_context(context_from_dict(request["context"]))

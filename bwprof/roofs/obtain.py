@@ -1,0 +1,105 @@
+"""A device's roofs for a run: stored ones that still hold, else new ones."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from bwprof import _core, hardware
+from bwprof.roofs import store, survey
+from bwprof.roofs.model import OTHERS_LIMIT, Check, RoofPoint, Roofs
+
+_log = logging.getLogger("bwprof.roofs")
+
+NEW = "measured for this run"
+
+# Stored roofs are measured again when a ceiling differs by more than this.
+DEVIATION_LIMIT = 0.03
+_CHECK_SECONDS = {"cpu": 0.12, "cuda": 0.01}
+_MEND_SECONDS = 0.5  # for measuring stored points in doubt again
+
+Poll = Callable[[], object] | None
+
+
+def obtain(
+    device: _core.Device, *, cold: bool = True, hot: bool = False, recalibrate: bool = False, poll: Poll = None
+) -> Roofs:
+    """The roofs that a run's rows are held against.
+
+    Stored roofs are used where they are this device's, this driver's, this version's and these settings' own, and one
+    ceiling, measured again, is within 3 % of the stored one; the result's `check` says what was found. Points in doubt
+    are measured again. Everything else is measured now, and stored.
+
+    Parameters
+    ----------
+    device : bwprof._core.Device
+        An open device.
+    cold, hot : bool
+        Which roofs are needed. Streams within the cache are measured only when hot rows are asked for.
+    recalibrate : bool
+        Measure everything anew, whatever is stored.
+    poll : callable, optional
+        Called between batches; what it raises ends the measurement.
+    """
+    identity = store.identity(device.backend, hardware.facts(device))
+    stored = None if recalibrate else store.load(identity)
+    found = _checked(device, stored, poll) if stored else None
+    if found is None or (cold and not found.points):
+        before = found
+        found = survey.measure(device, poll=poll) if cold else survey.measure_hot(device, poll=poll)
+        if before is not None:
+            found = replace(found, hot_points=before.hot_points)
+        found = replace(found, source=NEW)
+    if hot and not found.hot_points:
+        found = replace(found, hot_points=survey.measure_hot(device, poll=poll).hot_points)
+    if found != stored:
+        store.save(identity, replace(found, source="", check=None))
+    return found
+
+
+def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:
+    """Stored roofs with their check; None when they are to be measured again."""
+    if stored.others_share > OTHERS_LIMIT:
+        _log.info("the stored roofs were measured on a busy machine: measuring them again")
+        return None
+    ceilings = stored.ceilings()
+    if not ceilings:
+        return stored
+    if any(point.doubt for point in ceilings):
+        _log.info("the stored ceilings are in doubt: measuring them again")
+        return None
+    point = min(ceilings, key=lambda point: abs(point.read_fraction - 0.5))
+    now = _again(device, point, poll)
+    if now is None:
+        return None
+    check = Check(point.stream, point.total_bytes, point.gb_s, now.gb_s)
+    if abs(check.deviation) > DEVIATION_LIMIT:
+        _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", check)
+        return None
+    return replace(_mended(device, stored, poll), check=check)
+
+
+def _again(device: _core.Device, point: RoofPoint, poll: Poll) -> RoofPoint | None:
+    """A stored point measured now; once more when that is in doubt or off."""
+    stream = next((stream for stream in survey.streams() if stream["name"] == point.stream), None)
+    seconds = _CHECK_SECONDS.get(device.backend, 0.12)
+    if stream is None:
+        return None
+    found = survey.measure_point(device, stream, point.total_bytes, seconds, poll=poll)
+    if found is not None and (found.doubt or abs(point.seconds / found.seconds - 1) > DEVIATION_LIMIT):
+        found = survey.better(
+            found, survey.measure_point(device, stream, point.total_bytes, 3 * seconds, poll=poll)
+        )
+    return found
+
+
+def _mended(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs:
+    """The stored roofs with their points in doubt measured again, as far as half a second goes."""
+    deadline = time.monotonic() + _MEND_SECONDS
+    points = list(stored.points)
+    for index, point in enumerate(points):
+        if point.doubt and time.monotonic() < deadline:
+            points[index] = survey.better(point, _again(device, point, poll))
+    return replace(stored, points=tuple(points))
