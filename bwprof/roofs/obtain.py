@@ -89,9 +89,7 @@ def _again(device: _core.Device, point: RoofPoint, poll: Poll) -> RoofPoint | No
         return None
     found = survey.measure_point(device, stream, point.total_bytes, seconds, poll=poll)
     if found is not None and (found.doubt or abs(point.seconds / found.seconds - 1) > DEVIATION_LIMIT):
-        found = survey.better(
-            found, survey.measure_point(device, stream, point.total_bytes, 3 * seconds, poll=poll)
-        )
+        found = survey.better(found, survey.measure_point(device, stream, point.total_bytes, 3 * seconds, poll=poll))
     return found
 
 

@@ -45,12 +45,13 @@ _BEND = 0.004
 _CLOSEST = 1.04
 
 _RATE_SECONDS = 0.03
+_REST_SECONDS = 1.0
 _PRODUCT_SECONDS = 8e-3  # a product may take so long at the peak rate ...
 _PRODUCT_SIZE = 4096  # ... and has this size where no peak is known
 
 
 def measure(device: _core.Device, *, budget_seconds: float | None = None, poll: Poll = None) -> Roofs:
-    """Measure the streams, cold, for as long as the budget lasts, then the arithmetic rates.
+    """Measure the arithmetic rates, then the streams, cold, for as long as the budget lasts.
 
     Every stream gets its largest and its smallest size even when the budget is short. Streams or sizes that do not
     fit into memory are left out; without any the roofs are empty and everything held against them is NaN.
@@ -65,14 +66,11 @@ def measure(device: _core.Device, *, budget_seconds: float | None = None, poll: 
         Called between batches; what it raises ends the measurement.
     """
     budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 2.8)
+    rates = measure_rates(device, poll=poll)
+    _rest(device, poll)
     with neighbours.watched(device.backend) as others:
         points = _Survey(device, "cold", budget, poll).points()
-    return replace(
-        _blank(device),
-        points=points,
-        rates=measure_rates(device, poll=poll),
-        others_share=others.share,
-    )
+    return replace(_blank(device), points=points, rates=rates, others_share=others.share)
 
 
 def measure_hot(device: _core.Device, *, budget_seconds: float | None = None, poll: Poll = None) -> Roofs:
@@ -84,6 +82,15 @@ def measure_hot(device: _core.Device, *, budget_seconds: float | None = None, po
     with neighbours.watched(device.backend) as others:
         points = _Survey(device, "hot", budget, poll).points()
     return replace(_blank(device), hot_points=points, others_share=others.share)
+
+
+def _rest(device: _core.Device, poll: Poll) -> None:
+    """Wait until the clock is no longer held down: products at full power would leave that to the streams."""
+    deadline = time.monotonic() + _REST_SECONDS
+    while time.monotonic() < deadline and device.conditions()["throttle"] not in ("", "none"):
+        if poll is not None:
+            poll()
+        time.sleep(0.02)
 
 
 def _blank(device: _core.Device) -> Roofs:

@@ -127,7 +127,9 @@ def sweep(
         timer=timer,
         counters=counters,
     )
-    return inprocess.run(request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress)
+    return inprocess.run(
+        request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress
+    )
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
