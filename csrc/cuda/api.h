@@ -24,6 +24,7 @@ extern "C" {
     X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
     X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                         \
     X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                        \
+    X(get_limit, cudaDeviceGetLimit, (size_t *, enum cudaLimit))                                       \
     X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                               \
     X(memory_allocate, cudaMalloc, (void **, size_t))                                                  \
     X(memory_free, cudaFree, (void *))                                                                 \

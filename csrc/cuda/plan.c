@@ -77,9 +77,19 @@ static bw_status build_graph(bw_plan *plan, const bw_plan_spec *spec) {
     return BW_CUDA(api, stream_synchronize(plan->device->stream));
 }
 
-/* Lines that an earlier user of the context asked to persist would stay in the L2 and fake a warm cache. */
+/* Lines that an earlier user of the context asked to persist would stay in the L2 and fake a warm cache. Where no part
+ * of it is set aside for them (the default) there are none, and the reset has its price: on an H200 (driver 580) every
+ * launch after the eighth reset of a process takes 0.18 us longer, in graphs too, for good. */
 static bw_status forget_persisting_lines(bw_device *device) {
-    cudaError_t error = BW_CUDA_ERROR(&device->api, reset_persisting_l2());
+    size_t set_aside = 0;
+    cudaError_t error = BW_CUDA_ERROR(&device->api, get_limit(&set_aside, cudaLimitPersistingL2CacheSize));
+    if (error == cudaErrorUnsupportedLimit) {
+        (void)device->api.last_error();
+        return BW_OK;
+    }
+    BW_TRY(bw_cuda_status(&device->api, error, "get_limit", __FILE__, __LINE__));
+    if (set_aside == 0) return BW_OK;
+    error = BW_CUDA_ERROR(&device->api, reset_persisting_l2());
     if (error == cudaErrorNotSupported) {
         (void)device->api.last_error();
         return BW_OK;

@@ -247,8 +247,8 @@ static bw_status compare_batch(const bw_case *self, batch *batch, worst *worst_y
             return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", batch->bytes);
         }
     }
-    BW_TRY(self->session->backend->gather(self->session->device, batch->spans, batch->count, batch->bytes,
-                                          batch->host));
+    BW_TRY(
+        self->session->backend->gather(self->session->device, batch->spans, batch->count, batch->bytes, batch->host));
     const char *host = batch->host;
     for (int64_t i = 0; i < batch->count; i++) {
         compare_row(&self->operands[batch->rows[i]->operand], batch->rows[i], host, worst_yet);
