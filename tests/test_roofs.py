@@ -194,6 +194,10 @@ def test_a_doubtful_roof_flags_the_rows_held_against_it() -> None:
     made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], noisy, *POINTS[2:])))
     assert made["flags"] == "noisy_roof"
     assert "disturbed" in str(made["reason"])
+    slowed = replace(POINTS[1], throttle="sw_thermal")
+    made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], slowed, *POINTS[2:])))
+    assert made["flags"] == "noisy_roof"
+    assert "sw_thermal" in str(made["reason"])
     busy = finished(600_000.0, roofs=replace(ROOFS, others_share=0.3))
     assert busy["flags"] == "noisy_roof"
     assert "30 % of the processors" in str(busy["reason"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import stat
 from dataclasses import replace
@@ -87,6 +88,12 @@ def test_settings_that_change_speed_make_it_stale(cache: Path, monkeypatch: pyte
     assert store.load(me(ecc=False)) is None
     monkeypatch.setattr(store, "_build_stamp", lambda: [1, 2])
     assert store.load(me()) is None, "other kernels"
+
+
+def test_what_is_not_known_equals_itself(cache: Path) -> None:
+    unknown = {"power_limit_w": math.nan}
+    assert store.save(me(**unknown), ROOFS) is not None
+    assert store.load(me(**unknown)) is not None
 
 
 def test_a_cpu_is_known_by_its_processors(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +233,10 @@ def test_measured_once_then_checked(cpu: _core.Device, bench: Bench) -> None:
     bench.factor = 1.01
     again = obtain(cpu)
     assert bench.calls == ["point stream_copy 256"], "the ceiling of the mix in the middle, and nothing else"
+    written = [entry.stat().st_mtime_ns for entry in store.folder().iterdir()]
+    obtain(cpu)
+    assert [entry.stat().st_mtime_ns for entry in store.folder().iterdir()] == written, "nothing new, nothing written"
+    bench.calls.clear()
     assert again.points == first.points
     assert again.source.endswith(".json")
     assert again.check is not None

@@ -25,7 +25,8 @@ class RoofPoint:
     """One stream at one size: `total_bytes` read and written in `seconds`, a verified result.
 
     `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
-    interquartile range over the median.
+    interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
+    can tell).
     """
 
     stream: str
@@ -34,6 +35,7 @@ class RoofPoint:
     seconds: float
     uncertainty: float = 0.0
     noise: float = 0.0
+    throttle: str = ""
 
     @property
     def gb_s(self) -> float:
@@ -48,6 +50,8 @@ class RoofPoint:
             return f"{what} is known to {100 * self.uncertainty:.0f} % only"
         if self.noise > NOISE_LIMIT:
             return f"{what} was measured while others disturbed it (noise {100 * self.noise:.0f} %)"
+        if self.throttle:
+            return f"{what} was measured while the clock was held down ({self.throttle})"
         return ""
 
 

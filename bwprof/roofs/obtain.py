@@ -54,9 +54,14 @@ def obtain(
         found = replace(found, source=NEW)
     if hot and not found.hot_points:
         found = replace(found, hot_points=survey.measure_hot(device, poll=poll).hot_points)
-    if found != stored:
-        store.save(identity, replace(found, source="", check=None))
+    if stored is None or _lasting(found) != _lasting(stored):
+        store.save(identity, _lasting(found))
     return found
+
+
+def _lasting(roofs: Roofs) -> Roofs:
+    """Without what is true of one run only."""
+    return replace(roofs, source="", check=None)
 
 
 def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:

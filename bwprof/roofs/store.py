@@ -57,8 +57,8 @@ def identity(backend: str, facts: dict[str, Any]) -> Identity:
     settings["kernels"] = _build_stamp()
     if not facts.get("uuid"):  # a CPU: which of its processors, and so which memory is near
         settings["processors"] = sorted(os.sched_getaffinity(0))
-    # As JSON gives it back, so that comparing with a file's is comparing equals.
-    made: Identity = json.loads(json.dumps({"key": key, "settings": settings}))
+    # As JSON gives it back, so that comparing with a file's is comparing equals; what is not known equals itself.
+    made: Identity = json.loads(json.dumps({"key": key, "settings": settings}), parse_constant=lambda _: None)
     return made
 
 

@@ -248,6 +248,7 @@ def measure_point(
             seconds=result["median_ns"] / 1e9,
             uncertainty=_uncertainty(result),
             noise=result["noise"],
+            throttle=result["conditions"]["throttle"].replace("none", ""),
         )
     return None
 

@@ -1,9 +1,9 @@
 """Our CPU streams, as the roofs measure them, against NumPy's copy and an independent C STREAM program.
 
 stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on as many bytes,
-walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache). The two sides
-take turns, and what is compared is the median over the rounds, and the best: a neighbour disturbs both alike. NumPy's
-copy, with one thread and ordinary stores (which read a line before they write it), is there for comparison only.
+walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache). The two
+sides take turns, and what is compared is the median over the rounds, and the best: a neighbour disturbs both alike.
+NumPy's copy, with one thread and ordinary stores (which read a line before they write it), is there for comparison.
 
     python tests/benchmarks/stream.py --mib 256 --rounds 5
 """
@@ -80,7 +80,7 @@ def main() -> None:
             row += [middle[1] / middle[0], least[1] / least[0]]
             row.append(copy / middle[0] if cost["bytes_read"] == cost["bytes_written"] else "")
             rows.append(row)
-    heads = ["stream", "sets", "ours GB/s", "C GB/s", "ours best", "C best", "ours / C", "best", "ours / NumPy (1 thr.)"]
+    heads = ["stream", "sets", "ours GB/s", "C GB/s", "ours best", "C best", "ours / C", "best", "ours / NumPy (1)"]
     table(f"{options.mib} MiB moved, {threads} threads; ratios above 1: ours is faster", heads, rows)
 
 
