@@ -147,17 +147,18 @@ class Case:
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns (per
         launch, the kernels' own durations: of timer cupti, else NaN), footprint_bytes, verified, max_error, tolerance,
-        rows_checked, reason, variant_note, conditions. A mismatch gives verified = False and no samples. conditions is
-        a dict of what the sensors said during the samples: sm_clock_mhz, mem_clock_mhz and power_w (medians),
-        temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every reason seen, as in
-        Device.conditions()); readings, reading_us (the longest one), note. timer: one of the backend's `timers` (None:
-        its own); UnavailableError where it needs a library that cannot be used."""
+        rows_checked, rows_total, reason, variant_note, conditions. A mismatch gives verified = False and no samples.
+        conditions is a dict of what the sensors said during the samples: sm_clock_mhz, mem_clock_mhz and power_w
+        (medians), temperature_c (maximum), energy_j (of one launch), NaN where not known; throttle (every reason seen,
+        as in Device.conditions()); readings, reading_us (the longest one), note. timer: one of the backend's `timers`
+        (None: its own); UnavailableError where it needs a library that cannot be used."""
     def count(self) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).
         The first call on a device takes about a second."""
     def launch(self) -> None:
-        """One untimed launch on the generated inputs (for use under a profiler)."""
+        """One untimed launch on the generated inputs (for use under a profiler), and none but those that fill the
+        buffers before it: a library that would search for its fastest algorithm takes its own first choice."""
     def close(self) -> None: ...
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -30,7 +30,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 NO_ROOFS = """
 from bwprof.sweep import local
-local.LocalExecutor.obtain_roofs = lambda self, **options: None
+local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 """
 PLANT = """
 import os, signal, time
@@ -110,6 +110,8 @@ def test_full_benchmark_suite(tmp_path: Path) -> None:
     assert len(frame) == 2 * len(bwprof.operations())
     assert (frame["status"] == "ok").all(), frame[["case", "reason"]]
     assert frame["verified"].all()
+    assert frame["rows_checked"].between(1, frame["rows_total"]).all()
+    assert frame.loc[frame["operation"] == "gemm", "rows_total"].tolist() == [9, 9], "3 rows of 40 in parts of 16"
     assert (frame["time_ms"] > 0).all()
     expected = (frame["bytes_read"] + frame["bytes_written"]) / frame["time_ms"] / 1e6
     assert frame["bandwidth_gb_s"].tolist() == pytest.approx(expected.tolist())
@@ -392,7 +394,7 @@ def test_what_a_case_prints_does_not_get_into_the_data(tmp_path: Path) -> None:
 def test_max_time_skips_what_is_left(tmp_path: Path) -> None:
     plant = PLANT.format(body="time.sleep(0.4)")
     code, out, err = finished(
-        "gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "2", "--csv", "-", folder=tmp_path, plant=plant
+        "gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "4", "--csv", "-", folder=tmp_path, plant=plant
     )
     assert code == 0, err
     rows = csv_rows(out)

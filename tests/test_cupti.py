@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,20 @@ from test_native import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core
+from bwprof.sweep import measure as measuring
+from bwprof.sweep import plan as plans
+from bwprof.sweep.measure import Context
+from bwprof.sweep.plan import Request, Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
-SOURCES = ("csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "csrc/cuda/plan_timers.c")
+SOURCES = (
+    "csrc/base/status.c",
+    "csrc/base/order.c",
+    "csrc/cuda/library.c",
+    "csrc/cuda/cupti.c",
+    "csrc/cuda/plan_timers.c",
+)
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 
@@ -142,6 +153,72 @@ def test_a_sweep_says_what_it_could_not_count() -> None:
         assert frame[name].isna().all(), name
 
 
+class Uncounted:
+    """A case whose counting goes wrong, the way that `fail` says; timed hot, which is quick."""
+
+    def __init__(self, case: _core.Case, fail: Callable[[_core.Case], object]) -> None:
+        self._case, self._fail = case, fail
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._case, name)
+
+    def __enter__(self) -> Uncounted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._case.close()
+
+    def measure(self, **options: object) -> object:
+        return self._case.measure(**{**options, "cache": "hot"})
+
+    def count(self) -> object:
+        return self._fail(self._case)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, fail: Callable[[_core.Case], object]) -> None:
+    real = Spec.open
+    monkeypatch.setattr(Spec, "open", lambda spec, device: Uncounted(real(spec, device), fail))
+
+
+def raising(error: Exception) -> Callable[[object], object]:
+    def fail(_case: object) -> object:
+        raise error
+
+    return fail
+
+
+def lost_device() -> _core.DeviceError:
+    error = _core.DeviceError("an illegal address was met")
+    error.fatal = True
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [_core.DeviceError("a call failed"), _core.UnavailableError("no CUPTI"), MemoryError(), ValueError("odd")],
+    ids=repr,
+)
+def test_counting_costs_no_row_its_time(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    plant(monkeypatch, raising(error))
+    frame = bwprof.sweep(
+        "stream_copy", elements=[4096, 8192], precision="fp32", backend="cpu", roofs=False, counters=True
+    )
+    assert frame["status"].tolist() == ["ok", "ok"]
+    assert (frame["time_ms"] > 0).all()
+    assert frame["counters_status"].tolist() == [f"not counted: {str(error) or 'out of memory'}"] * 2
+
+
+def test_a_device_lost_in_counting_leaves_the_row_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row is finished, the device is given up: what is left is not measured on it."""
+    plant(monkeypatch, raising(lost_device()))
+    with pytest.raises(bwprof.SweepError, match=r"device is lost.*an illegal address was met") as caught:
+        bwprof.sweep("stream_copy", elements=[4096, 8192], precision="fp32", backend="cpu", roofs=False, counters=True)
+    (row,) = caught.value.frame.to_dict("records")
+    assert (row["status"], row["elements"]) == ("ok", 4096)
+    assert row["time_ms"] > 0
+    assert row["counters_status"] == "not counted: an illegal address was met"
+
+
 def test_a_sweep_without_counters_says_nothing_of_them() -> None:
     frame = bwprof.sweep("stream_copy", elements=4096, precision="fp32", backend="cpu", roofs=False)
     assert frame["counters_status"].isna().all()
@@ -219,6 +296,27 @@ def test_counted_copy(gpu: _core.Device, elements: int) -> None:
     ratio = counted(gpu, "stream_copy", "fp32", {"elements": elements})
     assert ratio["read"] == pytest.approx(1.0, abs=0.01)
     assert ratio["written"] == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.cuda
+def test_a_cuda_call_that_fails_in_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _core.Device("cuda") as device:
+
+        def fail(case: _core.Case) -> object:
+            device._inject_fault(1)
+            try:
+                return case.count()
+            finally:
+                device._inject_fault(0)
+
+        plant(monkeypatch, fail)
+        (spec,) = plans.make(
+            Request(("stream_copy",), {"elements": (1 << 20,)}, precisions=("fp32",), counters=True), "cuda"
+        ).specs
+        outcome = measuring.measure(device, spec, Context("r", "cuda", {}, None), max_seconds=0.1)
+    assert (outcome.row["status"], outcome.fatal) == ("ok", False)
+    assert outcome.row["time_ms"] > 0
+    assert "CUDA call" in outcome.row["counters_status"]
 
 
 @pytest.mark.cuda

@@ -52,9 +52,11 @@ def test_columns_are_those_of_the_schema() -> None:
         "pct_peak pct_ceiling pct_attainable peak_tflops roofline_tflops pct_roofline bound dram_bytes_read "
         "dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status energy_j power_w sm_clock_mhz "
         "mem_clock_mhz temperature_c throttle verified max_error tolerance flags speedup_vs_fp32 "
-        "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version"
+        "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version "
+        "rows_checked rows_total measured_tflops"
     ).split()
     assert [name for name in names if name in groups] == groups
+    assert names[-4:] == ["schema_version", "rows_checked", "rows_total", "measured_tflops"], "later columns come last"
 
 
 def test_every_parameter_of_every_operation_is_a_column() -> None:

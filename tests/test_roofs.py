@@ -12,7 +12,7 @@ import pytest
 from rows import row
 
 from bwprof import _core
-from bwprof.roofs import RoofPoint, Roofs, neighbours, survey
+from bwprof.roofs import Rate, RoofPoint, Roofs, neighbours, survey
 from bwprof.sweep import measure
 from bwprof.sweep.measure import Context
 
@@ -104,6 +104,7 @@ def test_grade_fills_the_roof_columns() -> None:
     assert made["tflops"] == pytest.approx(1.5)
     assert made["pct_roofline"] == pytest.approx(150.0)
     assert made["bound"] == "compute"
+    assert made["measured_tflops"] is None
     below = graded(arithmetic_intensity=2.0)
     assert below["roofline_tflops"] == pytest.approx(0.4)
     assert below["bound"] == "memory"
@@ -152,6 +153,8 @@ def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str
         "verified": True,
         "max_error": 0.0,
         "tolerance": 1e-5,
+        "rows_checked": 3,
+        "rows_total": 7,
         "reason": "",
         "conditions": {
             **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
@@ -184,6 +187,13 @@ def test_a_wrong_result_is_a_failed_row() -> None:
     made = finished(600_000.0, verified=False, reason="element 3 is 5, 4 was expected")
     assert made["status"] == "failed"
     assert "element 3" in str(made["reason"])
+
+
+def test_the_measured_rate_stands_beside_the_peak() -> None:
+    rates = (Rate("fp32", "a", "v", 8, 0.75, 0.7, 0.01), Rate("fp16", "a", "v", 8, 3.0, 2.9, 0.01))
+    made = finished(600_000.0, roofs=replace(ROOFS, rates=rates))
+    assert (made["peak_tflops"], made["measured_tflops"]) == (1.0, 0.75)
+    assert finished(600_000.0)["measured_tflops"] is None
 
 
 def test_a_doubtful_roof_flags_the_rows_held_against_it() -> None:

@@ -18,7 +18,8 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.roofs import Rate, RoofPoint, Roofs, obtain, store, survey
+from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, store, survey
+from bwprof.roofs import obtain as obtain_or_none
 from bwprof.roofs.obtain import NEW
 from bwprof.sweep import options
 
@@ -182,6 +183,13 @@ def test_an_unwritable_folder_is_a_warning(cache: Path, caplog: pytest.LogCaptur
 # ---- when stored roofs are used ----
 
 
+def obtain(device: _core.Device, wanted: Wanted | None = None) -> Roofs:
+    """The roofs, which there must be."""
+    found = obtain_or_none(device, wanted)
+    assert found is not None
+    return found
+
+
 class Bench:
     """What a device would measure: `factor` times as slow as ROOFS, `calls` of what was asked for."""
 
@@ -265,7 +273,7 @@ def test_a_ceiling_that_moved_is_measured_again(
 def test_recalibrate_measures_whatever_is_stored(cpu: _core.Device, bench: Bench) -> None:
     obtain(cpu)
     bench.factor = 1.001
-    assert obtain(cpu, recalibrate=True).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
+    assert obtain(cpu, Wanted(recalibrate=True)).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
     assert bench.calls == ["all", "all"]
     assert obtain(cpu).points[0].seconds == pytest.approx(POINTS[0].seconds * 1.001)
 
@@ -277,7 +285,7 @@ def test_roofs_of_a_busy_machine_or_in_doubt_are_not_reused(cpu: _core.Device, b
     assert obtain(cpu).doubt(MIB, 0) == ""
     assert bench.calls == ["all", "all"]
     bench.doubtful = {("stream_read", 256 * MIB)}
-    assert obtain(cpu, recalibrate=True).doubt(MIB, 0) != ""
+    assert obtain(cpu, Wanted(recalibrate=True)).doubt(MIB, 0) != ""
     bench.doubtful = set()
     assert obtain(cpu).doubt(MIB, 0) == ""
     assert bench.calls == ["all"] * 4
@@ -296,14 +304,14 @@ def test_a_point_in_doubt_is_mended(cpu: _core.Device, bench: Bench) -> None:
 
 
 def test_hot_streams_only_when_asked_for(cpu: _core.Device, bench: Bench) -> None:
-    assert obtain(cpu, cold=False, hot=True).points == ()
+    assert obtain(cpu, Wanted(cold=False, hot=True)).points == ()
     assert bench.calls == ["hot"]
-    both = obtain(cpu, hot=True)
+    both = obtain(cpu, Wanted(hot=True))
     assert bench.calls == ["hot", "all"]
     assert both.points
     assert both.hot_points
     bench.calls.clear()
-    assert obtain(cpu, hot=True).hot_points == both.hot_points
+    assert obtain(cpu, Wanted(hot=True)).hot_points == both.hot_points
     assert bench.calls == ["point stream_copy 256"]
 
 

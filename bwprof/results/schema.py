@@ -171,6 +171,16 @@ _PROVENANCE = [
     *_columns("integer", schema_version="version of these columns"),
 ]
 
+# Behind all others: columns that came later leave the earlier ones where they were.
+_LATER = [
+    *_columns(
+        "integer",
+        rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
+        rows_total="how many of them there are",
+    ),
+    *_columns("number", measured_tflops="best rate of a large matrix product in this precision, measured, TFLOP/s"),
+]
+
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
 
@@ -190,7 +200,7 @@ def param_columns() -> tuple[Column, ...]:
 def columns() -> tuple[Column, ...]:
     """Every column, in the order of the CSV file."""
     case = Column("case", "text", "configuration's name")
-    groups = (_METHOD, _TIME, _WORK, _ROOFS, _COUNTERS, _CONDITIONS, _TRUST, _COMPARISON, _PROVENANCE)
+    groups = (_METHOD, _TIME, _WORK, _ROOFS, _COUNTERS, _CONDITIONS, _TRUST, _COMPARISON, _PROVENANCE, _LATER)
     rest = [column for group in groups for column in group]
     return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest)
 

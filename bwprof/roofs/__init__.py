@@ -8,7 +8,7 @@ time over the bytes. They are kept in the user's cache folder, and one ceiling i
 from __future__ import annotations
 
 from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
-from bwprof.roofs.obtain import obtain
+from bwprof.roofs.obtain import Wanted, obtain
 from bwprof.roofs.survey import measure
 
-__all__ = ["Check", "Rate", "RoofPoint", "Roofs", "measure", "obtain"]
+__all__ = ["Check", "Rate", "RoofPoint", "Roofs", "Wanted", "measure", "obtain"]

@@ -108,6 +108,8 @@ class Roofs:
         Of the processor time that there was, what other processes took meanwhile; 0 where that is not known.
     source : str
         "measured for this run", or the file that they were stored in.
+    complete : bool
+        False when a deadline cut the measuring short; such roofs are not stored.
     check : Check or None
         The stored ceiling held against a new measurement of it, where they come from a file.
     """
@@ -123,6 +125,7 @@ class Roofs:
     measured: str = ""
     others_share: float = 0.0
     source: str = ""
+    complete: bool = True
     check: Check | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,6 +190,10 @@ class Roofs:
         known = [1e-9 / curve.seconds_per_byte(total_bytes, self.floor_seconds) for curve in self._hot_curves]
         known += [point.gb_s for curve in self._hot_curves for point in curve.within(total_bytes)]
         return max(known)
+
+    def measured_tflops(self, precision: str) -> float:
+        """The best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
+        return next((rate.tflops for rate in self.rates if rate.precision == precision), math.nan)
 
     def doubt(self, bytes_read: int, bytes_written: int) -> str:
         """Why the roofs of this many bytes should not be relied on, in words; "" when they may be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bwprof import _core, hardware
 from bwprof.roofs import store, survey
@@ -23,10 +23,19 @@ _MEND_SECONDS = 0.5  # for measuring stored points in doubt again
 Poll = Callable[[], object] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which roofs: those of cold rows, the cache's own for hot rows; and whether to measure whatever is stored."""
+
+    cold: bool = True
+    hot: bool = False
+    recalibrate: bool = False
+
+
 def obtain(
-    device: _core.Device, *, cold: bool = True, hot: bool = False, recalibrate: bool = False, poll: Poll = None
-) -> Roofs:
-    """The roofs that a run's rows are held against.
+    device: _core.Device, wanted: Wanted | None = None, *, deadline: float | None = None, poll: Poll = None
+) -> Roofs | None:
+    """The roofs that a run's rows are held against; None when there was no time for any.
 
     Stored roofs are used where they are this device's, this driver's, this version's and these settings' own, and one
     ceiling, measured again, is within 3 % of the stored one; the result's `check` says what was found. Points in doubt
@@ -36,27 +45,28 @@ def obtain(
     ----------
     device : bwprof._core.Device
         An open device.
-    cold, hot : bool
-        Which roofs are needed. Streams within the cache are measured only when hot rows are asked for.
-    recalibrate : bool
-        Measure everything anew, whatever is stored.
+    wanted : Wanted, optional
+        Those of cold rows when left out. Streams within the cache are measured only for hot rows.
+    deadline : float, optional
+        A time.monotonic() after which nothing more is measured. What it cut short is not stored.
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
+    wanted = wanted or Wanted()
     identity = store.identity(device.backend, hardware.facts(device))
-    stored = None if recalibrate else store.load(identity)
-    found = _checked(device, stored, poll) if stored else None
-    if found is None or (cold and not found.points):
-        before = found
-        found = survey.measure(device, poll=poll) if cold else survey.measure_hot(device, poll=poll)
-        if before is not None:
-            found = replace(found, hot_points=before.hot_points)
-        found = replace(found, source=NEW)
-    if hot and not found.hot_points:
-        found = replace(found, hot_points=survey.measure_hot(device, poll=poll).hot_points)
-    if stored is None or _lasting(found) != _lasting(stored):
+    stored = None if wanted.recalibrate else store.load(identity)
+    found = _checked(device, stored, survey.until(deadline, poll)) if stored else None
+    if found is None or (wanted.cold and not found.points):
+        hot_points = found.hot_points if found else ()
+        measure = survey.measure if wanted.cold else survey.measure_hot
+        found = replace(measure(device, deadline=deadline, poll=poll), source=NEW)
+        found = replace(found, hot_points=found.hot_points or hot_points)
+    if wanted.hot and not found.hot_points:
+        hot = survey.measure_hot(device, deadline=deadline, poll=poll)
+        found = replace(found, hot_points=hot.hot_points, complete=found.complete and hot.complete)
+    if found.complete and (stored is None or _lasting(found) != _lasting(stored)):
         store.save(identity, _lasting(found))
-    return found
+    return found if found.points or found.hot_points else None
 
 
 def _lasting(roofs: Roofs) -> Roofs:
@@ -76,14 +86,18 @@ def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:
         _log.info("the stored ceilings are in doubt: measuring them again")
         return None
     point = min(ceilings, key=lambda point: abs(point.read_fraction - 0.5))
-    now = _again(device, point, poll)
+    try:
+        now = _again(device, point, poll)
+        mended = _mended(device, stored, poll)
+    except survey.OutOfTimeError:
+        return None
     if now is None:
         return None
     check = Check(point.stream, point.total_bytes, point.gb_s, now.gb_s)
     if abs(check.deviation) > DEVIATION_LIMIT:
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", check)
         return None
-    return replace(_mended(device, stored, poll), check=check)
+    return replace(mended, check=check)
 
 
 def _again(device: _core.Device, point: RoofPoint, poll: Poll) -> RoofPoint | None:

@@ -45,12 +45,35 @@ _BEND = 0.004
 _CLOSEST = 1.04
 
 _RATE_SECONDS = 0.03
+_RATES_SHARE = 2.0  # rates are measured first when a deadline is further away than so many of the streams' budgets
 _REST_SECONDS = 1.0
 _PRODUCT_SECONDS = 8e-3  # a product may take so long at the peak rate ...
 _PRODUCT_SIZE = 4096  # ... and has this size where no peak is known
 
 
-def measure(device: _core.Device, *, budget_seconds: float | None = None, poll: Poll = None) -> Roofs:
+class OutOfTimeError(Exception):
+    """The deadline is over."""
+
+
+def until(deadline: float | None, poll: Poll) -> Callable[[], None]:
+    """`poll` that also raises OutOfTimeError at a deadline, a time.monotonic()."""
+
+    def watch() -> None:
+        if poll is not None:
+            poll()
+        if deadline is not None and time.monotonic() >= deadline:
+            raise OutOfTimeError
+
+    return watch
+
+
+def measure(
+    device: _core.Device,
+    *,
+    budget_seconds: float | None = None,
+    deadline: float | None = None,
+    poll: Poll = None,
+) -> Roofs:
     """Measure the arithmetic rates, then the streams, cold, for as long as the budget lasts.
 
     Every stream gets its largest and its smallest size even when the budget is short. Streams or sizes that do not
@@ -62,26 +85,43 @@ def measure(device: _core.Device, *, budget_seconds: float | None = None, poll: 
         An open device.
     budget_seconds : float, optional
         For the streams; 2.8 s on a CPU and 1.9 s on a GPU when left out.
+    deadline : float, optional
+        A time.monotonic() after which nothing more is measured; the roofs are then not `complete`. When it comes before
+        both ends of every stream's curve are there, there are no points: a part of them would stand for mixes that it
+        does not know.
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
     budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 2.8)
-    rates = measure_rates(device, poll=poll)
-    _rest(device, poll)
+    watch = until(deadline, poll)
+    rates: tuple[Rate, ...] = ()
+    complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
+    if complete:  # else the streams need the time more
+        rates = measure_rates(device, poll=poll)
+        _rest(device, poll)
     with neighbours.watched(device.backend) as others:
-        points = _Survey(device, "cold", budget, poll).points()
-    return replace(_blank(device), points=points, rates=rates, others_share=others.share)
+        survey = _Survey(device, "cold", budget, watch)
+        points = survey.points()
+    complete = complete and survey.complete
+    return replace(_blank(device), points=points, rates=rates, others_share=others.share, complete=complete)
 
 
-def measure_hot(device: _core.Device, *, budget_seconds: float | None = None, poll: Poll = None) -> Roofs:
+def measure_hot(
+    device: _core.Device,
+    *,
+    budget_seconds: float | None = None,
+    deadline: float | None = None,
+    poll: Poll = None,
+) -> Roofs:
     """The same for streams on one set of buffers, from sizes within the cache to four times the cache: no other roof.
 
-    The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out.
+    The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out; the other arguments are those of `measure`.
     """
     budget = budget_seconds if budget_seconds is not None else HOT_BUDGET_SECONDS.get(device.backend, 1.8)
     with neighbours.watched(device.backend) as others:
-        points = _Survey(device, "hot", budget, poll).points()
-    return replace(_blank(device), hot_points=points, others_share=others.share)
+        survey = _Survey(device, "hot", budget, until(deadline, poll))
+        points = survey.points()
+    return replace(_blank(device), hot_points=points, others_share=others.share, complete=survey.complete)
 
 
 def _rest(device: _core.Device, poll: Poll) -> None:
@@ -137,11 +177,18 @@ class _Survey:
         self._streams = {stream["name"]: stream for stream in streams()}
         self._found: dict[str, dict[int, RoofPoint]] = {name: {} for name in self._streams}
         self._owed = 0  # points that are still to come whatever the time
+        self.complete = True
 
     def points(self) -> tuple[RoofPoint, ...]:
-        """Measure."""
-        self._coarse()
-        self._refine()
+        """Measure; without both ends of every curve there are none."""
+        try:
+            self._coarse()
+            self._refine()
+        except OutOfTimeError:
+            self.complete = False
+            if self._owed:
+                _log.warning("no time for the roofs: rows are not held against any")
+                return ()
         found = tuple(point for curve in self._found.values() for _, point in sorted(curve.items()))
         spent = self._budget - self._left()
         _log.debug("%d %s roof points in %.2f s", len(found), self._cache, spent)
@@ -162,10 +209,13 @@ class _Survey:
     def _coarse(self) -> None:
         plan = [(name, size) for size in coarse_sizes(*self._limits()) for name in self._streams]
         for number, (name, size) in enumerate(plan):
-            self._owed = max(0, 2 * len(self._streams) - number - 1)
-            if self._left() <= 0 and number >= 2 * len(self._streams):
+            self._owed = max(0, 2 * len(self._streams) - number)
+            if self._left() <= 0 and not self._owed:
                 return
+            if self._poll is not None:
+                self._poll()
             self._take(name, size, self._left() / (len(plan) - number) / 3)
+        self._owed = 0
 
     def _refine(self) -> None:
         """The middle of every interval, worst first; 1 stands for not yet known."""
@@ -198,7 +248,7 @@ class _Survey:
         begun = time.monotonic()
         point = measure_point(self._device, self._streams[name], size, seconds, cache=self._cache, poll=self._poll)
         spent = time.monotonic() - begun
-        if point is not None and point.doubt and self._left() > (self._owed + 3) * spent:
+        if point is not None and point.doubt and self._left() > (self._owed + 2) * spent:
             again = measure_point(
                 self._device, self._streams[name], size, 3 * seconds, cache=self._cache, poll=self._poll
             )

@@ -74,7 +74,8 @@ def sweep(
         Count each case's DRAM and L2 bytes in hardware, on one cold launch beside the timed ones; where that cannot be
         done, `counters_status` says why.
     max_time : float, optional
-        Seconds for the whole sweep; cases that did not get their turn become skipped rows.
+        Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
+        skipped rows.
     roofs : bool
         Hold rows against the device's roofs: measured at the first sweep (about 3 s) and then kept in the user's cache
         folder, checked at every use. Without them the roof columns stay empty.

@@ -11,27 +11,25 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep import worker
 from bwprof.sweep.interrupts import Interrupts
+from bwprof.sweep.loop import OutOfTimeError
 from bwprof.sweep.measure import Context, Outcome, unmeasured
 from bwprof.sweep.plan import Spec
 
 _log = logging.getLogger("bwprof.sweep")
 
-_GRACE_SECONDS = 3.0  # for a case to come back after --max-time is over
+_GRACE_SECONDS = 3.0  # for an answer to come back after its time is over
 _END_SECONDS = 2.0  # for the child to go by itself
 
 
 class ChildDiedError(Exception):
     """The child process ended instead of answering; the text says how."""
-
-
-class LateAnswerError(Exception):
-    """The child did not answer in time."""
 
 
 class ChildExecutor:
@@ -44,10 +42,10 @@ class ChildExecutor:
         self._child: _Child | None = None
         self._context: Context | None = None
 
-    def open(self) -> dict[str, Any]:
-        """The device's facts; UnavailableError when it cannot be opened."""
+    def open(self, deadline: float | None) -> dict[str, Any]:
+        """The device's facts; UnavailableError when it cannot be opened, OutOfTimeError when it was not in time."""
         try:
-            answer = self._ask({"do": "open", "backend": self._backend, "index": self._index})
+            answer = self._ask({"do": "open", "backend": self._backend, "index": self._index}, deadline)
         except ChildDiedError as error:
             raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
@@ -55,11 +53,14 @@ class ChildExecutor:
         facts: dict[str, Any] = answer["facts"]
         return facts
 
-    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
         """The device's roofs, stored or new; None, with a warning, when measuring them goes wrong."""
-        options = {"cold": cold, "hot": hot, "recalibrate": recalibrate}
+        request = {"do": "roofs", "wanted": asdict(wanted), "deadline": deadline}
         try:
-            answer = self._ask({"do": "roofs", "options": options})
+            answer = self._ask(request, _with_grace(deadline))
+        except OutOfTimeError:
+            _log.warning("the roofs could not be measured: the process did not come back in time and was ended")
+            return None
         except ChildDiedError as error:
             _log.warning("the roofs could not be measured: the process %s", error)
             return None
@@ -78,10 +79,10 @@ class ChildExecutor:
         """One case, in the child; a child that dies leaves a failed row."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        until = None if deadline is None else deadline + _GRACE_SECONDS
+        until = _with_grace(deadline)
         try:
             if self._child is None:
-                self.open()
+                self.open(until)
                 self.set_context(self._context)
             request = {"do": "case", "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
             answer = self._ask(request, until)
@@ -90,8 +91,9 @@ class ChildExecutor:
         except _core.UnavailableError as error:
             self.close()
             return unmeasured(spec, self._context, "failed", f"the device could not be opened again: {error}")
-        except LateAnswerError:
-            return unmeasured(spec, self._context, "skipped", "not finished when --max-time was over")
+        except OutOfTimeError:
+            reason = "not finished when --max-time was over: the process that ran this case was ended"
+            return unmeasured(spec, self._context, "skipped", reason)
         if "error" in answer:
             return unmeasured(spec, self._context, "failed", answer["error"])
         if answer["fatal"]:
@@ -113,6 +115,10 @@ class ChildExecutor:
         if self._child is not None:
             self._child.end()
             self._child = None
+
+
+def _with_grace(deadline: float | None) -> float | None:
+    return None if deadline is None else deadline + _GRACE_SECONDS
 
 
 class _Child:
@@ -145,7 +151,7 @@ class _Child:
                 interrupts.check()
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
-                    raise LateAnswerError
+                    raise OutOfTimeError
                 for key, _ in selector.select(left):
                     if key.fd == self._answer:
                         self._receive()
@@ -184,4 +190,10 @@ class _Child:
                 self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait()
+                self._bury()
+
+    def _bury(self) -> None:
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 from collections.abc import Sequence
 
 from bwprof import _core, hardware
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(given: list[str]) -> int:
+    started = time.monotonic()
     parser = options.parser("bwprof sweep")
     try:
         parsed = parser.parse_args(given)
@@ -35,7 +37,7 @@ def _main(given: list[str]) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         with Interrupts() as interrupts:
-            return _command(parsed, given, interrupts)
+            return _command(parsed, given, interrupts, started)
     except (KeyboardInterrupt, StoppedError):
         sys.stderr.write("bwprof: interrupted\n")
         return INTERRUPTED
@@ -53,7 +55,7 @@ def _main(given: list[str]) -> int:
         return INCOMPLETE
 
 
-def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
+def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.sweep import command
 
     limit = options.max_time(parsed)
@@ -61,7 +63,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         listing.print_operations(sys.stdout)
         return OK
     if parsed.resume is not None:
-        return command.resume(parsed, given, interrupts, max_time=limit)
+        return command.resume(parsed, given, interrupts, max_time=limit, started=started)
     request = options.request(parsed)
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
@@ -72,4 +74,4 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         _log.warning("%s", choice.warning)
     if parsed.once:
         return command.once(made, choice, interrupts)
-    return command.run(parsed, given, interrupts, made, choice, max_time=limit)
+    return command.run(parsed, given, interrupts, made, choice, max_time=limit, started=started)

@@ -19,12 +19,10 @@ from bwprof.names import seconds_text, unknown
 from bwprof.results import schema
 from bwprof.results.files import is_plain_target
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
 from bwprof.sweep import loop, metadata
 from bwprof.sweep.child import ChildExecutor
 from bwprof.sweep.interrupts import Interrupts, StoppedError
 from bwprof.sweep.loop import Limits
-from bwprof.sweep.measure import Context
 from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.sweep.plan import Plan, Spec
 from bwprof.sweep.progress import on_stderr
@@ -63,22 +61,31 @@ def run(
     choice: Choice,
     *,
     max_time: float | None,
+    started: float,
 ) -> int:
-    """A new run; returns the exit code."""
+    """A new run; returns the exit code. `started`: time.monotonic() when the command began."""
     run_id = metadata.new_run_id()
     data = metadata.describe_run(run_id, plan, choice, argv)
     targets = _targets(parsed, run_id)
     store: Store | None = None
     try:
         store = _open_store(data, targets)
-        return _measure(parsed, interrupts, plan, choice, store, targets, plan.specs, max_time)
+        limits = Limits(plan.target_seconds, max_time, started)
+        return _measure(parsed, interrupts, choice, store, targets, plan.specs, limits)
     except (ValueError, _core.UnavailableError):  # an output that cannot be written, a device that cannot be opened
         if targets.folder is not None and (store is None or not store.rows):
             shutil.rmtree(targets.folder, ignore_errors=True)
         raise
 
 
-def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, *, max_time: float | None) -> int:
+def resume(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    *,
+    max_time: float | None,
+    started: float,
+) -> int:
     """Go on with a run: its finished rows stay, the others are measured; returns the exit code."""
     clash = asks_for_cases(parsed)
     if clash or parsed.dry_run or parsed.once:
@@ -99,7 +106,8 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     ]
     targets = _targets(parsed, data["run_id"], folder=folder)
     store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
-    return _measure(parsed, interrupts, plan, choice, store, targets, missing, max_time)
+    limits = Limits(plan.target_seconds, max_time, started)
+    return _measure(parsed, interrupts, choice, store, targets, missing, limits)
 
 
 def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
@@ -252,21 +260,19 @@ def _open_store(
 def _measure(
     parsed: argparse.Namespace,
     interrupts: Interrupts,
-    plan: Plan,
     choice: Choice,
     store: Store,
     targets: Targets,
     specs: Sequence[Spec],
-    max_time: float | None,
+    limits: Limits,
 ) -> int:
     """Measure, write, show; returns the exit code."""
-    started = time.monotonic()
     if not parsed.quiet:
         sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, interrupts, choice, store, specs, Limits(plan.target_seconds, max_time), started)
+        _run_specs(parsed, interrupts, choice, store, specs, limits)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -279,7 +285,7 @@ def _measure(
     if status == "complete":
         _draw(store, targets)
     if not parsed.quiet:
-        _show(store, targets, status, started)
+        _show(store, targets, status, limits.started)
     if status == "interrupted":
         return INTERRUPTED
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
@@ -292,36 +298,17 @@ def _run_specs(
     store: Store,
     specs: Sequence[Spec],
     limits: Limits,
-    started: float,
 ) -> None:
     progress = on_stderr(quiet=parsed.quiet)
     executor = ChildExecutor(choice.backend, choice.index, interrupts)
     try:
-        progress.stage("opening the device")
-        facts = executor.open()
-        store.run["facts"] = facts
-        roofs = None if parsed.recalibrate else _earlier_roofs(store.run, facts)
-        if roofs is None:
-            progress.stage("looking for the roofs")
-            roofs = loop.roofs_for(specs, executor, recalibrate=parsed.recalibrate)
-        store.run["roofs"] = roofs.to_dict() if roofs else None
-        context = Context(store.run["run_id"], choice.backend, facts, roofs)
-        executor.set_context(context)
-        loop.run_cases(specs, executor, context, store, limits=limits, started=started, progress=progress)
+        context = loop.prepare(
+            executor, store.run, specs, limits=limits, progress=progress, recalibrate=parsed.recalibrate
+        )
+        loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
     finally:
         progress.end()
         executor.close()
-
-
-def _earlier_roofs(data: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
-    """The roofs of the run that is resumed, if they are this device's."""
-    if not data.get("roofs"):
-        return None
-    try:
-        found = Roofs.from_dict(data["roofs"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-    return found if found.points and found.belongs_to(facts) else None
 
 
 def _finish(store: Store, status: str) -> OSError | None:

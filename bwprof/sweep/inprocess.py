@@ -15,7 +15,7 @@ from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, loop, metadata, plan
 from bwprof.sweep.local import LocalExecutor
 from bwprof.sweep.loop import Limits
-from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.measure import Outcome
 from bwprof.sweep.progress import Callback, Progress, on_stderr
 from bwprof.sweep.store import Store
 
@@ -45,18 +45,17 @@ def run(
     store = _store(run_data, output)
     status = "failed"
     try:
-        run_data["facts"] = executor.open()
-        found = None
-        if with_roofs:
-            shown.stage("looking for the roofs")
-            found = loop.roofs_for(made.specs, executor, recalibrate=recalibrate)
-        run_data["roofs"] = found.to_dict() if found else None
-        context = Context(run_data["run_id"], choice.backend, run_data["facts"], found)
-        executor.set_context(context)
-        limits = Limits(made.target_seconds, max_time)
-        loop.run_cases(
-            made.specs, executor, context, store, limits=limits, started=started, progress=shown, after=_stop_when_lost
+        limits = Limits(made.target_seconds, max_time, started)
+        context = loop.prepare(
+            executor,
+            run_data,
+            made.specs,
+            limits=limits,
+            progress=shown,
+            with_roofs=with_roofs,
+            recalibrate=recalibrate,
         )
+        loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=_stop_when_lost)
         status = "complete"
     except _DeviceLostError as error:
         raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
@@ -73,7 +72,9 @@ def run(
 
 def _stop_when_lost(outcome: Outcome) -> None:
     if outcome.fatal:
-        raise _DeviceLostError(f"the device is lost, only a new process can use it again: {outcome.row['reason']}")
+        row = outcome.row
+        cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
+        raise _DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
 def _progress(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:

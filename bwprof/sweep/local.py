@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware, roofs
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep import measure as measuring
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import Spec
@@ -29,15 +29,15 @@ class LocalExecutor:
             self._device = _core.Device(self._backend, self._index)
         return self._device
 
-    def open(self) -> dict[str, Any]:
-        """The device's facts, with its free memory as `memory_free_bytes`."""
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
+        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
         facts = hardware.facts(self.device)
         facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
-        """The device's roofs, stored or new."""
-        return roofs.obtain(self.device, cold=cold, hot=hot, recalibrate=recalibrate, poll=self._poll)
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when there was no time for them."""
+        return roofs.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
         """What the rows of this run share."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep.measure import Context, Outcome, unmeasured
 from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Spec
 from bwprof.sweep.progress import Progress
@@ -20,12 +22,12 @@ _LEAST_SECONDS = 0.05
 class Executor(Protocol):
     """Opens a device and runs cases on it, here or in another process."""
 
-    def open(self) -> dict[str, Any]:
-        """The device's facts."""
+    def open(self, deadline: float | None) -> dict[str, Any]:
+        """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
         ...
 
-    def obtain_roofs(self, *, cold: bool, hot: bool, recalibrate: bool) -> Roofs | None:
-        """The device's roofs (see `bwprof.roofs.obtain`); None when they cannot be measured."""
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when they cannot be measured, or not until `deadline`."""
         ...
 
     def set_context(self, context: Context) -> None:
@@ -33,7 +35,7 @@ class Executor(Protocol):
         ...
 
     def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case; `deadline` is a time.monotonic() after which it must not go on."""
+        """One case, which must not go on after `deadline`."""
         ...
 
     def close(self) -> None:
@@ -41,18 +43,72 @@ class Executor(Protocol):
         ...
 
 
-def roofs_for(specs: Sequence[Spec], executor: Executor, *, recalibrate: bool) -> Roofs | None:
-    """The roofs that these cases are held against: cold ones for cold rows, the cache's own for hot rows."""
-    cold, hot = (any(spec.cache == cache for spec in specs) for cache in ("cold", "hot"))
-    return executor.obtain_roofs(cold=cold, hot=hot, recalibrate=recalibrate) if cold or hot else None
+class OutOfTimeError(Exception):
+    """--max-time was over before an answer came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: what the cases should take together, and what the whole run may take at most."""
+    """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most.
+
+    `started` and `deadline` are times of time.monotonic().
+    """
 
     target_seconds: float | None
     max_time: float | None
+    started: float
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run must be over; None for no limit."""
+        return None if self.max_time is None else self.started + self.max_time
+
+    def left(self) -> float:
+        """Seconds until then; infinite without a limit."""
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+
+def prepare(
+    executor: Executor,
+    run: dict[str, Any],
+    specs: Sequence[Spec],
+    *,
+    limits: Limits,
+    progress: Progress,
+    with_roofs: bool = True,
+    recalibrate: bool = False,
+) -> Context:
+    """Open the device and get its roofs, both into `run`, the run's metadata, as far as `limits` allow.
+
+    Cold rows are held against cold roofs, hot ones against the cache's own limit; what nobody needs is not measured.
+    Half of the time that is left may go to the roofs. A device that takes too long to open leaves no time for any case.
+    """
+    progress.stage("opening the device")
+    facts: dict[str, Any] = {}
+    roofs: Roofs | None = None
+    with suppress(OutOfTimeError):
+        run["facts"] = facts = executor.open(limits.deadline)
+        roofs = None if recalibrate else _earlier_roofs(run, facts)
+        caches = {spec.cache for spec in specs}
+        if roofs is None and with_roofs and limits.left() > 0 and caches:
+            progress.stage("looking for the roofs")
+            half = None if limits.deadline is None else limits.deadline - limits.left() / 2
+            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), half)
+        run["roofs"] = roofs.to_dict() if roofs else None
+    context = Context(run["run_id"], run["backend"], facts, roofs)
+    executor.set_context(context)
+    return context
+
+
+def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
+    """The roofs of the run that is resumed, if they are this device's."""
+    if not run.get("roofs"):
+        return None
+    try:
+        found = Roofs.from_dict(run["roofs"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return found if found.points and found.belongs_to(facts) else None
 
 
 def run_cases(
@@ -62,7 +118,6 @@ def run_cases(
     store: Store,
     *,
     limits: Limits,
-    started: float,
     progress: Progress,
     after: Callable[[Outcome], None] | None = None,
 ) -> None:
@@ -70,24 +125,19 @@ def run_cases(
 
     Parameters
     ----------
-    started : float
-        time.monotonic() at the start of the run: `max_time` counts from there.
     after : callable, optional
         Called with each outcome once its row is stored.
     """
-    deadline = None if limits.max_time is None else started + limits.max_time
     begun = time.monotonic()
     progress.begin(len(specs))
     for number, spec in enumerate(specs):
-        now = time.monotonic()
-        if deadline is not None and now >= deadline:
+        if limits.left() <= 0:
             outcome = unmeasured(spec, context, "skipped", f"the {limits.max_time:g} s of --max-time were over")
         else:
             progress.case(spec.title)
-            seconds = _case_seconds(limits.target_seconds, now - begun, len(specs) - number)
-            if deadline is not None:
-                seconds = min(seconds, max(_LEAST_SECONDS, deadline - now))
-            outcome = executor.measure(spec, seconds, deadline)
+            seconds = _case_seconds(limits.target_seconds, time.monotonic() - begun, len(specs) - number)
+            seconds = min(seconds, max(_LEAST_SECONDS, limits.left()))
+            outcome = executor.measure(spec, seconds, limits.deadline)
         store.add(outcome.row, outcome.samples)
         progress.row(outcome.row)
         if after is not None:

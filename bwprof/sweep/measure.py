@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,6 +57,7 @@ def measure(
     A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
     """
     row = blank_row(spec, context)
+    lost = False
 
     def may_repeat() -> bool:
         return deadline is None or time.monotonic() + conditions.COOL_SECONDS + max_seconds < deadline
@@ -75,7 +76,8 @@ def measure(
                 may_repeat=may_repeat,
             )
             if spec.counters and result["verified"]:
-                result |= _counted(case, spec)
+                counted, lost = _counted(case, spec)
+                result |= counted
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             _add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
@@ -86,21 +88,21 @@ def measure(
         return Outcome(_ended(row, "failed", str(error)), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
-    return _finished(row, result, context, waited)
+    return replace(_finished(row, result, context, waited), fatal=lost)
 
 
-def _counted(case: _core.Case, spec: Spec) -> dict[str, Any]:
-    """What the counters say of one cold launch; never an exception that would cost the row its time."""
+def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
+    """What the counters say of one cold launch, and whether the device was lost over it.
+
+    Never an exception: the row has its time already, and keeps it.
+    """
     if spec.cache != "cold":
-        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}
+        return {"counters_status": "not counted: counters see a cold launch, this row is hot"}, False
     try:
-        return case.count()
-    except _core.DeviceError as error:
-        if getattr(error, "fatal", False):
-            raise
-        return {"counters_status": str(error)}
-    except MemoryError as error:
-        return {"counters_status": str(error) or "out of memory"}
+        return case.count(), False
+    except (RuntimeError, ValueError, MemoryError, OSError) as error:
+        said = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {"counters_status": f"not counted: {said}"}, bool(getattr(error, "fatal", False))
 
 
 def _too_big(need: dict[str, int]) -> str:
@@ -161,6 +163,8 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
         verified=result["verified"],
         max_error=result["max_error"],
         tolerance=result["tolerance"],
+        rows_checked=result["rows_checked"],
+        rows_total=result["rows_total"],
     )
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
@@ -212,6 +216,8 @@ def grade(row: Row, context: Context) -> None:
     facts, roofs = context.facts, context.roofs
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
     row["peak_gb_s"], row["peak_tflops"] = _known(peak), _known(peak_tflops)
+    if roofs is not None:
+        row["measured_tflops"] = _known(roofs.measured_tflops(row["precision"]))
     if row["cache"] == "cold":
         if roofs is not None:
             row["ceiling_gb_s"] = _known(roofs.ceiling_gb_s(row["bytes_read"], row["bytes_written"]))

@@ -97,7 +97,11 @@ def parser(program: str) -> argparse.ArgumentParser:
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
     how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
-    how.add_argument("--max-time", metavar="SECONDS", help="for the whole run; what is left is skipped")
+    how.add_argument(
+        "--max-time",
+        metavar="SECONDS",
+        help="for the whole run, the device's opening and roofs included; what is left is skipped",
+    )
     how.add_argument(
         "--recalibrate",
         action="store_true",
@@ -106,8 +110,8 @@ def parser(program: str) -> argparse.ArgumentParser:
     how.add_argument(
         "--once",
         action="store_true",
-        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library that searches for an "
-        "algorithm launches its candidates before that",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
+        "that its heuristic puts first, where measuring searches for the fastest",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     return result

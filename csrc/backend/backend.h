@@ -73,6 +73,7 @@ typedef struct bw_launch {
     void *scratch;                  /* this set's own scratch: traffic that the variant's cost models */
     void *workspace;                /* shared by all sets: a library's */
     void *state;                    /* what `prepare` made */
+    bool once;                      /* one launch is all there will be: `prepare` may not launch */
     bw_device *device;
 } bw_launch;
 
@@ -91,7 +92,7 @@ typedef struct bw_variant {
      * for without a device): assume what most devices would do. */
     bw_status (*extra_cost)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost);
     /* Everything that may not be captured or timed: handles, algorithm search. `sets` are the launches of all
-     * buffer sets, filled and ready (a search may time them). */
+     * buffer sets, filled and ready (a search may time them, unless they are for `once`). */
     bw_status (*prepare)(const bw_launch *sets, int64_t set_count, void **state);
     void (*release)(void *state);
     bw_status (*launch)(const bw_launch *launch); /* enqueues all kernels; must not wait */

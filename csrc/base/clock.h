@@ -1,13 +1,18 @@
 #ifndef BW_BASE_CLOCK_H
 #define BW_BASE_CLOCK_H
 
+#include <stdint.h>
 #include <time.h>
 
-/* Seconds on the monotonic clock. */
-static inline double bw_now_s(void) {
+/* The monotonic clock. */
+static inline int64_t bw_now_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static inline double bw_now_s(void) {
+    return 1e-9 * (double)bw_now_ns();
 }
 
 /* Seconds of processor time that the calling thread has used. */

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "cpu/device.h"
@@ -281,12 +280,6 @@ static void empty_share(void *context, int rank, int ranks) {
     (void)context, (void)rank, (void)ranks;
 }
 
-static int64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static bw_status run_launches(bw_plan *plan) {
     const bw_plan_spec *spec = &plan->spec;
     if (!spec->variant) {
@@ -308,9 +301,9 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
         bw_pool_run(pool, flush_share, &task);
     }
     bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
-    int64_t start = now_ns();
+    int64_t start = bw_now_ns();
     bw_status status = run_launches(plan);
-    *ns = (double)(now_ns() - start);
+    *ns = (double)(bw_now_ns() - start);
     bw_pool_leave(pool);
     return status;
 }

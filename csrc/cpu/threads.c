@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum { CPU_LIMIT = 8 * CPU_SETSIZE, CACHE_LINE = 64, PAUSES_PER_LOOK = 32, THREAD_LIMIT = 4096 };
 enum { SPIN_NS = 100000 };
@@ -66,22 +67,16 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Spins until *word != value (returns true) or the pool's patience is over. */
 static bool spin_while_equal(const bw_pool *pool, _Atomic uint32_t *word, uint32_t value) {
     if (pool->spin_ns == 0) return atomic_load_explicit(word, memory_order_acquire) != value;
-    int64_t end = now_ns() + pool->spin_ns;
+    int64_t end = bw_now_ns() + pool->spin_ns;
     do {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
             pause_cpu();
         }
-    } while (now_ns() < end);
+    } while (bw_now_ns() < end);
     return false;
 }
 

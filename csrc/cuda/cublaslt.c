@@ -5,6 +5,7 @@
  *
  * `prepare` asks for up to 32 algorithms and times them as a case is timed: a graph of several launches over the
  * rotating sets. The field halves from round to round while the launches double. An algorithm that fails is dropped.
+ * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
 #include <cublasLt.h>
@@ -325,6 +326,11 @@ static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidat
     return BW_OK;
 }
 
+static void adopt(lt_case *state, const lt_candidate *candidate) {
+    state->algorithm = candidate->algorithm;
+    state->workspace_bytes = candidate->workspace_bytes;
+}
+
 static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
     bw_cuda_api *api = &sets[0].device->api;
     lt_search search = {.sets = sets, .set_count = set_count};
@@ -336,8 +342,7 @@ static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count
         BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
                         state->library->path, count));
     }
-    state->algorithm = candidates[0].algorithm;
-    state->workspace_bytes = candidates[0].workspace_bytes;
+    adopt(state, &candidates[0]);
 cleanup:
     if (search.end) BW_CUDA_IGNORE(api, event_destroy(search.end));
     if (search.begin) BW_CUDA_IGNORE(api, event_destroy(search.begin));
@@ -365,7 +370,11 @@ bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **s
     self->library = library;
     BW_GOTO(describe(self, &sets[0]));
     BW_GOTO(ask_heuristics(self, candidates, &count));
-    BW_GOTO(choose(self, sets, set_count, candidates, count));
+    if (sets[0].once && count > 0) {
+        adopt(self, &candidates[0]);
+    } else {
+        BW_GOTO(choose(self, sets, set_count, candidates, count));
+    }
     *state = self;
     return BW_OK;
 cleanup:

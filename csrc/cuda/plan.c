@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "cuda/plan.h"
 
 /* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
@@ -14,16 +15,6 @@ enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
 bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
     if (!spec->variant) return bw_cuda_launch_empty(device);
     return spec->variant->launch(&spec->sets[index % spec->set_count]);
-}
-
-static double median_of(double *samples, int count) {
-    for (int i = 1; i < count; i++) {
-        double sample = samples[i];
-        int j = i;
-        for (; j > 0 && samples[j - 1] > sample; j--) samples[j] = samples[j - 1];
-        samples[j] = sample;
-    }
-    return count ? samples[count / 2] : NAN;
 }
 
 /* Each set once, outside any capture: modules are loaded and a failing kernel shows itself by its own name. The first
@@ -36,11 +27,11 @@ static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(bw_cuda_plan_launch(device, spec, 0));
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     for (int64_t i = 1; i < launches; i++) {
-        double before = bw_now_s();
+        int64_t before = bw_now_ns();
         BW_TRY(bw_cuda_plan_launch(device, spec, i));
-        if (timed < HOST_SAMPLES) samples[timed++] = (bw_now_s() - before) * 1e9;
+        if (timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
     }
-    plan->host_ns = median_of(samples, timed);
+    plan->host_ns = bw_median(samples, timed);
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "cuda/cupti.h"
 #include "cuda/plan.h"
 
@@ -17,11 +18,6 @@ static bw_status create_events(bw_plan *plan) {
         BW_TRY(BW_CUDA(&plan->device->api, event_create(&plan->pairs[i])));
     }
     return BW_OK;
-}
-
-static int by_value(const void *left, const void *right) {
-    const double *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
 }
 
 /* The median of the pairs, times their number. */
@@ -40,9 +36,7 @@ static bw_status run_events(bw_plan *plan, double *ns) {
         BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->pairs[2 * i], plan->pairs[2 * i + 1])));
         plan->elapsed_ns[i] = (double)elapsed_ms * 1e6;
     }
-    qsort(plan->elapsed_ns, (size_t)launches, sizeof *plan->elapsed_ns, by_value);
-    double median = (plan->elapsed_ns[(launches - 1) / 2] + plan->elapsed_ns[launches / 2]) / 2;
-    *ns = median * (double)launches;
+    *ns = bw_median(plan->elapsed_ns, launches) * (double)launches;
     return BW_OK;
 }
 

@@ -145,7 +145,7 @@ static void release_memory(bw_case *self) {
     const bw_backend *backend = self->session->backend;
     bw_device *device = self->session->device;
     if (self->prepared && self->variant->release) self->variant->release(self->state);
-    self->prepared = false;
+    self->prepared = self->once = false;
     self->state = NULL;
     if (self->memory) backend->release(device, self->memory, self->memory_bytes);
     self->memory = NULL;
@@ -283,6 +283,7 @@ static void lay_out_launches(bw_case *self) {
                               .dtype = self->dtype,
                               .scratch = self->scratch_bytes ? base + self->scratch_offset : NULL,
                               .workspace = self->workspace,
+                              .once = self->once,
                               .device = self->session->device};
         for (int i = 0; i < self->operand_count; i++) launch->operand[i] = base + self->offsets[i];
     }
@@ -345,10 +346,11 @@ static bw_status step_down(bw_case *self, bw_status cause) {
 }
 
 /* *again: another variant stands in now, and its layout is not that of the one before. */
-static bw_status try_ready(bw_case *self, int64_t sets, bool *again) {
+static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) {
     *again = false;
-    if (self->prepared && self->set_count == sets) return BW_OK;
+    if (self->prepared && self->set_count == sets && (once || !self->once)) return BW_OK;
     release_memory(self);
+    self->once = once;
     bw_status status = make_ready(self, sets);
     if (!status) return BW_OK;
     release_memory(self);
@@ -360,7 +362,7 @@ static bw_status try_ready(bw_case *self, int64_t sets, bool *again) {
 bw_status bw_case_ready(bw_case *self, int64_t sets) {
     bool again;
     do {
-        BW_TRY(try_ready(self, sets, &again));
+        BW_TRY(try_ready(self, sets, false, &again));
     } while (again);
     return BW_OK;
 }
@@ -370,7 +372,7 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
     do {
         int64_t needed_bytes, free_bytes;
         BW_TRY(bw_case_rotation(self, cache, out, &needed_bytes, &free_bytes));
-        BW_TRY(try_ready(self, out->sets, &again));
+        BW_TRY(try_ready(self, out->sets, false, &again));
     } while (again);
     return BW_OK;
 }
@@ -378,4 +380,14 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
 bw_status bw_case_launch(bw_case *self, int64_t set) {
     BW_TRY(self->variant->launch(&self->launches[set]));
     return self->session->backend->synchronize(self->session->device);
+}
+
+bw_status bw_case_launch_once(bw_case *self) {
+    int64_t sets = bw_max64(1, self->set_count);
+    bool again;
+    do {
+        BW_TRY(try_ready(self, sets, true, &again));
+    } while (again);
+    if (self->own_inputs) BW_TRY(bw_case_reset(self, 0));
+    return bw_case_launch(self, 0);
 }

@@ -48,6 +48,7 @@ typedef struct bw_case {
     bw_launch *launches; /* one per set */
     void *state;
     bool prepared;
+    bool once;       /* prepared without launching, for bw_case_launch_once alone: what measures prepares again */
     bool own_inputs; /* set 0 holds a caller's arrays: generate anew before the next check */
 
     bw_expected *expected;
@@ -87,6 +88,9 @@ bw_status bw_case_reset(bw_case *self, int64_t set);
 
 /* One plain launch on a set, waited for. */
 bw_status bw_case_launch(bw_case *self, int64_t set);
+
+/* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
+bw_status bw_case_launch_once(bw_case *self);
 
 /* Distinct bytes that one launch touches, intermediates included. */
 int64_t bw_case_footprint(const bw_case *self);

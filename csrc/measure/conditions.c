@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "measure/statistics.h"
+#include "base/order.h"
 
 static const double interval_least_s = 0.02;
 static const double energy_interval_s = 0.05;
@@ -105,7 +105,7 @@ static double median_of(const bw_watch *watch, size_t member) {
         memcpy(&value, (const char *)&watch->kept[i] + member, sizeof value);
         if (!isnan(value)) known[count++] = value;
     }
-    return count ? bw_statistics_of(known, count).median : NAN;
+    return bw_median(known, count);
 }
 
 static double energy_of_launch(const bw_watch *watch) {

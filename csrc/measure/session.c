@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "measure/statistics.h"
+#include "base/order.h"
 
 enum { FLOOR_LAUNCHES = 1000, FLOOR_SAMPLES = 15, FLOOR_WARMUPS = 3 };
 
@@ -109,7 +109,7 @@ bw_status bw_session_floor(bw_session *session, int timer, double *ns) {
         }
         session->backend->plan_free(plan);
         if (status) return status;
-        session->floor_ns[timer] = bw_statistics_of(samples, FLOOR_SAMPLES).median;
+        session->floor_ns[timer] = bw_median(samples, FLOOR_SAMPLES);
     }
     *ns = session->floor_ns[timer];
     return BW_OK;

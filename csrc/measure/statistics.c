@@ -1,12 +1,7 @@
 #include "measure/statistics.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+#include "base/order.h"
 
 bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high) {
     /* The number of samples below the median is binomial(n, 1/2). Dropping k samples at each end leaves the interval
@@ -26,18 +21,10 @@ bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high) {
     return true;
 }
 
-/* Linear interpolation between the closest ranks. */
-static double quantile(const double *sorted, int64_t count, double fraction) {
-    double position = fraction * (double)(count - 1);
-    int64_t below = (int64_t)position;
-    int64_t above = below + 1 < count ? below + 1 : below;
-    return sorted[below] + (position - (double)below) * (sorted[above] - sorted[below]);
-}
-
 bw_statistics bw_statistics_of(double *samples, int64_t count) {
-    qsort(samples, (size_t)count, sizeof *samples, compare);
+    bw_sort(samples, count);
     bw_statistics result = {.count = count,
-                            .median = quantile(samples, count, 0.5),
+                            .median = bw_quantile(samples, count, 0.5),
                             .minimum = samples[0],
                             .low = -INFINITY,
                             .high = INFINITY};
@@ -46,6 +33,6 @@ bw_statistics bw_statistics_of(double *samples, int64_t count) {
         result.low = samples[low];
         result.high = samples[high];
     }
-    result.noise = (quantile(samples, count, 0.75) - quantile(samples, count, 0.25)) / result.median;
+    result.noise = (bw_quantile(samples, count, 0.75) - bw_quantile(samples, count, 0.25)) / result.median;
     return result;
 }

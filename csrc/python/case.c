@@ -388,10 +388,7 @@ static PyObject *case_inputs(PyObject *object, PyObject *unused) {
 }
 
 static bw_status run_launch(void *context) {
-    bw_case *content = context;
-    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
-    if (content->own_inputs) BW_TRY(bw_case_reset(content, 0));
-    return bw_case_launch(content, 0);
+    return bw_case_launch_once(context);
 }
 
 static PyObject *case_launch(PyObject *object, PyObject *unused) {

@@ -89,7 +89,8 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
     return Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:s,s:s,s:N}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:L,s:O,s:d,s:d,s:L,s:L,s:s,s:s,"
+        "s:N}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
         (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
@@ -100,8 +101,8 @@ static PyObject *measurement_dict(const bw_case *content, const bw_measure_optio
         m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernel_sum_ns, "footprint_bytes",
         (long long)bw_case_footprint(content), "verified", m->verdict.verified ? Py_True : Py_False, "max_error",
         m->verdict.max_error, "tolerance", m->verdict.tolerance, "rows_checked", (long long)m->verdict.rows_checked,
-        "reason", m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "", "conditions",
-        conditions_dict(m));
+        "rows_total", (long long)m->verdict.rows_total, "reason", m->verdict.reason, "variant_note",
+        content->variant_note ? content->variant_note : "", "conditions", conditions_dict(m));
 }
 
 static int check_options(const bw_measure_options *o) {

@@ -70,7 +70,9 @@ def main() -> None:
     with _core.Device(choice.backend, choice.index) as device:
         show(machine(device))
         started = time.perf_counter()
-        found = roofs.obtain(device, recalibrate=options.recalibrate)
+        found = roofs.obtain(device, roofs.Wanted(recalibrate=options.recalibrate))
+        if found is None:
+            raise SystemExit("no roof could be measured")
         show(f"roofs in {time.perf_counter() - started:.2f} s: {found.source}, {len(found.points)} points")
         made = grades(device, found, wanted, options.seconds, options.precision)
     rows: list[list[object]] = []

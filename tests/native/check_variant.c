@@ -144,6 +144,61 @@ static void prepared_once(int op_index) {
     close_case(&f);
 }
 
+/* `prepare` hears of it and nothing but that launch runs; the next one needs no new state. */
+static void launched_once(int op_index) {
+    (void)op_index;
+    fixture f;
+    if (OK(open_copy(&f, 1024))) {
+        for (int i = 1; i <= 2; i++) {
+            OK(bw_case_launch_once(f.content));
+            CHECK_EQUAL(fake.launches, i);
+            CHECK_EQUAL(fake.prepared[0], 1);
+            CHECK_EQUAL(fake.prepared_once, 1);
+            CHECK_EQUAL(fake.plans, 0);
+        }
+    }
+    close_case(&f);
+}
+
+/* What a single launch left is of no use to anything else, not even with the same number of sets. */
+static void prepared_again_after_once(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    options.cache = BW_CACHE_HOT;
+    for (int measured = 0; measured < 2; measured++) {
+        fake_reset();
+        if (OK(open_copy(&f, 1024)) && OK(bw_case_launch_once(f.content))) {
+            OK(measured ? bw_measure(f.content, &options, &m) : bw_verify_case(f.content, 1.0, &verdict));
+            bw_measurement_free(&m);
+            CHECK_EQUAL(f.content->set_count, 1);
+            CHECK_EQUAL(fake.prepared[0], 2);
+            CHECK_EQUAL(fake.prepared_once, 1);
+            /* The other way round: what was prepared in full serves a single launch too. */
+            int64_t launches = fake.launches;
+            OK(bw_case_launch_once(f.content));
+            CHECK_EQUAL(fake.launches, launches + 1);
+            CHECK_EQUAL(fake.prepared[0], 2);
+        }
+        close_case(&f);
+    }
+}
+
+static void a_missing_library_steps_down_for_one_launch(int op_index) {
+    (void)op_index;
+    fixture f;
+    fake.rows = 3;
+    fake.missing[2] = true;
+    if (OK(open_copy(&f, 1024)) && OK(bw_case_launch_once(f.content))) {
+        CHECK(strcmp(f.content->variant->name, "middle") == 0, "%s", f.content->variant->name);
+        CHECK_EQUAL(fake.launches, 1);
+        CHECK_EQUAL(fake.prepared_once, 1);
+    }
+    close_case(&f);
+}
+
 const check variant_checks[] = {
     {"the_last_supported_row_is_the_default", false, the_last_supported_row_is_the_default},
     {"refusals_say_why", false, refusals_say_why},
@@ -152,5 +207,8 @@ const check variant_checks[] = {
     {"nothing_stands_in_for_a_named_variant", false, nothing_stands_in_for_a_named_variant},
     {"the_rotation_follows_the_variant", false, the_rotation_follows_the_variant},
     {"prepared_once", false, prepared_once},
+    {"launched_once", false, launched_once},
+    {"prepared_again_after_once", false, prepared_again_after_once},
+    {"a_missing_library_steps_down_for_one_launch", false, a_missing_library_steps_down_for_one_launch},
     {NULL, false, NULL},
 };

@@ -266,6 +266,7 @@ static bool in_replay, on_last_set;
 
 static bw_status launch_row(int row, const bw_launch *launch) {
     BW_TRY(called("launch"));
+    fake.launches++;
     const bw_op *op = bw_op_at(fake.op_index);
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
@@ -288,13 +289,16 @@ static bw_status launch_row(int row, const bw_launch *launch) {
 /* ---- variants ---- */
 
 static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, void **state) {
-    (void)sets, (void)set_count;
     BW_TRY(called("prepare"));
+    for (int64_t i = 1; i < set_count; i++) {
+        if (sets[i].once != sets[0].once) return bw_fail(BW_CODE_DEVICE, "sets 0 and %d differ in `once`", (int)i);
+    }
     if (fake.missing[row]) return bw_fail(BW_CODE_UNAVAILABLE, "library %d is not installed", row);
     *state = malloc(1);
     if (!*state) return bw_fail(BW_CODE_MEMORY, "no memory for a variant's state");
     fake.live_states++;
     fake.prepared[row]++;
+    fake.prepared_once += sets[0].once;
     return BW_OK;
 }
 

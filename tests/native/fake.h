@@ -50,7 +50,8 @@ typedef struct fake_state {
     char failed_call[32];
     int64_t live_allocations, live_bytes, live_plans, live_states, live_devices;
     int64_t refused_allocations; /* asked for more than was free */
-    int64_t replays, plans, prepared[FAKE_ROWS];
+    int64_t replays, plans, launches, prepared[FAKE_ROWS];
+    int64_t prepared_once;  /* of these, the ones for a single launch */
     bw_plan_spec last_plan; /* its pointers are not to be followed */
     double last_replay_ns;
     int64_t readings, energy_readings; /* of the sensors */

@@ -1,0 +1,16 @@
+/* Sorted samples: what statistics and timers share. */
+#ifndef BW_BASE_ORDER_H
+#define BW_BASE_ORDER_H
+
+#include <stdint.h>
+
+/* Ascending, in place. No NaN. */
+void bw_sort(double *samples, int64_t count);
+
+/* Of sorted samples, count >= 1: linear interpolation between the closest ranks. */
+double bw_quantile(const double *sorted, int64_t count, double fraction);
+
+/* Sorts the samples; NaN when there are none. */
+double bw_median(double *samples, int64_t count);
+
+#endif

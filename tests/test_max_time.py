@@ -1,0 +1,186 @@
+"""--max-time: it covers the whole run, and what hangs is ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_cli import PLANT, TINY, csv_rows, finished
+
+import bwprof
+from bwprof import _core
+from bwprof.roofs import RoofPoint, Roofs, Wanted, survey
+from bwprof.sweep import loop, plan
+from bwprof.sweep.loop import Limits, OutOfTimeError
+from bwprof.sweep.measure import Context, Outcome, unmeasured
+from bwprof.sweep.plan import Request, Spec
+from bwprof.sweep.progress import Progress
+from bwprof.sweep.store import Store
+
+OVER = "the 2 s of --max-time were over"
+SOON = """
+from bwprof.sweep import child
+child._GRACE_SECONDS = child._END_SECONDS = 0.3
+"""
+HANGS = """
+import signal, time
+from bwprof.sweep import local
+def hang(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+local.LocalExecutor.{name} = hang
+"""
+
+
+def cold_specs(count: int) -> tuple[Spec, ...]:
+    sizes = tuple(range(1, count + 1))
+    request = Request(("gemm",), {"M": sizes, "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu")
+    return plan.make(request, "cpu").specs
+
+
+class Executor:
+    """Notes the deadlines that it is given; takes so many seconds to open, by the clock of `loop`."""
+
+    def __init__(self, clock: SimpleNamespace, *, opens_in: float = 0.0, opens: bool = True) -> None:
+        self.clock, self.opens_in, self.opens = clock, opens_in, opens
+        self.deadlines: dict[str, float | None] = {}
+        self.seconds: list[float] = []
+        self.context: Context | None = None
+
+    def open(self, deadline: float | None) -> dict[str, Any]:
+        self.deadlines["open"] = deadline
+        self.clock.now += self.opens_in
+        if not self.opens:
+            raise OutOfTimeError
+        return {"name": "toy", "uuid": "", "driver": "1"}
+
+    def obtain_roofs(self, _wanted: Wanted, deadline: float | None) -> Roofs | None:
+        self.deadlines["roofs"] = deadline
+        return None
+
+    def set_context(self, context: Context) -> None:
+        self.context = context
+
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
+        assert self.context is not None
+        self.seconds.append(max_seconds)
+        self.deadlines["case"] = deadline
+        self.clock.now += 1.0
+        return unmeasured(spec, self.context, "failed", "a toy")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock of our own for the loop and the roofs; it stands at 1000 s."""
+    made = SimpleNamespace(now=1000.0)
+    for module in (loop, survey):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def run_loop(executor: Executor, limits: Limits, cases: int) -> list[tuple[str, str]]:
+    """Status and reason of each case's row."""
+    run: dict[str, Any] = {"run_id": "r", "backend": "cpu"}
+    store, specs = Store(run), cold_specs(cases)
+    context = loop.prepare(executor, run, specs, limits=limits, progress=Progress())
+    loop.run_cases(specs, executor, context, store, limits=limits, progress=Progress())
+    return [(row["status"], row["reason"]) for row in store.rows]
+
+
+def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> None:
+    """It began 4 s ago and takes 3 s to open: of 12 s 5 are left, 2.5 for the roofs, 5 cases of 1 s."""
+    executor = Executor(clock, opens_in=3.0)
+    rows = run_loop(executor, Limits(None, 12.0, started=996.0), cases=7)
+    assert executor.deadlines == {"open": 1008.0, "roofs": 1005.5, "case": 1008.0}
+    assert [status for status, _ in rows] == ["failed"] * 5 + ["skipped"] * 2
+    assert rows[-1][1] == "the 12 s of --max-time were over"
+    assert executor.seconds == [2.0, 2.0, 2.0, 2.0, 1.0], "2 s unless less is left"
+
+
+def test_without_a_limit_nothing_has_a_deadline(clock: SimpleNamespace) -> None:
+    executor = Executor(clock, opens_in=1e6)
+    assert [status for status, _ in run_loop(executor, Limits(None, None, started=0.0), cases=2)] == ["failed"] * 2
+    assert executor.deadlines == {"open": None, "roofs": None, "case": None}
+    assert Limits(None, None, 0.0).left() == math.inf
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_no_time_after_opening(clock: SimpleNamespace, opens: bool) -> None:
+    executor = Executor(clock, opens_in=2.0, opens=opens)
+    assert run_loop(executor, Limits(None, 2.0, started=1000.0), cases=2) == [("skipped", OVER)] * 2
+    assert "roofs" not in executor.deadlines
+    assert executor.seconds == []
+
+
+@pytest.mark.parametrize(("deadline", "points"), [(1000.0, 0), (1007.5, 0), (1008.5, 8), (1011.5, 11)])
+def test_roofs_end_at_the_deadline(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, deadline: float, points: int, cpu: _core.Device
+) -> None:
+    """A second per point; the two ends of four streams are 8 points, and less is worth nothing."""
+    assert sum(operation["is_stream"] for operation in _core.operations()) == 4
+
+    def measured(
+        _device: object, stream: dict[str, Any], size: int, _seconds: float, *, poll: Any, **_more: Any
+    ) -> RoofPoint:
+        clock.now += 1.0
+        poll()
+        return RoofPoint(stream["name"], 0.5, size, 1e-3)
+
+    monkeypatch.setattr(survey, "measure_point", measured)
+    found = survey.measure(cpu, budget_seconds=1e9, deadline=deadline)
+    assert len(found.points) == points
+    assert not found.complete
+    assert found.rates == ()
+
+
+def test_the_python_function_counts_the_roofs_in() -> None:
+    """Too short for any roof: nothing is held against one, and nothing is lost."""
+    started = time.monotonic()
+    frame = bwprof.sweep("gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", max_time=1e-3)
+    assert time.monotonic() - started < 10.0
+    assert frame["status"].tolist() == ["skipped"] * 2
+    assert frame["reason"].str.contains("--max-time").all()
+
+
+def test_a_case_that_hangs_is_ended(tmp_path: Path) -> None:
+    body = "if spec.params['M'] == 2: signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    code, out, err = finished(
+        "gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--max-time", "5", "--csv", "-",
+        folder=tmp_path, plant=SOON + PLANT.format(body=body),
+    )  # fmt: skip
+    assert code == 0, err
+    assert [(row["status"], row["reason"]) for row in csv_rows(out)] == [
+        ("ok", ""),
+        ("skipped", "not finished when --max-time was over: the process that ran this case was ended"),
+        ("skipped", OVER.replace("2 s", "5 s")),
+    ]
+
+
+def hanging(folder: Path, name: str) -> tuple[str, list[tuple[str, str]]]:
+    """Standard error, and status and reason of each row, of a run of cold cases with an executor that hangs."""
+    cold = [word for word in TINY if word not in ("--cache", "hot")]
+    code, out, err = finished(
+        "gemm", *cold, "-p", "M=1,2", "--precision", "fp32", "--max-time", "2", "--csv", "-",
+        folder=folder, plant=SOON + HANGS.format(name=name),
+    )  # fmt: skip
+    assert code == 0, err
+    return err, [(row["status"], row["reason"]) for row in csv_rows(out)]
+
+
+def test_a_device_that_hangs_in_opening_is_given_up(tmp_path: Path) -> None:
+    assert hanging(tmp_path, "open")[1] == [("skipped", OVER)] * 2
+
+
+def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
+    """The half that is left goes to the cases: measured where it was enough."""
+    err, rows = hanging(tmp_path, "obtain_roofs")
+    assert "the roofs could not be measured: the process did not come back in time and was ended" in err
+    assert len(rows) == 2
+    assert all(status == "ok" or (status == "skipped" and "--max-time" in reason) for status, reason in rows)
