@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rows import row
 
-from bwprof import _core
+from bwprof import _core, hardware
 from bwprof.roofs import Rate, RoofPoint, Roofs, neighbours, survey
 from bwprof.sweep import measure
 from bwprof.sweep.measure import Context
@@ -306,6 +306,7 @@ def test_measured_roofs(device: _core.Device) -> None:
     streams = {row["name"] for row in _core.operations() if row["is_stream"]}
     assert {point.stream for point in found.points} == streams
     assert all(point.seconds > 0 and point.uncertainty >= 0 for point in found.points)
+    assert found.belongs_to(hardware.facts(device))
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
     assert all(rate.tflops >= rate.median_tflops > 0 for rate in found.rates)

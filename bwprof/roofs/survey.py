@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal
 
-from bwprof import _core
+from bwprof import _core, hardware
 from bwprof.roofs import neighbours
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
@@ -134,7 +134,7 @@ def _rest(device: _core.Device, poll: Poll) -> None:
 
 
 def _blank(device: _core.Device) -> Roofs:
-    facts = device.facts()
+    facts = hardware.facts(device)
     return Roofs(
         device=facts["name"],
         device_uuid=facts["uuid"],

@@ -24,7 +24,6 @@ extern "C" {
     X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
     X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                         \
     X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                        \
-    X(get_limit, cudaDeviceGetLimit, (size_t *, enum cudaLimit))                                       \
     X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                               \
     X(memory_allocate, cudaMalloc, (void **, size_t))                                                  \
     X(memory_free, cudaFree, (void *))                                                                 \
@@ -45,7 +44,6 @@ extern "C" {
     X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
-    X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                      \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
     X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \
