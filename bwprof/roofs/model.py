@@ -24,6 +24,7 @@ OTHERS_LIMIT = 0.05
 class RoofPoint:
     """One stream at one size: `total_bytes` read and written in `seconds`, a verified result.
 
+    `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit.
     `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
     interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
     can tell).
@@ -106,6 +107,8 @@ class Roofs:
         When, UTC, ISO 8601.
     others_share : float
         Of the processor time that there was, what other processes took meanwhile; 0 where that is not known.
+    hot_others_share : float
+        The same for `hot_points`.
     source : str
         "measured for this run", or the file that they were stored in.
     complete : bool
@@ -124,6 +127,7 @@ class Roofs:
     rates: tuple[Rate, ...] = ()
     measured: str = ""
     others_share: float = 0.0
+    hot_others_share: float = 0.0
     source: str = ""
     complete: bool = True
     check: Check | None = None
@@ -184,12 +188,18 @@ class Roofs:
 
         Whatever their mix: a cache may move bytes both ways at once, so that no mix between two streams can be told
         from them. And the better of the sizes beside it: a cache's bandwidth has peaks that no straight line meets.
+        Below the smallest size its bandwidth, which a smaller transfer does not reach.
         """
         if total_bytes <= 0 or not self._hot_curves:
             return math.nan
-        known = [1e-9 / curve.seconds_per_byte(total_bytes, self.floor_seconds) for curve in self._hot_curves]
-        known += [point.gb_s for curve in self._hot_curves for point in curve.within(total_bytes)]
-        return max(known)
+        return max(point.gb_s for curve in self._hot_curves for point in curve.around(total_bytes))
+
+    def cache_doubt(self, total_bytes: int) -> str:
+        """Why `cache_gb_s` should not be relied on, in words; "" when it may be."""
+        if self.hot_others_share > OTHERS_LIMIT:
+            return _busy(self.hot_others_share)
+        used = [point for curve in self._hot_curves for point in curve.around(total_bytes)]
+        return next((point.doubt for point in used if point.doubt), "")
 
     def measured_tflops(self, precision: str) -> float:
         """The best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
@@ -201,8 +211,7 @@ class Roofs:
         if total <= 0 or not self.points:
             return ""
         if self.others_share > OTHERS_LIMIT:
-            share = 100 * self.others_share
-            return f"other processes took {share:.0f} % of the processors while the roofs were measured"
+            return _busy(self.others_share)
         mix = self._around(bytes_read / total)
         used = [point for curve in mix for size in (total, None) for point in curve.around(size)]
         return next((point.doubt for point in used if point.doubt), "")
@@ -224,6 +233,10 @@ class Roofs:
             return at[0]
         low, high = mix[0].read_fraction, mix[1].read_fraction
         return at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0])
+
+
+def _busy(share: float) -> str:
+    return f"other processes took {100 * share:.0f} % of the processors while the roofs were measured"
 
 
 class _Curve:
@@ -254,10 +267,6 @@ class _Curve:
         if at == 0 or self._sizes[at] == total_bytes:
             return self.measured[at : at + 1]
         return self.measured[at - 1 : at + 1]
-
-    def within(self, total_bytes: int) -> list[RoofPoint]:
-        """The same, but none for a size beyond the ends."""
-        return self.around(total_bytes) if self._sizes[0] <= total_bytes <= self._sizes[-1] else []
 
     def seconds_per_byte(self, total_bytes: int | None, floor_seconds: float) -> float:
         """Seconds per byte at a size; None means the largest. Beyond the largest it stays what it is there."""

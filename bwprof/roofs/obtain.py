@@ -60,10 +60,12 @@ def obtain(
         hot_points = found.hot_points if found else ()
         measure = survey.measure if wanted.cold else survey.measure_hot
         found = replace(measure(device, deadline=deadline, poll=poll), source=NEW)
-        found = replace(found, hot_points=found.hot_points or hot_points)
-    if wanted.hot and not found.hot_points:
+        if not found.hot_points:
+            found = replace(found, hot_points=hot_points, hot_others_share=stored.hot_others_share if stored else 0.0)
+    if wanted.hot and (not found.hot_points or (found.source != NEW and found.hot_others_share > OTHERS_LIMIT)):
         hot = survey.measure_hot(device, deadline=deadline, poll=poll)
-        found = replace(found, hot_points=hot.hot_points, complete=found.complete and hot.complete)
+        complete = found.complete and hot.complete
+        found = replace(found, hot_points=hot.hot_points, hot_others_share=hot.hot_others_share, complete=complete)
     if found.complete and (stored is None or _lasting(found) != _lasting(stored)):
         store.save(identity, _lasting(found))
     return found if found.points or found.hot_points else None

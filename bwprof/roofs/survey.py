@@ -121,7 +121,7 @@ def measure_hot(
     with neighbours.watched(device.backend) as others:
         survey = _Survey(device, "hot", budget, until(deadline, poll))
         points = survey.points()
-    return replace(_blank(device), hot_points=points, others_share=others.share, complete=survey.complete)
+    return replace(_blank(device), hot_points=points, hot_others_share=others.share, complete=survey.complete)
 
 
 def _rest(device: _core.Device, poll: Poll) -> None:
@@ -295,7 +295,7 @@ def measure_point(
             stream=stream["name"],
             read_fraction=cost["bytes_read"] / total,
             total_bytes=total,
-            seconds=result["median_ns"] / 1e9,
+            seconds=result["min_ns" if cache == "hot" else "median_ns"] / 1e9,
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),

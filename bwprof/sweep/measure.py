@@ -268,9 +268,10 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     elif row["peak_tflops"] and row["tflops"] > row["peak_tflops"]:
         flags.append("above_attainable")
         reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
-    elif not cold and _above_cache(row, context):
-        flags.append("above_attainable")
-        reasons.append(_why_above_cache(row, context))
+    elif not cold and context.roofs is not None and _above_cache(row, context.roofs):
+        doubt = context.roofs.cache_doubt(row["bytes_read"] + row["bytes_written"])
+        flags.append("noisy_roof" if doubt else "above_attainable")
+        reasons.append(_why_above_cache(row, context.roofs, doubt))
     if cold and context.roofs is not None:
         doubt = context.roofs.doubt(row["bytes_read"], row["bytes_written"])
         if doubt:
@@ -294,21 +295,17 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     row["reason"] = "; ".join(reasons) or None
 
 
-def _cache_gb_s(row: Row, context: Context) -> float | None:
-    if context.roofs is None:
-        return None
-    return _known(context.roofs.cache_gb_s(row["bytes_read"] + row["bytes_written"]))
+def _above_cache(row: Row, roofs: Roofs) -> bool:
+    """A hot row that is faster than the cache can be; never where the cache's limit is not known (NaN)."""
+    limit = roofs.cache_gb_s(row["bytes_read"] + row["bytes_written"])
+    return bool(row["bandwidth_gb_s"] > ABOVE_CACHE * limit)
 
 
-def _above_cache(row: Row, context: Context) -> bool:
-    limit = _cache_gb_s(row, context)
-    return limit is not None and row["bandwidth_gb_s"] > ABOVE_CACHE * limit
-
-
-def _why_above_cache(row: Row, context: Context) -> str:
+def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
+    limit = roofs.cache_gb_s(row["bytes_read"] + row["bytes_written"])
+    cause = doubt or "the bytes are counted too high, or are not all moved"
     return (
-        f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches "
-        f"{_cache_gb_s(row, context):.4g}: the bytes are counted too high, or are not all moved"
+        f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches {limit:.4g}: {cause}"
     )
 
 
