@@ -72,10 +72,15 @@ static uint32_t share(char which, int64_t first, int64_t last, const float *a, f
             for (int64_t i = first; i < last; i += LANES) STORE(b + i, SET(1.5f));
             break;
         case 'c':
-            for (int64_t i = first; i < last; i += LANES) STORE(b + i, LOAD(a + i));
+            for (int64_t i = first; i < last; i += LANES) {
+                __builtin_prefetch(a + i + AHEAD);
+                STORE(b + i, LOAD(a + i));
+            }
             break;
         default:
             for (int64_t i = first; i < last; i += LANES) {
+                __builtin_prefetch(a + i + AHEAD);
+                __builtin_prefetch(b + i + AHEAD);
                 STORE(c + i, MULTIPLY_ADD(SET(0.5f), LOAD(b + i), LOAD(a + i)));
             }
     }
