@@ -335,6 +335,30 @@ def test_softmax_survives_large_scores(kernel_device, precision):
             check(kernel_device, "attention_decode", variant["name"], precision, shape, given)
 
 
+LONG_DECODES = [
+    {"batch": 1, "kv_len": 20011, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64},
+    {"batch": 9, "kv_len": 1501, "num_heads": 16, "num_kv_heads": 8, "head_dim": 40},
+    {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [9000, 1, 5003]},
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: str(shape["head_dim"]))
+def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):
+    check(kernel_device, "attention_decode", None, precision, shape)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
+    """All bits set is a NaN, too; a kernel may use it as a mark of its own and must not wait for it to go away."""
+    params = {"batch": 1, "kv_len": 300, "num_heads": 7, "num_kv_heads": 1, "head_dim": 64}
+    with _core.Case(kernel_device, "attention_decode", precision, params) as case:
+        size = next(len(data) for name, data in case.inputs().items() if name == "v")
+        out = case.run({**case.inputs(), "v": b"\xff" * size})
+        operand = next(row for row in case.operands if row["name"] == "out")
+        assert np.isnan(decode(operand, out["out"])).all()
+
+
 def test_a_callers_indices_are_held_to_their_range(kernel_device):
     with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
         with pytest.raises(ValueError, match="table element 1 is 2: allowed is 0 to 1"):

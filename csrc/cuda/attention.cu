@@ -3,7 +3,8 @@
 //                      flash     online softmax, nothing in memory but the operands (attention_flash*.cu)
 //   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
 //                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
-//                                blocks of a K/V head to start add the parts up (attention_decode_*.cu)
+//                                blocks of a K/V head to start add the parts up (attention_decode_direct.cu up to 8
+//                                query heads per K/V head, the kernels of `simple` for the rest)
 #include "cuda/attention.cuh"
 
 #include "cuda/launch.cuh"
@@ -93,26 +94,35 @@ const char *splitkv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device
     return decode_refuses_split(dims, dtype, facts, true);
 }
 
+bw_decode_exchange decode_exchange(const bw_launch *launch, const bw_decode_plan &plan) {
+    char *scratch = (char *)launch->scratch;
+    bw_decode_exchange exchange = {};
+    exchange.tickets = (unsigned *)scratch;
+    exchange.values = (float4 *)(scratch + plan.ticket_bytes);
+    exchange.sums = (float2 *)(scratch + plan.ticket_bytes + plan.value_bytes);
+    exchange.splits = (int)plan.splits;
+    exchange.row_records = plan.row_records;
+    exchange.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
+    exchange.combiners = plan.combiners;
+    exchange.combiner_items = plan.combiner_items;
+    return exchange;
+}
+
 bw_status decode_launch(const bw_launch *launch, bool split) {
     const bw_attention_shape shape = bw_decode_shape(launch->dims, launch->dtype);
     const bw_decode_plan plan = bw_decode_plan_make(launch->dims, launch->dtype, &launch->device->facts, split);
+    const bw_decode_exchange exchange = decode_exchange(launch, plan);
+    if (plan.direct) return bw_decode_direct_launch(launch, shape, plan, exchange);
     bw_decode_work work = {};
     work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
-    work.tickets = (unsigned *)launch->scratch;
-    work.records = (uint4 *)((char *)launch->scratch + plan.ticket_bytes);
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
-    work.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
     work.by_split_keys = bw_divider_make(plan.split_keys);
     while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
     work.shares = plan.warps / plan.head_slots;
     work.block_heads = plan.block_heads;
     work.chunks = (int)plan.chunks;
-    work.splits = (int)plan.splits;
-    work.row_records = plan.row_records;
-    work.combiners = plan.combiners;
-    work.combiner_items = plan.combiner_items;
-    work.lane_bits = plan.lane_bits;
+    work.exchange = exchange;
     work.split_keys = plan.split_keys;
     work.key_elems = shape.kv_heads * shape.head_dim;
     work.batch_elems = shape.keys * work.key_elems;
@@ -144,7 +154,7 @@ bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_devic
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
-        bw_mul(parts, bw_mul3((int64_t)sizeof(uint4), dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
+        bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
     return add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
 }
 
@@ -156,8 +166,9 @@ bw_status splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state
     if (plan.scratch_bytes == 0) return BW_OK;
     for (int64_t i = 0; i < set_count; i++) {
         char *records = (char *)sets[i].scratch + plan.ticket_bytes;
+        const size_t record_bytes = (size_t)(plan.scratch_bytes - plan.ticket_bytes);
         BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
-        BW_TRY(BW_CUDA(&device->api, memory_set(records, 0xff, (size_t)plan.record_bytes, device->stream)));
+        BW_TRY(BW_CUDA(&device->api, memory_set(records, 0xff, record_bytes, device->stream)));
     }
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
 }

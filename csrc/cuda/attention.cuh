@@ -72,12 +72,31 @@ struct bw_decode_plan {
     int64_t splits;   // over the longest entry
     int64_t split_keys;
     size_t shared_bytes;
+    bool direct;    // attention_decode_direct.cu's: a block meets `step_keys` keys at a time, and as many blocks
+    int step_keys;  // as `resident` run on a multiprocessor at once
+    int resident;
     int row_records;     // records of attention_merge.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
-    int combiner_items;  // records of a block that each of them takes
-    int lane_bits;       // 2^lane_bits threads share a record's splits
-    // Scratch: a ticket per column, then the records of each (row of out, split); all 0 when there is one split.
-    int64_t ticket_bytes, record_bytes, scratch_bytes;
+    int combiner_items;  // records of a block's heads, over all splits, that each of them takes
+    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
+    // is one split.
+    int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
+};
+
+// What a kernel needs of it to put splits together.
+struct bw_decode_exchange {
+    unsigned *tickets;
+    float4 *values;
+    float2 *sums;
+    int splits, row_records;
+    unsigned record_magic;  // ceil(2^20 / row_records)
+    int combiners, combiner_items;
+};
+
+// A row of q and out.
+struct bw_decode_row {
+    int head_dim;
+    bool vectors;  // rows start at multiples of 16 bytes
 };
 
 // What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
@@ -86,17 +105,17 @@ struct bw_decode_work {
     int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
     bw_divider by_kv_heads;
     int64_t split_keys;
-    int chunks, splits, block_heads;
+    int chunks, block_heads;
     int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
-    int row_records;
-    unsigned record_magic;  // ceil(2^20 / row_records)
-    int combiners, combiner_items, lane_bits;
-    unsigned *tickets;
-    uint4 *records;
+    bw_decode_exchange exchange;
     bw_divider by_chunks, by_split_keys;
 };
 
 constexpr int bw_decode_split_limit = 128;
+
+// Of attention_merge.cuh: sixteen values; with their maximum and their sum.
+constexpr int bw_decode_record_dims = 16;
+constexpr int64_t bw_decode_record_bytes = 72;
 
 // Floats between the rows of a block's partial outputs in shared memory.
 constexpr int bw_decode_cell_gap = 8;
@@ -116,7 +135,10 @@ struct bw_decode_lanes {
 };
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+// attention_decode_direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes
 // attention_decode_float.cu: FP32; attention_decode_tensor.cu: FP16 and BF16
+bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                  const bw_decode_exchange &exchange);
 bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                  const bw_decode_work &work);
 bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,

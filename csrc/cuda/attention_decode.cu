@@ -97,10 +97,6 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
-    while (plan->lane_bits < 5 && (plan->combiner_items << (plan->lane_bits + 1)) <= 32 * plan->warps &&
-           (1 << plan->lane_bits) < plan->splits) {
-        plan->lane_bits++;
-    }
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
@@ -111,15 +107,41 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
         return;
     }
     plan->ticket_bytes = round_up(plan->columns * (int64_t)sizeof(unsigned), 256);
-    plan->record_bytes = records.value * (int64_t)sizeof(uint4);
-    plan->scratch_bytes = plan->ticket_bytes + plan->record_bytes;
+    plan->sum_bytes = records.value * (int64_t)sizeof(float2);
+    plan->value_bytes = records.value * bw_decode_record_bytes - plan->sum_bytes;
+    plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
+}
+
+// Mirrors attention_decode_direct.cu: which shapes it takes, and what a block of its kernels meets at a time. Few keys
+// are spread over as many small blocks as there may be; many go to large ones, which have less to put together.
+bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
+    const int64_t *value = dims->value;
+    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
+    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
+    if (keys > INT32_MAX || value[BW_DECODE_BATCH] > 65535 ||
+        value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
+        return false;
+    }
+    const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
+    const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
+    const bool small = few || head_dim > 64 || dtype == BW_FP32;
+    plan->direct = true;
+    plan->warps = small ? 4 : 8;
+    plan->step_keys = small ? 64 : 256;
+    plan->resident = small && dtype != BW_FP32 ? 3 : 2;
+    plan->head_slots = 1;
+    plan->block_heads = 8;
+    plan->shared_bytes = 0;
+    return true;
 }
 
 // Each block is to have a step for each of its warps.
 void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
     const int64_t keys = dims->value[BW_DECODE_KV_LEN];
-    const int64_t per_unit = bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
-    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, 64));
+    const int64_t per_unit =
+        plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
     const int64_t splits = choose_splits(columns, units * per_unit, limit);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
@@ -135,7 +157,9 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
-    if (dtype == BW_FP32) {
+    if (split && divide_direct(&plan, dims, dtype, units)) {
+        // nothing else to divide
+    } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
     } else {
         divide_tensor(&plan, group, padded, shared_limit);
@@ -143,7 +167,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     plan.chunks = bw_ceil_div(group, plan.block_heads);
     const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
-    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], 3);
+    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
     if (!split || columns.overflow) return plan;

@@ -1,4 +1,4 @@
-// attention_decode, FP32, on CUDA cores (tensor cores would round to TF32).
+// attention_decode, FP32, on CUDA cores.
 //   - a part of a warp (16 lanes for head_dim up to 64, else all 32) holds a key, each lane 4 neighbouring elements;
 //     a lane copies what it will use itself, several steps ahead, through shared memory: nobody waits for anybody;
 //   - a warp keeps 4 or 8 query heads in registers; a group's other heads are other warps', which read the same keys at
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
         reader.fetch(ring + s * stage_floats, step_pace, s * step_pace < place.keys);
     }
 
-    const unsigned ticket = bw_decode_ticket(work);
+    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
     row_part<Lanes> queries[Lanes::heads];
     const int heads = place.heads - slot * Lanes::heads;
     const float *query = q + (place.row0 + slot * Lanes::heads) * shape.head_dim;
@@ -242,7 +242,6 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
         queries[h] = load_query<Lanes, vectors>(query, shape.head_dim, lane, h < heads);
         query += shape.head_dim;
     }
-    bw_decode_touch(work, place);
     decode_sums<Lanes> sums = {};
     sums.top = -INFINITY;
     int stage_at = 0, next_at = (stages - 1) * stage_floats;
@@ -260,9 +259,9 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
     const bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts, one_slot ? Lanes::warps : 0> cells(
-        work, (float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts);
+        (float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts, work.shares, work.slot_bits);
     spread(sums, cells, warp * Lanes::parts + part, lane);
-    bw_decode_finish(cells, shape, work, place, ticket, out);
+    bw_decode_finish<4>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <typename Lanes, bool vectors, bool one_slot>

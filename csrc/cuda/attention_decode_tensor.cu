@@ -192,11 +192,10 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
 #pragma unroll 1
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
-    const unsigned ticket = bw_decode_ticket(work);
+    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
     uint32_t queries[padded / 16][4] = {};
     load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
                                           place.heads - slot * row_heads, shape.head_dim, queries);
-    bw_decode_touch(work, place);
     decode_sums<padded, halves> sums = {};
 #pragma unroll
     for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
@@ -218,9 +217,9 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     bw_copy_wait<0>();
     __syncthreads();  // the rings become the cells
     const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
-        work, (float *)bw_dynamic_shared(), (int)blockDim.x / 32);
+        (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, work.slot_bits);
     spread(sums, cells, warp);
-    bw_decode_finish(cells, shape, work, place, ticket, out);
+    bw_decode_finish<2>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <int padded, bool vectors, bool few_heads, typename T>

@@ -1,11 +1,11 @@
 // Putting a decode's pieces together: first the block's own warps, then the splits of a K/V head. A piece is, per query
 // head, the maximum of its scores, the sum of its weights and its weighted values; all exponentials are powers of 2.
 //
-// Splits meet in scratch without fences. A record is 16 bytes: three values of a head's normalised output and the
-// base-2 logarithm of its sum of weights, so that whoever reads it needs nothing else. A word of all ones, a NaN that
-// no arithmetic yields, says "not there yet": every word of a record vouches for itself, and a reader polls until all
-// four are there, then empties the record for the next launch. Who reads is settled early: each block takes a ticket
-// while its keys are on their way, and the last `combiners` blocks of a column to do so divide its records.
+// Splits meet in scratch without fences. A record is 72 bytes: sixteen values of a head's output, the maximum and the
+// sum they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields,
+// says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
+// the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
+// way, and the last `combiners` blocks of a column to do so divide its records.
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
 // plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
@@ -33,7 +33,7 @@ BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, cons
     }
     const int64_t batch = work.by_kv_heads.quotient(head), kv_head = head - batch * shape.kv_heads;
     const int64_t first = (int64_t)blockIdx.y * work.split_keys;
-    place.splits = work.splits;
+    place.splits = work.exchange.splits;
     if (work.kv_lens) {
         length = min(max((int64_t)work.kv_lens[batch], (int64_t)1), shape.keys);
         place.splits = (int)work.by_split_keys.quotient(length + work.split_keys - 1);
@@ -53,57 +53,69 @@ BW_DEVICE float bw_decode_reference(float top) {
 // -- records in scratch --
 
 constexpr unsigned bw_decode_empty = 0xffffffffu;
-constexpr int bw_record_values = 3;
+constexpr int bw_record_quads = 4;                    // groups of four values in a record
+constexpr int bw_split_lanes = 32 / bw_record_quads;  // lanes of a warp that share out a record's splits
 
-// Seen by all blocks of the device, not held back in L1.
-BW_DEVICE uint4 bw_record_load(const uint4 *record) {
-    uint4 bits;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                 : "l"(record)
+// Relaxed: seen by all blocks of the device, not held back in L1.
+BW_DEVICE float4 bw_record_load(const float4 *from) {
+    float4 part;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
+                 : "l"(from)
                  : "memory");
-    return bits;
+    return part;
 }
 
-BW_DEVICE void bw_record_store(uint4 *record, uint4 bits) {
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(record), "r"(bits.x), "r"(bits.y),
-                 "r"(bits.z), "r"(bits.w)
+BW_DEVICE float2 bw_record_load(const float2 *from) {
+    float2 part;
+    asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(part.x), "=f"(part.y) : "l"(from) : "memory");
+    return part;
+}
+
+BW_DEVICE void bw_record_store(float4 *to, float4 part) {
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(part.x), "f"(part.y),
+                 "f"(part.z), "f"(part.w)
                  : "memory");
 }
 
-BW_DEVICE void bw_record_clear(uint4 *record) {
-    bw_record_store(record, make_uint4(bw_decode_empty, bw_decode_empty, bw_decode_empty, bw_decode_empty));
+BW_DEVICE void bw_record_store(float2 *to, float2 part) {
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(part.x), "f"(part.y) : "memory");
 }
 
-BW_DEVICE bool bw_record_there(uint4 bits) {
-    return bits.x != bw_decode_empty && bits.y != bw_decode_empty && bits.z != bw_decode_empty &&
-           bits.w != bw_decode_empty;
+BW_DEVICE bool bw_word_there(float word) {
+    return __float_as_uint(word) != bw_decode_empty;
 }
 
 // A caller's NaN may have any bits; it stays a NaN.
-BW_DEVICE unsigned bw_record_word(float value) {
-    const unsigned bits = __float_as_uint(value);
-    return bits == bw_decode_empty ? 0x7fffffffu : bits;
+BW_DEVICE float bw_record_word(float value) {
+    return bw_word_there(value) ? value : __uint_as_float(0x7fffffffu);
 }
 
-// A block's records: first head, then record of its row, in split `split`.
+BW_DEVICE bool bw_words_there(float4 part) {
+    return bw_word_there(part.x) && bw_word_there(part.y) && bw_word_there(part.z) && bw_word_there(part.w);
+}
+BW_DEVICE bool bw_words_there(float2 part) {
+    return bw_word_there(part.x) && bw_word_there(part.y);
+}
+
+// A block's records: of its first head's row on, then record of the row, then split. What a combiner reads lies
+// together, and a block stores 64 bytes to each of them: neither end has many lines to touch.
 struct bw_decode_slots {
-    uint4 *first;
+    float4 *values;  // bw_record_quads of a record
+    float2 *sums;    // maximum, sum of the weights
     int splits, row_records;
     unsigned magic;
 
-    __device__ __forceinline__ bw_decode_slots(const bw_decode_work &work, const bw_decode_place &place)
-        : first(work.records + place.row0 * (work.splits * work.row_records)),
-          splits(work.splits),
-          row_records(work.row_records),
-          magic(work.record_magic) {
+    __device__ __forceinline__ bw_decode_slots(const bw_decode_exchange &exchange, int64_t row0)
+        : values(exchange.values + row0 * (exchange.splits * exchange.row_records) * bw_record_quads),
+          sums(exchange.sums + row0 * (exchange.splits * exchange.row_records)),
+          splits(exchange.splits),
+          row_records(exchange.row_records),
+          magic(exchange.record_magic) {
     }
     // i / row_records: right for i below 64 row_records, whose product with row_records is below 2^20.
     __device__ __forceinline__ int head(int i) const {
         return (int)(((unsigned)i * magic) >> 20);
-    }
-    __device__ __forceinline__ uint4 *at(int head, int split, int record) const {
-        return first + ((head * splits + split) * row_records + record);
     }
 };
 
@@ -120,28 +132,29 @@ struct bw_decode_cells {
     unsigned *ticket;        // the block's, for all its threads
     int shares, slot_bits;
 
-    __device__ __forceinline__ bw_decode_cells(const bw_decode_work &work, float *memory, int cells) {
+    __device__ __forceinline__ bw_decode_cells(float *memory, int cells, int shares_, int slot_bits_) {
         out = memory;  // first: it is written in vectors
         top = out + cells * cell_heads * stride;
         sum = top + cells * cell_heads;
         ticket = (unsigned *)(sum + cells * cell_heads);
-        shares = static_shares ? static_shares : work.shares;
-        slot_bits = static_shares ? 0 : work.slot_bits;
+        shares = static_shares ? static_shares : shares_;
+        slot_bits = static_shares ? 0 : slot_bits_;
     }
-    // Three neighbouring values of a head's output, and the base-2 logarithm of its sum of weights.
-    __device__ __forceinline__ float4 total(int head, int dim) const {
+    // Four neighbouring values of a head's output over all cells, and what they stand on.
+    __device__ __forceinline__ float4 total(int head, int dim, float2 &stand) const {
         const int step = (parts * cell_heads) << slot_bits;  // rows from one share to the next
         const int at0 = static_shares ? head : head / cell_heads * parts * cell_heads + head % cell_heads;
-        float best = -INFINITY, weight = 0.0f, value[bw_record_values] = {};
+        float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        stand = make_float2(-INFINITY, 0.0f);
 #pragma unroll 1
         for (int share = 0; share < shares; share += batch) {
 #pragma unroll
             for (int i = 0; i < batch * parts; i++) {
                 if (!static_shares && share + i / parts >= shares) break;
-                best = fmaxf(best, top[at0 + (share + i / parts) * step + i % parts * cell_heads]);
+                stand.x = fmaxf(stand.x, top[at0 + (share + i / parts) * step + i % parts * cell_heads]);
             }
         }
-        const float reference = bw_decode_reference(best);
+        const float reference = bw_decode_reference(stand.x);
 #pragma unroll 1
         for (int share = 0; share < shares; share += batch) {
 #pragma unroll
@@ -149,42 +162,62 @@ struct bw_decode_cells {
                 if (!static_shares && share + i / parts >= shares) break;
                 const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
                 const float scale = bw_exp2(top[at] - reference);
-                weight = fmaf(sum[at], scale, weight);
-#pragma unroll
-                for (int e = 0; e < bw_record_values; e++) {
-                    value[e] = fmaf(out[at * stride + dim + e], scale, value[e]);
-                }
+                const float4 part = *(const float4 *)&out[at * stride + dim];
+                stand.y = fmaf(sum[at], scale, stand.y);
+                value.x = fmaf(part.x, scale, value.x);
+                value.y = fmaf(part.y, scale, value.y);
+                value.z = fmaf(part.z, scale, value.z);
+                value.w = fmaf(part.w, scale, value.w);
             }
         }
-        const float inverse = __fdividef(1.0f, weight);
-        return make_float4(value[0] * inverse, value[1] * inverse, value[2] * inverse, best + __log2f(weight));
+        return value;
     }
 };
 
+// Four neighbouring elements of a row, at once where rows are `vectors`.
 template <typename T>
-BW_DEVICE void bw_decode_write(const bw_attention_shape &shape, int64_t row, int dim, const float (&value)[3], T *out) {
+BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row, int dim, T *out) {
+    if (row.vectors) {
+        __align__(16) T narrow[4];
 #pragma unroll
-    for (int e = 0; e < bw_record_values; e++) {
-        if (dim + e < shape.head_dim) bw_from_float(value[e], &out[row * shape.head_dim + dim + e]);
+        for (int e = 0; e < 4; e++) bw_from_float(value[e], &narrow[e]);
+        if (dim >= row.head_dim) return;
+        if constexpr (sizeof(T) == 4) {
+            *(uint4 *)(out + dim) = *(const uint4 *)narrow;
+        } else {
+            *(uint2 *)(out + dim) = *(const uint2 *)narrow;
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (dim + e < row.head_dim) bw_from_float(value[e], &out[dim + e]);
     }
 }
 
 // The block's result: to `out` when the entry has one split, else to scratch. Every split has at least one key, so that
 // sums are positive.
 template <typename Cells, typename T>
-BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &shape, const bw_decode_slots &slots,
-                               const bw_decode_place &place, T *out) {
+BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots, const bw_decode_place &place,
+                               const bw_decode_row &row, T *out) {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records; i += (int)blockDim.x) {
-        const int head = slots.head(i), record = i - head * slots.row_records;
-        const float4 total = cells.total(head, record * bw_record_values);
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records * bw_record_quads; i += (int)blockDim.x) {
+        const int item = i / bw_record_quads, quad = i % bw_record_quads, head = slots.head(item);
+        const int dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
+        float2 stand;
+        const float4 total = cells.total(head, dim, stand);
         if (place.splits == 1) {
-            const float value[bw_record_values] = {total.x, total.y, total.z};
-            bw_decode_write(shape, place.row0 + head, record * bw_record_values, value, out);
+            const float inverse = __fdividef(1.0f, stand.y);
+            const float value[4] = {total.x * inverse, total.y * inverse, total.z * inverse, total.w * inverse};
+            bw_decode_write(value, row, dim, out + (place.row0 + head) * row.head_dim);
         } else {
-            bw_record_store(slots.at(head, (int)blockIdx.y, record),
-                            make_uint4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
-                                       bw_record_word(total.w)));
+            const int record = item * slots.splits + (int)blockIdx.y;
+            bw_record_store(slots.values + record * bw_record_quads + quad,
+                            make_float4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
+                                        bw_record_word(total.w)));
+            if (quad == 0) {
+                bw_record_store(slots.sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+            }
         }
     }
 }
@@ -193,124 +226,130 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_attention_shape &sha
 
 // Taken by thread 0 while the block's keys are on their way. Every block of the grid takes one, so that the count comes
 // back to 0 whatever the entries' lengths.
-BW_DEVICE unsigned bw_decode_ticket(const bw_decode_work &work) {
-    if (work.splits == 1 || threadIdx.x != 0) return 0;
-    return atomicInc(&work.tickets[blockIdx.x], (unsigned)work.splits - 1);
-}
-
-// Brings the block's empty records into the L2, where a combiner would otherwise poll for what is still in memory.
-BW_DEVICE void bw_decode_touch(const bw_decode_work &work, const bw_decode_place &place) {
-    if (place.splits == 1 || place.keys == 0) return;
-    const bw_decode_slots slots(work, place);
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records; i += (int)blockDim.x) {
-        const int head = slots.head(i);
-        bw_record_clear(slots.at(head, (int)blockIdx.y, i - head * slots.row_records));
-    }
+BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
+    if (exchange.splits == 1 || threadIdx.x != 0) return 0;
+    return atomicInc(&exchange.tickets[column], (unsigned)exchange.splits - 1);
 }
 
 struct bw_decode_sum {
-    float top, weight, value[bw_record_values];
+    float top, weight, value[4];
+
+    __device__ __forceinline__ void shrink_to(float reference) {
+        const float shrink = bw_exp2(top - bw_decode_reference(reference));
+        top = reference;
+        weight *= shrink;
+#pragma unroll
+        for (int e = 0; e < 4; e++) value[e] *= shrink;
+    }
+    __device__ __forceinline__ void add(float4 values, float2 stand) {
+        const float scale = bw_exp2(stand.x - bw_decode_reference(top));
+        weight = fmaf(stand.y, scale, weight);
+        value[0] = fmaf(values.x, scale, value[0]);
+        value[1] = fmaf(values.y, scale, value[1]);
+        value[2] = fmaf(values.z, scale, value[2]);
+        value[3] = fmaf(values.w, scale, value[3]);
+    }
 };
 
-// Every lane's share of a record column: splits sub, sub + lanes, ..., several records in flight.
-BW_DEVICE bw_decode_sum bw_decode_gather(uint4 *from, int stride, int sub, int lanes, int splits) {
-    constexpr int ahead = 4;
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
+template <int ahead>
+BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
+    const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
+    const float empty = __uint_as_float(bw_decode_empty);
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
-    for (int s = sub; s < splits; s += ahead * lanes) {
-        uint4 bits[ahead];
-        float top = sum.top;
+    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
+        float4 part[ahead];
+        float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const unsigned absent = s + u * lanes < splits ? bw_decode_empty : __float_as_uint(-INFINITY);
-            bits[u] = make_uint4(0, 0, 0, absent);
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
-#pragma unroll 1
-        for (bool all = false; !all;) {  // all that are missing at once: a round trip is long
+        bool all;
+        do {  // what is missing, at once: a round trip is long
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
-                if (!bw_record_there(bits[u])) bits[u] = bw_record_load(from + (s + u * lanes) * stride);
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
             }
             all = true;
 #pragma unroll
-            for (int u = 0; u < ahead; u++) all = all && bw_record_there(bits[u]);
-        }
+            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
+        } while (!all);
+        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
+        float top = sum.top;
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            if (s + u * lanes < splits) bw_record_clear(from + (s + u * lanes) * stride);
-            top = fmaxf(top, __uint_as_float(bits[u].w));
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
         }
-        const float reference = bw_decode_reference(top), shrink = bw_exp2(sum.top - reference);
-        sum.top = top;
-        sum.weight *= shrink;
+        sum.shrink_to(top);
 #pragma unroll
-        for (int e = 0; e < bw_record_values; e++) sum.value[e] *= shrink;
-#pragma unroll
-        for (int u = 0; u < ahead; u++) {
-            const float weight = bw_exp2(__uint_as_float(bits[u].w) - reference);
-            sum.weight += weight;
-            sum.value[0] = fmaf(__uint_as_float(bits[u].x), weight, sum.value[0]);
-            sum.value[1] = fmaf(__uint_as_float(bits[u].y), weight, sum.value[1]);
-            sum.value[2] = fmaf(__uint_as_float(bits[u].z), weight, sum.value[2]);
-        }
+        for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
     }
     return sum;
 }
 
-BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum, int lanes) {
-    float top = sum.top;
-#pragma unroll 1
-    for (int offset = lanes / 2; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(bw_all_lanes, top, offset));
-    const float scale = bw_exp2(sum.top - bw_decode_reference(top));
-    sum.weight *= scale;
+// Integers in the order of the floats whose bits they are made of, and back.
+BW_DEVICE int bw_float_order(int bits) {
+    return bits >= 0 ? bits : bits ^ 0x7fffffff;
+}
+
+BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
+    const int most = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(sum.top)));
+    sum.shrink_to(__int_as_float(bw_float_order(most)));
 #pragma unroll
-    for (int e = 0; e < bw_record_values; e++) sum.value[e] *= scale;
-#pragma unroll 1
-    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    for (int offset = bw_record_quads; offset < 32; offset *= 2) {
         sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
 #pragma unroll
-        for (int e = 0; e < bw_record_values; e++) {
-            sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
-        }
+        for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
     }
 }
 
-// One combiner's share of a column's records; neighbouring lanes share out a record's splits.
-template <typename T>
-BW_DEVICE void bw_decode_combine(const bw_attention_shape &shape, const bw_decode_work &work,
-                                 const bw_decode_slots &slots, const bw_decode_place &place, int combiner, T *out) {
-    const int first = combiner * work.combiner_items;
-    const int end = min(first + work.combiner_items, place.heads * work.row_records);
-    const int lanes = 1 << work.lane_bits, sub = (int)threadIdx.x & (lanes - 1);
+// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
+template <int ahead, typename T>
+BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
+                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
+    const int first = combiner * exchange.combiner_items;
+    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
+    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll 1
-    for (int base = first; base < end; base += (int)blockDim.x >> work.lane_bits) {
-        const int item = base + ((int)threadIdx.x >> work.lane_bits);
-        const int head = slots.head(item), record = item - head * slots.row_records;
-        bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-        if (item < end) {
-            sum = bw_decode_gather(slots.at(head, 0, record), slots.row_records, sub, lanes, place.splits);
-        }
-        bw_decode_add_lanes(sum, lanes);
-        if (item >= end || sub != 0) continue;
+    for (int item = first + warp; item < end; item += warps) {
+        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
+                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
+        bw_decode_add_lanes(sum);
+        if (lane >= bw_record_quads) continue;
         const float inverse = __fdividef(1.0f, sum.weight);
-        const float value[bw_record_values] = {sum.value[0] * inverse, sum.value[1] * inverse, sum.value[2] * inverse};
-        bw_decode_write(shape, place.row0 + head, record * bw_record_values, value, out);
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
+        const int head = slots.head(item);
+        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
+                        out + (place.row0 + head) * row.head_dim);
     }
 }
 
-// The end of every decode kernel, once each warp has filled its cells.
-template <typename Cells, typename T>
-BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_attention_shape &shape, const bw_decode_work &work,
-                                const bw_decode_place &place, unsigned ticket, T *out) {
-    const bw_decode_slots slots(work, place);
+// The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
+// a time, as the kernel's registers allow.
+template <int ahead, typename Cells, typename T>
+BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
+                                const bw_decode_row &row, unsigned ticket, T *out) {
+    const bw_decode_slots slots(exchange, place.row0);
     if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
-    if (place.keys > 0) bw_decode_store(cells, shape, slots, place, out);
+    if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    const int combiner = (int)*cells.ticket - (work.splits - work.combiners);
-    if (combiner >= 0) bw_decode_combine(shape, work, slots, place, combiner, out);
+    const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
 }
 
 #endif
