@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof import suites
+from bwprof import _core, suites
 from bwprof.results import schema
 from bwprof.sweep.cli import main
+from bwprof.sweep.plan import Spec
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -208,7 +209,25 @@ def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("launched gemm") == 2
+    assert "--once measures nothing and writes nothing: --output left aside" in shown.err
     assert not list(tmp_path.iterdir())
+
+
+def test_once_goes_on_after_a_case_that_cannot_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = Spec.open
+
+    def open_case(spec: Spec, device: _core.Device) -> _core.Case:
+        if spec.precision == "fp32":
+            raise _core.UnavailableError("no cuBLASLt")
+        return real(spec, device)
+
+    monkeypatch.setattr(Spec, "open", open_case)
+    assert main(["gemm", *TINY, "--once"]) == 3
+    err = capsys.readouterr().err
+    assert "failed gemm fp32 hot: no cuBLASLt" in err
+    assert "launched gemm fp16 hot" in err
 
 
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,6 +133,26 @@ def test_unfused_attention_stores_its_scores():
     assert cost["bytes_read"] == 1_179_648
 
 
+SPLIT_DECODES = [
+    # 4096 keys in 64 splits of 64 (few enough for one block each); 64 splits * 14 heads * 4 records of 72 bytes
+    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096], 258_048),
+    # the second entry has one split, which stores nothing
+    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [4096, 64], 258_048),
+    # 40 elements take 3 records, the last one half empty: (64 + 2) splits * 14 heads * 3 * 72 bytes
+    ("fp32", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 40}, [4096, 65], 199_584),
+    ("fp16", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}, [16], 0),
+]
+
+
+@pytest.mark.skipif(not _core.build["cuda"], reason=f"built without CUDA: {_core.build['cuda_reason']}")
+@pytest.mark.parametrize(("precision", "heads", "kv_lens", "extra"), SPLIT_DECODES)
+def test_a_split_decode_stores_its_parts(precision, heads, kv_lens, extra):
+    """No device is asked: 132 multiprocessors stand in."""
+    cost = _core.cost("attention_decode", precision, heads, kv_lens, "cuda", "splitkv")
+    assert cost["algorithmic_bytes_read"] - cost["bytes_read"] == extra
+    assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == extra
+
+
 def test_arithmetic_intensity_of_a_published_case():
     """8192 x 8192 x 128 in FP16: 2*M*N*K / bytes = 124.1 FLOP per byte."""
     cost = _core.cost("gemm", "fp16", {"M": 8192, "N": 8192, "K": 128})

@@ -73,5 +73,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if choice.warning:
         _log.warning("%s", choice.warning)
     if parsed.once:
+        unused = options.meaningless_once(parsed)
+        if unused:
+            _log.warning("--once measures nothing and writes nothing: %s left aside", ", ".join(unused))
         return command.once(made, choice, interrupts)
     return command.run(parsed, given, interrupts, made, choice, max_time=limit, started=started)

@@ -122,7 +122,7 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:
                 sys.stderr.write(f"skipped {spec.title}: {error}\n")
-            except (_core.DeviceError, ValueError, OSError) as error:
+            except (RuntimeError, ValueError, OSError) as error:  # a library that is missing is a RuntimeError, too
                 sys.stderr.write(f"failed {spec.title}: {error}\n")
                 code = INCOMPLETE
     return code

@@ -111,7 +111,8 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--once",
         action="store_true",
         help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
-        "that its heuristic puts first, where measuring searches for the fastest",
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
     return result
@@ -158,6 +159,19 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--device": options.device,
         "--timer": options.timer,
         "--counters": options.counters,
+    }
+    return [name for name, value in given.items() if value]
+
+
+def meaningless_once(options: argparse.Namespace) -> list[str]:
+    """The options given that --once has no use for: it measures nothing and writes nothing."""
+    given = {
+        "--timer": options.timer,
+        "--counters": options.counters,
+        "--output": options.output,
+        "--csv": options.csv,
+        "--json": options.json,
+        "--max-time": options.max_time,
     }
     return [name for name, value in given.items() if value]
 

@@ -142,8 +142,8 @@ int64_t splitkv_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_devi
     return bw_decode_plan_make(dims, dtype, facts, true).scratch_bytes;
 }
 
-// Per split and head the records of its output, stored once and read once; that they are emptied before and after is
-// the cache's affair. An entry that one split covers stores none.
+// Per split and head the records of its output, stored once and read once. That they are emptied after that is not
+// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
 bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, true);
     const int64_t batch = dims->value[BW_DECODE_BATCH];

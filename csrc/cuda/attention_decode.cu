@@ -90,8 +90,8 @@ int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
     return best;
 }
 
-// As many blocks add up a column's splits as keep the others' places on the device free: a combiner waits for blocks
-// that may not have started yet, unless it is the column's last.
+// A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
+// of the `places` where blocks run at once free.
 void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
     const int64_t most = 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
@@ -102,7 +102,7 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
     const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
-    if (records.overflow || records.value > INT64_MAX / 64) {
+    if (records.overflow || records.value > INT64_MAX / (2 * bw_decode_record_bytes)) {
         plan->scratch_bytes = INT64_MAX;
         return;
     }
@@ -119,7 +119,8 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
     if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
-    if (keys > INT32_MAX || value[BW_DECODE_BATCH] > 65535 ||
+    // The kernel counts keys, a split more included, in 32 bits.
+    if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
         return false;
     }

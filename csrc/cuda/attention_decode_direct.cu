@@ -40,9 +40,8 @@ BW_DEVICE uint4 load_there(const void *from, bool there) {
 // 16 keys in 16-bit precisions. Lane 4 r + c of a warp:
 //   K: rows r and r + 8, of every 32 elements the eight from 8 c on: an m16n8k16 step takes the first four of them, the
 //      next one the others, from K and q alike
-//   V: keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9, of every 64 elements the eight from 8 r on: rows r and r + 8 of a
-//   transposed
-//      tile stand for two neighbours of these
+//   V: keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9, of every 64 elements the eight from 8 r on: rows r and r + 8 of a tile,
+//      transposed, stand for two neighbours of these
 template <typename T, int padded>
 struct key_tile {
     static constexpr int k_chunks = padded / 32, v_chunks = padded / 64, k_chunk = 32, v_chunk = 64, per_load = 8;

@@ -55,6 +55,9 @@ BW_DEVICE float bw_decode_reference(float top) {
 constexpr unsigned bw_decode_empty = 0xffffffffu;
 constexpr int bw_record_quads = 4;                    // groups of four values in a record
 constexpr int bw_split_lanes = 32 / bw_record_quads;  // lanes of a warp that share out a record's splits
+static_assert(4 * bw_record_quads == bw_decode_record_dims &&
+                  bw_decode_record_bytes == bw_record_quads * sizeof(float4) + sizeof(float2),
+              "the plan sizes scratch and traffic by the same record");
 
 // Relaxed: seen by all blocks of the device, not held back in L1.
 BW_DEVICE float4 bw_record_load(const float4 *from) {

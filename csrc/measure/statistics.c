@@ -1,6 +1,7 @@
 #include "measure/statistics.h"
 
 #include <math.h>
+
 #include "base/order.h"
 
 bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high) {
