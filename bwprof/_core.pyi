@@ -23,9 +23,9 @@ class MemoryLimitError(MemoryError):
     """The case needs more memory than is free; raised before anything is allocated."""
 
 def operations() -> list[dict[str, Any]]:
-    """One dict per operation: name, family, text, takes_kv_lens, is_stream, precisions (list of names), params (list of
-    dicts: name, unit, text, default, default_from, minimum, maximum) and variants (dict backend -> list of dicts:
-    name, text, precisions)."""
+    """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names),
+    params (list of dicts: name, unit, text, default, default_from, minimum, maximum) and variants (dict backend -> list
+    of dicts: name, text, precisions)."""
 
 def precisions() -> list[dict[str, Any]]:
     """One dict per precision: name, bits, block_elems, block_bytes, roundoff, result, text."""

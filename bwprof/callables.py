@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof import roofs as roofs_module
 from bwprof.names import unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted, obtain, store
 from bwprof.sweep import conditions
 from bwprof.sweep import measure as rows
 from bwprof.sweep.measure import Context, Outcome
@@ -102,7 +101,7 @@ def measure(
     precision: str = "",
     backend: str | None = None,
     device: int | str | None = None,
-    roofs: bool | Roofs = False,
+    roofs: bool | Roofs | None = None,
     precision_target: float = 0.005,
     min_samples: int = 10,
     max_seconds: float = 2.0,
@@ -150,8 +149,10 @@ def measure(
         Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
     backend, device : optional
         The preferred backend; its current device (PyTorch's, where it is in use). ``device="cpu"`` is the processor.
-    roofs : bool or Roofs
-        Hold the row against the device's roofs: measured now (True), or given.
+    roofs : bool or Roofs, optional
+        Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
+        none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
+        none.
     precision_target, min_samples, max_seconds, poll
         As in `bwprof.Case.measure`.
     **labels
@@ -202,7 +203,7 @@ def measure(
     )
     with opened(backend, device) as (choice, handle):
         facts = hardware.facts(handle)
-        context = Context(new_run_id(), choice.backend, facts, roofs_of(handle, facts, roofs, poll=poll))
+        context = Context(new_run_id(), choice.backend, facts, roofs_of(handle, facts, roofs, (cache,), poll=poll))
         outcome = measure_on(
             handle,
             subject,
@@ -292,17 +293,27 @@ def stream_handle(stream: Any, device: int) -> int:
 def roofs_of(
     device: _core.Device,
     facts: dict[str, Any],
-    wanted: bool | Roofs,
+    wanted: bool | Roofs | None,
+    caches: tuple[str, ...],
     *,
+    recalibrate: bool = False,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
-    """The roofs to hold rows against: none, those given, or those of the device."""
+    """The roofs to hold rows of these caches against.
+
+    Those given; True: the device's, as `bwprof.roofs.obtain` gets them; None: stored ones as they are, without a
+    measurement; False: none.
+    """
     if isinstance(wanted, Roofs):
         if not wanted.belongs_to(facts):
             raise ValueError(f"these roofs are of {wanted.device}, the row is of {facts['name']}")
         return wanted
-    return roofs_module.measure(device, deadline=deadline, poll=poll) if wanted else None
+    if wanted is None:
+        return store.load(store.identity(device.backend, facts))
+    if not wanted:
+        return None
+    return obtain(device, Wanted("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
 
 
 # ---- the row ----

@@ -222,7 +222,7 @@ class Case:
         max_seconds : float
             Time limit of the sampling.
         verify_budget_s : float
-            Time for the float64 reference, before and after.
+            Processor time for the float64 reference, s; the processors there are share it.
         poll : callable, optional
             Called between batches; what it raises ends the measurement.
         timer : str, optional

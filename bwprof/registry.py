@@ -16,8 +16,8 @@ def operations() -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        Keys: name, family, text, takes_kv_lens, is_stream, precisions (names), params (dicts: name, unit, text,
-        default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
+        text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
 
     Examples
     --------

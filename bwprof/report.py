@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results.schema import Row
+from bwprof.results.schema import FLAGS, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 _PAIR = ("fp32", "fp16")
-_MEANINGS = {
-    "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
-    "near_timer_floor": "within three times an empty launch",
-    "throttled": "the clock was held down",
-    "not_cold": "inputs may have been in the cache",
-    "not_converged": "the confidence interval is wider than asked",
-    "noisy": "the samples lie far apart, or something else ran on the CPUs",
-    "unverified": "the result was not checked",
-    "event_bias": "timed by event pairs, which add a few microseconds",
-}
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -212,7 +202,7 @@ def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
                 flagged.setdefault(name, []).append(_named(line) + (f" ({precisions}" if precisions else ""))
     if flagged:
         notes.append("* to be read with care:")
-        notes += [_listed(f"{name} ({_MEANINGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
+        notes += [_listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
         if line["status"] in ("failed", "skipped"):

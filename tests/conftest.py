@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,11 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Roofs that tests measure are not those of the user whose machine this is. Set here, so that child processes have it.
+_CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
+os.environ["XDG_CACHE_HOME"] = _CACHE
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
 try:
     from bwprof import _core

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, callables
+from bwprof import _core, callables, hardware
 from bwprof.results import frame, schema
+from bwprof.roofs import RoofPoint, Roofs, Wanted, store
 
 QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
 
@@ -117,6 +118,39 @@ def test_roofs_may_be_given() -> None:
     other = bwprof.roofs.Roofs("another", "", "", "", 0.0, ())
     with pytest.raises(ValueError, match="these roofs are of another"):
         bwprof.measure(lambda: None, roofs=other, **QUICK)
+
+
+def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out: the stored ones, nothing is measured. True: what `obtain` says. False: none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked: list[tuple[Wanted, object]] = []
+    found = Roofs("", "", "", "", 0.0, (RoofPoint("copy", 0.5, 2 << 20, 1e-3),))
+
+    def obtain(device: _core.Device, wanted: Wanted, *, deadline: float | None, poll: object) -> Roofs:
+        asked.append((wanted, deadline))
+        return found
+
+    monkeypatch.setattr(callables, "obtain", obtain)
+
+    def attainable(**given: Any) -> float | None:
+        work = {"bytes_read": 1 << 20, "bytes_written": 1 << 20}
+        row = bwprof.measure(lambda: None, device="cpu", max_seconds=0.0, **work, **given)
+        return None if row["attainable_gb_s"] is None else float(row["attainable_gb_s"])
+
+    assert attainable() is None
+    assert attainable(roofs=True) == pytest.approx((2 << 20) / 1e6)
+    assert attainable(roofs=True, cache="hot") is None, "a hot row has no attainable stream"
+    assert [wanted for wanted, _ in asked] == [Wanted(cold=True, hot=False), Wanted(cold=False, hot=True)]
+    with _core.Device("cpu") as device:
+        path = store.save(store.identity("cpu", hardware.facts(device)), found)
+    assert path is not None
+    assert path.parent.parent == tmp_path
+    assert attainable() == pytest.approx((2 << 20) / 1e6)
+    assert attainable(roofs=False) is None
+    assert len(asked) == 2
+    bwprof.sweep(lambda: None, device="cpu", cache="both", max_time=60.0, recalibrate=True)
+    assert asked[2][0] == Wanted(cold=True, hot=True, recalibrate=True)
+    assert asked[2][1] is not None, "the roofs get a part of max_time"
 
 
 class OwnError(Exception):

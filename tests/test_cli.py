@@ -32,7 +32,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 NO_ROOFS = """
 from bwprof.sweep import local
-local.LocalExecutor.measure_roofs = lambda self, deadline: None
+local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 """
 PLANT = """
 import os, signal, time

@@ -16,6 +16,7 @@ from small import small_cases
 from bwprof import _core
 
 SMALL_COPY = ("stream_copy", "fp32", {"elements": 4096})
+GATHERED = ("stream_copy", "fp32", {"elements": 1 << 19})  # an output too large to be downloaded whole
 MIB = 1 << 20
 
 
@@ -294,7 +295,7 @@ def free_memory_after(device: _core.Device, work: Callable[[], None]) -> int:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("one", small_cases(), ids=lambda one: f"{one[0]}-{one[1]}")
+@pytest.mark.parametrize("one", [*small_cases(), GATHERED], ids=lambda one: f"{one[0]}-{one[1]}-{min(one[2].values())}")
 def test_every_cuda_call_fails_in_turn(one: tuple[str, str, dict[str, int]]) -> None:
     with _core.Device("cuda") as device:
         try:

@@ -12,8 +12,8 @@ import pytest
 from test_cli import PLANT, TINY, csv_rows, finished
 
 import bwprof
-from bwprof import _core, roofs
-from bwprof.roofs import RoofPoint, Roofs
+from bwprof import _core
+from bwprof.roofs import RoofPoint, Roofs, Wanted, survey
 from bwprof.sweep import loop, plan
 from bwprof.sweep.loop import Limits, OutOfTimeError
 from bwprof.sweep.measure import Context, Outcome, unmeasured
@@ -58,7 +58,7 @@ class Executor:
             raise OutOfTimeError
         return {"name": "toy", "uuid": "", "driver": "1"}
 
-    def measure_roofs(self, deadline: float | None) -> Roofs | None:
+    def obtain_roofs(self, _wanted: Wanted, deadline: float | None) -> Roofs | None:
         self.deadlines["roofs"] = deadline
         return None
 
@@ -80,7 +80,7 @@ class Executor:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock of our own for the loop and the roofs; it stands at 1000 s."""
     made = SimpleNamespace(now=1000.0)
-    for module in (loop, roofs):
+    for module in (loop, survey):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
@@ -126,14 +126,18 @@ def test_roofs_end_at_the_deadline(
     """A second per point; the two ends of four streams are 8 points, and less is worth nothing."""
     assert sum(operation["is_stream"] for operation in _core.operations()) == 4
 
-    def measured(_device: object, stream: dict[str, Any], size: int, _seconds: float, poll: Any) -> RoofPoint:
+    def measured(
+        _device: object, stream: dict[str, Any], size: int, _seconds: float, *, poll: Any, **_more: Any
+    ) -> RoofPoint:
         clock.now += 1.0
         poll()
         return RoofPoint(stream["name"], 0.5, size, 1e-3)
 
-    monkeypatch.setattr(roofs, "_measure_point", measured)
-    found = roofs.measure(cpu, budget_seconds=1e9, deadline=deadline)
+    monkeypatch.setattr(survey, "measure_point", measured)
+    found = survey.measure(cpu, budget_seconds=1e9, deadline=deadline)
     assert len(found.points) == points
+    assert not found.complete
+    assert found.rates == ()
 
 
 def test_the_python_function_counts_the_roofs_in() -> None:
@@ -176,7 +180,7 @@ def test_a_device_that_hangs_in_opening_is_given_up(tmp_path: Path) -> None:
 
 def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
     """The half that is left goes to the cases: measured where it was enough."""
-    err, rows = hanging(tmp_path, "measure_roofs")
+    err, rows = hanging(tmp_path, "obtain_roofs")
     assert "the roofs could not be measured: the process did not come back in time and was ended" in err
     assert len(rows) == 2
     assert all(status == "ok" or (status == "skipped" and "--max-time" in reason) for status, reason in rows)

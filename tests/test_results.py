@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,12 +54,22 @@ def test_columns_are_those_of_the_schema() -> None:
         "dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status energy_j power_w sm_clock_mhz "
         "mem_clock_mhz temperature_c throttle verified max_error tolerance flags speedup_vs_fp32 "
         "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version "
-        "rows_checked rows_total tensor_pct fma_pct occupancy_pct stall_reasons bank_conflicts shared_wavefronts "
-        "sectors_per_load sectors_per_store metrics_status"
+        "rows_checked rows_total measured_tflops tensor_pct fma_pct occupancy_pct stall_reasons bank_conflicts "
+        "shared_wavefronts sectors_per_load sectors_per_store metrics_status"
     ).split()
     assert [name for name in names if name in groups] == groups
     later = groups[groups.index("rows_checked") :]
     assert names[-len(later) - 1 :] == ["schema_version", *later], "later columns come last"
+
+
+def test_every_flag_is_told(source_tree: Path) -> None:
+    """The README's line, the column's text and the code name the same flags, in the same order."""
+    (line,) = re.findall(r"^\| `flags` \|.*$", (source_tree / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    told = [word for word in re.findall(r"`(\w+)`", line)[1:] if word in schema.FLAGS]
+    assert list(dict.fromkeys(told)) == list(schema.FLAGS)
+    code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
+    raised = {word for said in re.findall(r"flags\.append\((.*)\)", code) for word in re.findall(r'"(\w+)"', said)}
+    assert raised == set(schema.FLAGS)
 
 
 def test_every_parameter_of_every_operation_is_a_column() -> None:

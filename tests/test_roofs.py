@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rows import row
 
-from bwprof import _core, roofs
-from bwprof.roofs import RoofPoint, Roofs
+from bwprof import _core, hardware
+from bwprof.roofs import Rate, RoofPoint, Roofs, neighbours, survey
 from bwprof.sweep import measure
 from bwprof.sweep.measure import Context
 
@@ -74,10 +77,10 @@ def test_roofs_survive_json_and_know_their_device() -> None:
 
 
 def test_sizes_start_with_both_ends() -> None:
-    found = roofs.sizes(1 << 16, 1 << 30)
+    found = survey.coarse_sizes(1 << 16, 1 << 30)
     assert found[:2] == [1 << 30, 1 << 16]
-    assert sorted(found) == pytest.approx([1 << bits for bits in range(16, 31)], rel=1e-4)
-    assert roofs.sizes(1 << 16, 1 << 16) == [1 << 16]
+    assert sorted(found) == pytest.approx([1 << bits for bits in range(16, 31, 2)], rel=1e-4)
+    assert survey.coarse_sizes(1 << 16, 1 << 16) == [1 << 16]
 
 
 def graded(**more: object) -> dict[str, object]:
@@ -101,6 +104,7 @@ def test_grade_fills_the_roof_columns() -> None:
     assert made["tflops"] == pytest.approx(1.5)
     assert made["pct_roofline"] == pytest.approx(150.0)
     assert made["bound"] == "compute"
+    assert made["measured_tflops"] is None
     below = graded(arithmetic_intensity=2.0)
     assert below["roofline_tflops"] == pytest.approx(0.4)
     assert below["bound"] == "memory"
@@ -123,7 +127,7 @@ def test_a_hot_row_is_not_held_against_dram() -> None:
     ] * 5
 
 
-def finished(median_ns: float, **more: object) -> dict[str, object]:
+def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
     """A row as measuring makes it from a result: 100 MB read, 10^9 FLOP."""
     made = row("a", "fp32", flops=10**6, arithmetic_intensity=0.01)
     made.update(bytes_read=100_000_000, bytes_written=0, status=None, flags=None)
@@ -160,7 +164,8 @@ def finished(median_ns: float, **more: object) -> dict[str, object]:
         },
     }
     result.update(more)
-    return measure._finished(made, result, Context("run-1", "cpu", FACTS, ROOFS)).row
+    made["cache"] = result["cache"]
+    return measure._finished(made, result, Context("run-1", "cpu", FACTS, roofs)).row
 
 
 def test_flags() -> None:
@@ -186,10 +191,135 @@ def test_a_wrong_result_is_a_failed_row() -> None:
     assert "element 3" in str(made["reason"])
 
 
-def test_measured_roofs_of_the_cpu() -> None:
-    with _core.Device("cpu", 0) as device:
-        found = roofs.measure(device, budget_seconds=0.3)
+def test_the_measured_rate_stands_beside_the_peak() -> None:
+    rates = (Rate("fp32", "a", "v", 8, 0.75, 0.7, 0.01), Rate("fp16", "a", "v", 8, 3.0, 2.9, 0.01))
+    made = finished(600_000.0, roofs=replace(ROOFS, rates=rates))
+    assert (made["peak_tflops"], made["measured_tflops"]) == (1.0, 0.75)
+    assert finished(600_000.0)["measured_tflops"] is None
+
+
+def test_a_doubtful_roof_flags_the_rows_held_against_it() -> None:
+    """A row of 100 MB read is held against the read stream's largest point; one of 1 MB against both of its points."""
+    doubtful = replace(POINTS[0], uncertainty=0.07)
+    noisy = replace(POINTS[1], noise=0.2)
+    assert finished(600_000.0, roofs=replace(ROOFS, points=(doubtful, *POINTS[1:])))["flags"] == ""
+    made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], noisy, *POINTS[2:])))
+    assert made["flags"] == "noisy_roof"
+    assert "disturbed" in str(made["reason"])
+    slowed = replace(POINTS[1], throttle="sw_thermal")
+    made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], slowed, *POINTS[2:])))
+    assert made["flags"] == "noisy_roof"
+    assert "sw_thermal" in str(made["reason"])
+    busy = finished(600_000.0, roofs=replace(ROOFS, others_share=0.3))
+    assert busy["flags"] == "noisy_roof"
+    assert "30 % of the processors" in str(busy["reason"])
+    assert finished(600_000.0, roofs=replace(ROOFS, others_share=0.04))["flags"] == ""
+    in_between = replace(ROOFS, points=(doubtful, *POINTS[1:]))
+    assert "known to 7 % only" in in_between.doubt(1_000_000, 0)
+    assert "known to 7 % only" in in_between.doubt(50_000_000, 0)
+    assert in_between.doubt(0, 50_000_000) == "", "the write stream is not in doubt"
+    assert "known to 7 % only" in in_between.doubt(40_000_000, 10_000_000), "between copy and read"
+    assert in_between.doubt(10_000_000, 40_000_000) == "", "between write and copy"
+
+
+def test_a_hot_row_is_held_against_the_caches_limit() -> None:
+    """100 MB in 100 us are 1000 GB/s; the fastest hot stream of as many bytes reaches 790 (+ 25 %: 987) or 810."""
+    hot = {"cache": "hot", "buffer_sets": 1}
+    for gb_s, flags in ((790.0, "above_attainable"), (810.0, "")):
+        limit = RoofPoint("c", 0.5, 100_000_000, 0.1 / gb_s)
+        slower = RoofPoint("r", 1.0, 100_000_000, 1.0)
+        made = finished(100_000.0, roofs=replace(ROOFS, hot_points=(limit, slower)), **hot)
+        assert made["flags"] == flags
+        assert made["attainable_gb_s"] is None
+    assert finished(100_000.0, **hot)["flags"] == "", "nothing is known of the cache"
+    noisy = RoofPoint("c", 0.5, 100_000_000, 0.1 / 790.0, noise=0.3)
+    for doubtful in (replace(ROOFS, hot_points=(noisy,)), replace(ROOFS, hot_points=(limit,), hot_others_share=0.2)):
+        assert finished(75_000.0, roofs=doubtful, **hot)["flags"] == "noisy_roof"
+        assert finished(200_000.0, roofs=doubtful, **hot)["flags"] == "", "500 GB/s are no question"
+
+
+def test_the_caches_limit_between_and_beyond_its_sizes() -> None:
+    """r: 1 MB in 10 us (100 GB/s), 3 MB in 10 us (300 GB/s). w: 50 GB/s everywhere."""
+    hot = (
+        RoofPoint("r", 1.0, 1_000_000, 10e-6),
+        RoofPoint("r", 1.0, 3_000_000, 10e-6),
+        RoofPoint("w", 0.0, 1_000_000, 20e-6),
+        RoofPoint("w", 0.0, 3_000_000, 60e-6),
+    )
+    found = replace(ROOFS, hot_points=hot)
+    assert found.cache_gb_s(1_000_000) == pytest.approx(100.0)
+    assert found.cache_gb_s(2_000_000) == pytest.approx(300.0), "the better of its neighbours"
+    assert found.cache_gb_s(9_000_000) == pytest.approx(300.0)
+    assert found.cache_gb_s(500_000) == pytest.approx(100.0)
+    assert math.isnan(ROOFS.cache_gb_s(1_000_000))
+    assert math.isnan(found.cache_gb_s(0))
+
+
+def test_time_never_falls_with_the_bytes() -> None:
+    """Points as a machine gives them: 2 MB were quicker than 1 MB, which is then held to their time."""
+    curve = [(1, 10e-6), (2, 9e-6), (4, 11e-6), (8, 11e-6), (100, 80e-6)]
+    found = replace(ROOFS, points=tuple(RoofPoint("r", 1.0, size * 1_000_000, seconds) for size, seconds in curve))
+    sizes = [1000 * step for step in range(10, 120_000, 37)]
+    times = [size / found.attainable_gb_s(size, 0) for size in sizes]
+    assert all(later >= earlier * (1 - 1e-12) for earlier, later in pairwise(times))
+    assert found.attainable_gb_s(1_000_000, 0) == pytest.approx(1e6 / 9e-6 / 1e9)
+    for size, seconds in curve[1:]:
+        assert found.attainable_gb_s(size * 1_000_000, 0) == pytest.approx(size * 1e6 / seconds / 1e9)
+
+
+def test_between_mixes_the_slower_and_the_faster_stream_are_the_limits() -> None:
+    for read in range(0, 101):
+        gb_s = ROOFS.attainable_gb_s(read * 1_000_000, (100 - read) * 1_000_000)
+        low, high = (100.0, 160.0) if read <= 50 else (160.0, 200.0)
+        assert low * (1 - 1e-12) <= gb_s <= high * (1 + 1e-12)
+
+
+def test_others_on_the_processors() -> None:
+    """Two processors, ticks of 10 ms: cpu0 worked 100 + 20 + 30 + 1 + 2 + 3 ticks, cpu2 ten times as much."""
+    text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 20 30 999 999 1 2 3 0 0\ncpu1 7 7 7 7 7 7 7 7 0 0\n"
+    text += "cpu2 1000 200 300 9 9 10 20 30 0 0\nintr 1 2 3\n"
+    assert neighbours.busy_seconds(text, {0, 2}, 100.0) == pytest.approx(1.56 + 15.6)
+    assert neighbours.busy_seconds(text, {0, 3}, 100.0) is None, "a processor that is not listed"
+    assert neighbours.busy_seconds("cpu0 1 2 3", {0}, 100.0) is None, "an old kernel's line"
+    assert neighbours.busy_seconds("", {0}, 100.0) is None
+
+
+def test_a_busy_neighbour_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 2 s of two processors they worked 1.5 s, of which 0.5 s were ours: others had 1 s of 4."""
+    monkeypatch.setattr(neighbours.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(neighbours.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(neighbours.time, "monotonic", iter((10.0, 12.0)).__next__)
+    monkeypatch.setattr(neighbours.time, "process_time", iter((3.0, 3.5)).__next__)
+    statistics = tmp_path / "stat"
+    monkeypatch.setattr(neighbours, "STATISTICS", statistics)
+    statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
+    with neighbours.watched("cpu") as others:
+        statistics.write_text("cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 500 500 0 0 50\n")
+    assert others.share == pytest.approx(0.25)
+    with neighbours.watched("cuda") as others:
+        pass
+    assert others.share == 0.0
+
+
+def test_product_sizes() -> None:
+    """2 n^3 FLOP in 8 ms: 1600 GFLOP/s x 8 ms = 1.28e10 allow n = 1856, 1 TFLOP/s allows 1587, 67 allow 6447."""
+    assert [survey.product_size(rate) for rate in (1.6, 1.0, 67.0)] == [1024, 1024, 4096]
+    assert survey.product_size(math.nan) == 4096
+
+
+def test_measured_roofs(device: _core.Device) -> None:
+    found = survey.measure(device, budget_seconds=0.3)
     streams = {row["name"] for row in _core.operations() if row["is_stream"]}
     assert {point.stream for point in found.points} == streams
-    assert all(point.seconds > 0 for point in found.points)
+    assert all(point.seconds > 0 and point.uncertainty >= 0 for point in found.points)
+    assert found.belongs_to(hardware.facts(device))
     assert found.attainable_gb_s(10**8, 10**8) > 0
+    assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
+    assert all(rate.tflops >= rate.median_tflops > 0 for rate in found.rates)
+    assert Roofs.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_measured_hot_roofs(device: _core.Device) -> None:
+    found = survey.measure_hot(device, budget_seconds=0.2)
+    assert found.points == ()
+    assert found.cache_gb_s(1 << 20) > 0

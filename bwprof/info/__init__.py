@@ -25,8 +25,10 @@ def info(*, probe: bool = False) -> dict[str, Any]:
     dict
         Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
         text, built, reason, devices), packages (name -> version, or that it is not there), devices: backend and index
-        with either an error in words, or facts, memory_free_bytes, memory_total_bytes, libraries (opened at run time:
-        dicts of name, purpose, path, version, note) and works (sensors, counters and each timer -> "ok", or why not).
+        with either an error in words, or facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run
+        time: dicts of name, purpose, path, version, note) and works (sensors, counters and each timer -> "ok", or why
+        not). A device's roofs are those that earlier sweeps stored (`bwprof.roofs.Roofs.to_dict()`; None where there
+        are none that still hold): nothing is measured here.
 
     Examples
     --------
@@ -52,15 +54,19 @@ def info(*, probe: bool = False) -> dict[str, Any]:
 
 def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
     from bwprof import _core, hardware
+    from bwprof.roofs import store
 
     found: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
         with _core.Device(backend["name"], index) as device:
             free, total = device.memory()
+            facts = hardware.facts(device)
+            roofs = store.load(store.identity(device.backend, facts))
             return found | {
-                "facts": hardware.facts(device),
+                "facts": facts,
                 "memory_free_bytes": free,
                 "memory_total_bytes": total,
+                "roofs": roofs.to_dict() if roofs else None,
                 "libraries": device.libraries(),
                 "works": {
                     "sensors": device.conditions()["note"] or "ok",

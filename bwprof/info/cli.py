@@ -12,6 +12,7 @@ from typing import Any
 from bwprof.info import info
 from bwprof.names import bytes_text
 from bwprof.results.jsonfile import plain
+from bwprof.roofs import Roofs
 from bwprof.terminal import guarded
 
 FAILED = 3
@@ -78,6 +79,27 @@ def _device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append((name, bytes_text(value) if name.endswith("_bytes") else _said(value)))
     lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
     lines += [(f"works: {name}", said) for name, said in device["works"].items()]
+    return lines + _roof_lines(device["roofs"])
+
+
+def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Stored roofs: the ceilings, the arithmetic rates, and where they come from."""
+    if stored is None:
+        return [("roofs", "none stored for this device, driver, version and settings: the next sweep measures them")]
+    roofs = Roofs.from_dict(stored)
+    lines = [("roofs", f"measured {roofs.measured} by bwprof {roofs.bwprof_version}, driver {roofs.driver}")]
+    lines.append(("roofs: file", roofs.source))
+    for point in roofs.ceilings():
+        doubt = f"; in doubt: {point.doubt}" if point.doubt else f" +- {100 * point.uncertainty:.1f} %"
+        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {bytes_text(point.total_bytes)}{doubt}"))
+    sizes = [point.total_bytes for point in roofs.points]
+    if sizes:
+        span = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
+        doubtful = sum(bool(point.doubt) for point in roofs.points)
+        lines.append(("size curve", f"{len(sizes)} points, {span}; {doubtful} in doubt"))
+    for rate in roofs.rates:
+        what = f"{rate.operation} {rate.variant}, {rate.size} cubed; median {rate.median_tflops:.4g}"
+        lines.append((f"best rate {rate.precision}", f"{rate.tflops:.4g} TFLOP/s ({what})"))
     return lines
 
 

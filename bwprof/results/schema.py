@@ -24,6 +24,19 @@ DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "floa
 
 STATUSES = ("ok", "skipped", "failed", "predicted")
 
+# Words of the column `flags`.
+FLAGS = {
+    "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
+    "near_timer_floor": "within three times an empty launch",
+    "not_cold": "inputs may have been in the cache",
+    "not_converged": "the confidence interval is wider than asked",
+    "throttled": "the clock was held down",
+    "noisy": "the samples lie far apart, or something else ran on the CPUs",
+    "noisy_roof": "what it is graded against was measured on a busy machine: see the row's reason",
+    "event_bias": "timed by event pairs, which add a few microseconds",
+    "unverified": "the result was not checked",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -149,7 +162,7 @@ _CONDITIONS = [
 _TRUST = [
     *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
     *_columns("number", max_error="worst error seen", tolerance="largest error allowed"),
-    *_columns("text", flags="words joined by ';' for what should make a reader doubt the row; empty is a promise"),
+    *_columns("text", flags=f"what should make a reader doubt the row: {', '.join(FLAGS)}; joined by ';'"),
 ]
 
 _COMPARISON = _columns(
@@ -172,11 +185,14 @@ _PROVENANCE = [
 ]
 
 # Behind all others: columns that came later leave the earlier ones where they were.
-_CHECKED = _columns(
-    "integer",
-    rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
-    rows_total="how many of them there are",
-)
+_LATER = [
+    *_columns(
+        "integer",
+        rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
+        rows_total="how many of them there are",
+    ),
+    *_columns("number", measured_tflops="best rate of a large matrix product in this precision, measured, TFLOP/s"),
+]
 
 METRICS = [
     *_columns(
@@ -229,7 +245,7 @@ def columns() -> tuple[Column, ...]:
         _TRUST,
         _COMPARISON,
         _PROVENANCE,
-        _CHECKED,
+        _LATER,
         METRICS,
     )
     rest = [column for group in groups for column in group]

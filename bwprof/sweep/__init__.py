@@ -48,6 +48,7 @@ def sweep(
     metrics: Words = None,
     max_time: float | None = None,
     roofs: bool = True,
+    recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: int | Iterable[int],
@@ -74,6 +75,7 @@ def sweep(
     counters: bool = False,
     max_time: float | None = None,
     roofs: bool | Roofs = True,
+    recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
@@ -96,6 +98,7 @@ def sweep(
     metrics: Words = None,
     max_time: float | None = None,
     roofs: bool | Roofs = True,
+    recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
@@ -139,8 +142,11 @@ def sweep(
     max_time : float, optional
         Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
         skipped rows.
-    roofs : bool
-        Measure the device's roofs first (about 3 s); without them the roof columns stay empty.
+    roofs : bool, or Roofs for a callable
+        Hold rows against the device's roofs: measured at the first sweep (about 3 s) and then kept in the user's cache
+        folder, checked at every use. Without them the roof columns stay empty.
+    recalibrate : bool
+        Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
     progress : bool or callable, optional
@@ -191,6 +197,7 @@ def sweep(
             device=device,
             max_time=max_time,
             with_roofs=roofs,
+            recalibrate=recalibrate,
             output=output,
             progress=progress,
         )
@@ -216,7 +223,9 @@ def sweep(
         counters=counters,
         metrics=_words("metrics", metrics),
     )
-    return inprocess.run(request, max_time=max_time, with_roofs=roofs, output=output, progress=progress)
+    return inprocess.run(
+        request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress
+    )
 
 
 _CALL_OPTIONS = ("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check")

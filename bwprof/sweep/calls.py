@@ -64,6 +64,7 @@ def run(
     *,
     max_time: float | None,
     with_roofs: bool | Roofs,
+    recalibrate: bool,
     output: str | PathLike[str] | None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
@@ -84,10 +85,12 @@ def run(
         with callables.opened(choice.backend, choice.index) as (_, device):
             facts = run_data["facts"] = hardware.facts(device)
             found = None
-            if with_roofs and "cold" in request.caches and limits.left() > 0:
-                shown.stage("measuring the roofs")
+            if with_roofs and limits.left() > 0:
+                shown.stage("looking for the roofs")
                 half = None if limits.deadline is None else limits.deadline - limits.left() / 2
-                found = callables.roofs_of(device, facts, with_roofs, deadline=half)
+                found = callables.roofs_of(
+                    device, facts, with_roofs, request.caches, recalibrate=recalibrate, deadline=half
+                )
             run_data["roofs"] = found.to_dict() if found else None
             context = Context(run_data["run_id"], choice.backend, facts, found)
             shown.begin(len(points))

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep import worker
 from bwprof.sweep.interrupts import Interrupts
 from bwprof.sweep.loop import OutOfTimeError
@@ -52,10 +53,11 @@ class ChildExecutor:
         facts: dict[str, Any] = answer["facts"]
         return facts
 
-    def measure_roofs(self, deadline: float | None) -> Roofs | None:
-        """The device's roofs; None, with a warning, when measuring them goes wrong."""
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None, with a warning, when measuring them goes wrong."""
+        request = {"do": "roofs", "wanted": asdict(wanted), "deadline": deadline}
         try:
-            answer = self._ask({"do": "roofs", "deadline": deadline}, _with_grace(deadline))
+            answer = self._ask(request, _with_grace(deadline))
         except OutOfTimeError:
             _log.warning("the roofs could not be measured: the process did not come back in time and was ended")
             return None

@@ -302,7 +302,9 @@ def _run_specs(
     progress = on_stderr(quiet=parsed.quiet)
     executor = ChildExecutor(choice.backend, choice.index, interrupts)
     try:
-        context = loop.prepare(executor, store.run, specs, limits=limits, progress=progress)
+        context = loop.prepare(
+            executor, store.run, specs, limits=limits, progress=progress, recalibrate=parsed.recalibrate
+        )
         loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
     finally:
         progress.end()

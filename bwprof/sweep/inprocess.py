@@ -29,6 +29,7 @@ def run(
     *,
     max_time: float | None,
     with_roofs: bool,
+    recalibrate: bool,
     output: str | PathLike[str] | None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
@@ -44,7 +45,15 @@ def run(
     status = "failed"
     try:
         limits = Limits(made.target_seconds, max_time, started)
-        context = loop.prepare(executor, run_data, made.specs, limits=limits, progress=shown, with_roofs=with_roofs)
+        context = loop.prepare(
+            executor,
+            run_data,
+            made.specs,
+            limits=limits,
+            progress=shown,
+            with_roofs=with_roofs,
+            recalibrate=recalibrate,
+        )
         loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
         status = "complete"
     except DeviceLostError as error:

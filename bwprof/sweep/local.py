@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware, roofs
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep import measure as measuring
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import Spec
@@ -35,10 +35,9 @@ class LocalExecutor:
         facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
-    def measure_roofs(self, deadline: float | None) -> Roofs | None:
-        """The device's roofs; None when there was no time for them."""
-        found = roofs.measure(self.device, deadline=deadline, poll=self._poll)
-        return found if found.points else None
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when there was no time for them."""
+        return roofs.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
         """What the rows of this run share."""

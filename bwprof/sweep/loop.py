@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep.measure import Context, Outcome, unmeasured
 from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Spec
 from bwprof.sweep.progress import Progress
@@ -26,8 +26,8 @@ class Executor(Protocol):
         """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
         ...
 
-    def measure_roofs(self, deadline: float | None) -> Roofs | None:
-        """The device's roofs; None when they cannot be measured, or not until `deadline`."""
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when they cannot be measured, or not until `deadline`."""
         ...
 
     def set_context(self, context: Context) -> None:
@@ -76,9 +76,11 @@ def prepare(
     limits: Limits,
     progress: Progress,
     with_roofs: bool = True,
+    recalibrate: bool = False,
 ) -> Context:
     """Open the device and get its roofs, both into `run`, the run's metadata, as far as `limits` allow.
 
+    Cold rows are held against cold roofs, hot ones against the cache's own limit; what nobody needs is not measured.
     Half of the time that is left may go to the roofs. A device that takes too long to open leaves no time for any case.
     """
     progress.stage("opening the device")
@@ -86,12 +88,12 @@ def prepare(
     roofs: Roofs | None = None
     with suppress(OutOfTimeError):
         run["facts"] = facts = executor.open(limits.deadline)
-        roofs = _earlier_roofs(run, facts)
-        # Hot rows are held against no roof.
-        if roofs is None and with_roofs and limits.left() > 0 and any(spec.cache == "cold" for spec in specs):
-            progress.stage("measuring the roofs")
+        roofs = None if recalibrate else _earlier_roofs(run, facts)
+        caches = {spec.cache for spec in specs}
+        if roofs is None and with_roofs and limits.left() > 0 and caches:
+            progress.stage("looking for the roofs")
             half = None if limits.deadline is None else limits.deadline - limits.left() / 2
-            roofs = executor.measure_roofs(half)
+            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), half)
         run["roofs"] = roofs.to_dict() if roofs else None
     context = Context(run["run_id"], run["backend"], facts, roofs)
     executor.set_context(context)

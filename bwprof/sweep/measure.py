@@ -19,6 +19,8 @@ from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
 ABOVE_ATTAINABLE = 1.05
+# A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
+ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
@@ -297,6 +299,8 @@ def grade(row: Row, context: Context) -> None:
     facts, roofs = context.facts, context.roofs
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
     row["peak_gb_s"], row["peak_tflops"] = _known(peak), _known(peak_tflops)
+    if roofs is not None:
+        row["measured_tflops"] = _known(roofs.measured_tflops(row["precision"]))
     if row["cache"] == "cold":
         if roofs is not None and moved_bytes(row) is not None:
             moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
@@ -348,6 +352,15 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
         flags.append("above_attainable")
         reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+    elif not cold and context.roofs is not None and _above_cache(row, context.roofs):
+        doubt = context.roofs.cache_doubt(moved_bytes(row) or 0)
+        flags.append("noisy_roof" if doubt else "above_attainable")
+        reasons.append(_why_above_cache(row, context.roofs, doubt))
+    if cold and context.roofs is not None:
+        doubt = context.roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0)
+        if doubt:
+            flags.append("noisy_roof")
+            reasons.append(doubt)
     if _near_floor(row):
         flags.append("near_timer_floor")
     held = conditions.reasons(result["conditions"])
@@ -371,6 +384,20 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
         reasons += disturbances
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
+
+
+def _above_cache(row: Row, roofs: Roofs) -> bool:
+    """A hot row that is faster than the cache can be; never where the cache's limit is not known (NaN)."""
+    moved = moved_bytes(row)
+    return moved is not None and bool(row["bandwidth_gb_s"] > ABOVE_CACHE * roofs.cache_gb_s(moved))
+
+
+def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
+    limit = roofs.cache_gb_s(moved_bytes(row) or 0)
+    cause = doubt or "the bytes are counted too high, or are not all moved"
+    return (
+        f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches {limit:.4g}: {cause}"
+    )
 
 
 def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:

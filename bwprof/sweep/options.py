@@ -112,6 +112,11 @@ def parser(program: str) -> argparse.ArgumentParser:
         help="for the whole run, the device's opening and roofs included; what is left is skipped",
     )
     how.add_argument(
+        "--recalibrate",
+        action="store_true",
+        help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
+    )
+    how.add_argument(
         "--once",
         action="store_true",
         help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "

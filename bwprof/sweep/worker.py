@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep.local import LocalExecutor
 from bwprof.sweep.measure import Context
 from bwprof.sweep.plan import Spec
@@ -67,7 +67,7 @@ class Worker:
             if self._executor is None:
                 return {"error": "no device is open"}
             if request["do"] == "roofs":
-                found = self._executor.measure_roofs(request["deadline"])
+                found = self._executor.obtain_roofs(Wanted(**request["wanted"]), request["deadline"])
                 return {"roofs": found.to_dict() if found else None}
             if request["do"] == "context":
                 self._executor.set_context(context_from_dict(request["context"]))

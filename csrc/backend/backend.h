@@ -121,6 +121,12 @@ typedef struct bw_variant_table {
     int count;
 } bw_variant_table;
 
+/* A piece of a device's memory. */
+typedef struct bw_span {
+    const void *from;
+    int64_t bytes;
+} bw_span;
+
 enum { BW_TIMERS_MAX = 4 }; /* of one backend */
 
 /* Somebody else's launch: a function of the caller's that enqueues work, or does it. Calls that follow each other come
@@ -204,6 +210,8 @@ typedef struct bw_backend {
     bw_status (*duplicate)(bw_device *device, void *to, const void *from, int64_t bytes);
     bw_status (*upload)(bw_device *device, void *to, const void *from, int64_t bytes);
     bw_status (*download)(bw_device *device, void *to, const void *from, int64_t bytes);
+    /* The spans one behind the other, `bytes` in all, into host memory. */
+    bw_status (*gather)(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to);
     bw_status (*synchronize)(bw_device *device);
 
     /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */

@@ -15,4 +15,11 @@ static inline double bw_now_s(void) {
     return 1e-9 * (double)bw_now_ns();
 }
 
+/* Seconds of processor time that the calling thread has used. */
+static inline double bw_thread_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 #endif

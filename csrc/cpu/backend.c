@@ -216,6 +216,16 @@ static bw_status poison(bw_device *device, void *memory, int64_t bytes) {
     return move(device, memory, NULL, bytes);
 }
 
+static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
+    (void)device, (void)bytes;
+    char *next = to;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(next, spans[i].from, (size_t)spans[i].bytes);
+        next += spans[i].bytes;
+    }
+    return BW_OK;
+}
+
 static bw_status synchronize(bw_device *device) {
     (void)device; /* a launch returns when it is done */
     return BW_OK;
@@ -364,6 +374,7 @@ const bw_backend bw_cpu_backend = {
     .duplicate = move,
     .upload = move,
     .download = move,
+    .gather = gather,
     .synchronize = synchronize,
     .plan_create = plan_create,
     .plan_run = plan_run,

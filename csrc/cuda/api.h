@@ -48,7 +48,6 @@ extern "C" {
     X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
-    X(reset_persisting_l2, cudaCtxResetPersistingL2Cache, (void))                                      \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
     X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \

@@ -316,6 +316,29 @@ static bw_status download(bw_device *device, void *to, const void *from, int64_t
     return synchronize(device);
 }
 
+/* The pieces are brought together on the device, so that one transfer takes them all. */
+static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
+    bw_status status = BW_OK;
+    void *table = NULL, *packed = NULL;
+    int64_t table_bytes = count * (int64_t)sizeof(bw_cuda_piece), at = 0;
+    bw_cuda_piece *pieces = malloc((size_t)table_bytes);
+    if (!pieces) BW_GOTO(bw_fail(BW_CODE_MEMORY, "out of host memory for a list of %lld pieces", (long long)count));
+    for (int64_t i = 0; i < count; i++) {
+        pieces[i] = (bw_cuda_piece){spans[i].from, spans[i].bytes, at};
+        at += spans[i].bytes;
+    }
+    BW_GOTO(allocate(device, table_bytes, &table));
+    BW_GOTO(allocate(device, bytes, &packed));
+    BW_GOTO(upload(device, table, pieces, table_bytes));
+    BW_GOTO(bw_cuda_gather(device, table, count, packed));
+    BW_GOTO(download(device, to, packed, bytes));
+cleanup:
+    release(device, packed, bytes);
+    release(device, table, table_bytes);
+    free(pieces);
+    return status;
+}
+
 /* ---- tests ---- */
 
 static bw_status fault_set(bw_device *device, int64_t countdown) {
@@ -352,6 +375,7 @@ const bw_backend bw_cuda_backend = {
     .duplicate = duplicate,
     .upload = upload,
     .download = download,
+    .gather = gather,
     .synchronize = synchronize,
     .plan_create = bw_cuda_plan_create,
     .plan_run = bw_cuda_plan_run,

@@ -1,4 +1,5 @@
-// Kernels that serve the measuring and belong to no operation: inputs, the empty launch, the flush by reading.
+// Kernels that serve the measuring and belong to no operation: inputs, the empty launch, the flush by reading, pieces
+// of memory brought together.
 #include "base/convert.h"
 #include "base/input.h"
 #include "cuda/launch.cuh"
@@ -97,6 +98,14 @@ __global__ void flush_kernel(uint4 *memory, int64_t vectors) {
     if (sum & 1) memory[0] = make_uint4(sum, sum, sum, sum);
 }
 
+// A block per piece; pieces are rows of an output, aligned to nothing but their elements.
+__global__ void gather_kernel(const bw_cuda_piece *pieces, char *packed) {
+    const bw_cuda_piece piece = pieces[blockIdx.x];
+    for (int64_t i = threadIdx.x; i < piece.bytes; i += blockDim.x) {
+        packed[piece.to + i] = ((const char *)piece.from)[i];
+    }
+}
+
 int fill_blocks(const bw_device *device, int64_t threads) {
     const int64_t blocks = bw_ceil_div(threads, FILL_THREADS);
     return (int)bw_max64(1, bw_min64(blocks, (int64_t)device->facts.units * FILL_BLOCKS_PER_UNIT));
@@ -131,4 +140,9 @@ bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *
 
 bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
     return bw_cuda_launch_flush_on(device, device->stream, memory, bytes);
+}
+
+bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed) {
+    return bw_cuda_launch(device, gather_kernel, dim3((unsigned)count), dim3(FILL_THREADS), 0,
+                          (const bw_cuda_piece *)pieces, (char *)packed);
 }

@@ -29,9 +29,6 @@ struct bw_plan {
 /* Launch `index` of the plan, on its set. */
 bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index);
 
-/* plan.c, for plan_call.c */
-bw_status bw_cuda_forget_persisting_lines(bw_device *device);
-
 /* plan_call.c: for a caller's function. */
 bw_status bw_cuda_call_prepare(bw_plan *plan);
 bw_status bw_cuda_call_run(bw_plan *plan, double *ns);

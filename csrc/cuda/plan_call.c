@@ -212,7 +212,6 @@ static bw_status run_cupti(bw_plan *plan, double *ns) {
 bw_status bw_cuda_call_prepare(bw_plan *plan) {
     BW_TRY(make_flush(plan));
     BW_TRY(warm_up(plan));
-    BW_TRY(bw_cuda_forget_persisting_lines(plan->device));
     if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return bw_cuda_timer_create(plan);
     if (plan->spec.timer == BW_CUDA_TIMER_CUPTI) return bw_cuda_trace_create(plan);
     BW_TRY(build_graph(plan, true, &plan->graph));

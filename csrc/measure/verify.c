@@ -2,18 +2,25 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parallel.h"
 
 enum {
     CORNERS = 4, /* checked however long they take */
     ROWS_MOST = 8192,
     VALUES_MOST = 1 << 24, /* 128 MiB of doubles */
-    WHOLE_BYTES = 1 << 25  /* outputs up to this size are downloaded whole, larger ones row by row */
+    WHOLE_BYTES = 1 << 20, /* outputs up to this size are downloaded whole; of larger ones only the rows compared */
+    BATCH_ROWS = 2048,     /* gathered at once ... */
+    BATCH_BYTES = 1 << 23, /* ... while they are no more than this (a longer row goes alone) */
+    THREADS_MOST = 16
 };
+
+static const double alone_s = 1e-3; /* the caller works so long before it asks others to help */
 
 struct bw_expected {
     int64_t count, total;
@@ -90,26 +97,72 @@ static bool sample_next(sample *self, int64_t *row) {
     return false;
 }
 
-static bw_status expect(bw_case *self, double budget_s, bw_expected *expected) {
+/* The rows of a sample, worked out by whoever comes: each takes the next one that nobody has. */
+typedef struct reference_work {
+    const bw_case *content;
+    bw_expected *expected;
+    const int64_t *order;
+    int64_t most, corners, elems;
+    double share_s;            /* processor time of each who works */
+    _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
+    _Atomic(bw_status) failed; /* the first failure */
+} reference_work;
+
+static void work_out_row(reference_work *work, int64_t index) {
+    const bw_case *content = work->content;
+    bw_reference_row *row = &work->expected->rows[index];
+    row->values = work->expected->values + index * work->elems;
+    bw_status none = NULL;
+    bw_status status = content->op->reference(&content->dims, content->dtype, content->seed, work->order[index], row);
+    if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
+}
+
+static void work_out(void *context) {
+    reference_work *work = context;
+    double begin_s = bw_now_s(), begin_thread_s = bw_thread_s();
+    while (!atomic_load(&work->failed)) {
+        /* No thread uses more processor time than passes on the clock, which is cheaper to read. */
+        bool over = bw_now_s() - begin_s > work->share_s && bw_thread_s() - begin_thread_s > work->share_s;
+        if (over && atomic_load(&work->next) >= work->corners) return;
+        int64_t index = atomic_fetch_add(&work->next, 1);
+        if (index >= work->most) return;
+        work_out_row(work, index);
+    }
+}
+
+/* A budget is processor time: several processors spend it in less time, on as many rows. */
+static void work_out_all(reference_work *work, double budget_s) {
+    int processors = bw_parallel_processors();
+    int threads = processors < THREADS_MOST ? processors : THREADS_MOST;
+    work->share_s = threads > 1 ? fmin(budget_s, alone_s) : budget_s;
+    work_out(work);
+    if (threads == 1 || budget_s <= alone_s || atomic_load(&work->next) >= work->most) return;
+    work->share_s = (budget_s - alone_s) / threads;
+    bw_parallel_run(threads, work_out, work);
+}
+
+static bw_status expect(const bw_case *self, double budget_s, bw_expected *expected) {
     bw_rows rows = self->op->rows(&self->dims, self->dtype);
     int64_t most = bw_min64(ROWS_MOST, bw_max64(CORNERS, VALUES_MOST / rows.elems));
     most = bw_min64(most, rows.count);
     expected->total = rows.count;
     expected->rows = calloc((size_t)most, sizeof *expected->rows);
     expected->values = malloc((size_t)(most * rows.elems) * sizeof *expected->values);
-    if (!expected->rows || !expected->values) {
+    int64_t *order = malloc((size_t)most * sizeof *order);
+    if (!expected->rows || !expected->values || !order) {
+        free(order);
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
     }
-    sample order = sample_of(&rows, self->seed);
-    double deadline = bw_now_s() + budget_s;
-    int64_t row;
-    for (int64_t i = 0; i < most && sample_next(&order, &row); i++) {
-        if (!order.at_corner && bw_now_s() > deadline) break;
-        expected->rows[i].values = expected->values + i * rows.elems;
-        BW_TRY(self->op->reference(&self->dims, self->dtype, self->seed, row, &expected->rows[i]));
-        expected->count = i + 1;
+    reference_work work = {.content = self, .expected = expected, .order = order, .elems = rows.elems};
+    sample walk = sample_of(&rows, self->seed);
+    while (work.most < most && sample_next(&walk, &order[work.most])) {
+        work.most++;
+        if (walk.at_corner) work.corners = work.most;
     }
-    return BW_OK;
+    work_out_all(&work, budget_s);
+    expected->count = bw_min64(atomic_load(&work.next), work.most);
+    free(order);
+    return atomic_load(&work.failed);
 }
 
 typedef struct worst {
@@ -144,37 +197,100 @@ static void name_element(const bw_operand *operand, int64_t index, char *out, si
     if (used > 0 && (size_t)used < size) snprintf(out + used, size - (size_t)used, "]");
 }
 
-static bw_status compare_rows(bw_case *self, int64_t set, worst *worst_yet) {
-    const bw_backend *backend = self->session->backend;
-    bw_device *device = self->session->device;
+/* Outputs that are downloaded whole, each once. */
+typedef struct whole_outputs {
+    char *host[BW_MAX_OPERANDS];
+} whole_outputs;
+
+static void whole_free(whole_outputs *outputs) {
+    for (int i = 0; i < BW_MAX_OPERANDS; i++) free(outputs->host[i]);
+}
+
+static bool is_whole(const bw_case *self, const bw_reference_row *row) {
+    return self->operands[row->operand].bytes <= WHOLE_BYTES;
+}
+
+static bw_status compare_whole(const bw_case *self, const char *base, whole_outputs *outputs,
+                               const bw_reference_row *row, worst *worst_yet) {
+    const bw_operand *operand = &self->operands[row->operand];
+    char **host = &outputs->host[row->operand];
+    if (!*host) {
+        *host = malloc((size_t)operand->bytes);
+        if (!*host) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
+        BW_TRY(self->session->backend->download(self->session->device, *host, base + self->offsets[row->operand],
+                                                operand->bytes));
+    }
+    compare_row(operand, row, *host + bw_dtype_bytes(operand->dtype, row->offset), worst_yet);
+    return BW_OK;
+}
+
+/* Rows of large outputs, fetched many at a time: one by one they would cost a transfer each. */
+typedef struct batch {
+    bw_span spans[BATCH_ROWS];
+    const bw_reference_row *rows[BATCH_ROWS];
+    int64_t count, bytes, capacity;
+    char *host;
+} batch;
+
+static void batch_free(batch *batch) {
+    if (batch) free(batch->host);
+    free(batch);
+}
+
+static bw_status compare_batch(const bw_case *self, batch *batch, worst *worst_yet) {
+    if (!batch->count) return BW_OK;
+    if (batch->bytes > batch->capacity) {
+        free(batch->host);
+        batch->capacity = batch->bytes;
+        batch->host = malloc((size_t)batch->bytes);
+        if (!batch->host) {
+            return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", batch->bytes);
+        }
+    }
+    BW_TRY(
+        self->session->backend->gather(self->session->device, batch->spans, batch->count, batch->bytes, batch->host));
+    const char *host = batch->host;
+    for (int64_t i = 0; i < batch->count; i++) {
+        compare_row(&self->operands[batch->rows[i]->operand], batch->rows[i], host, worst_yet);
+        host += batch->spans[i].bytes;
+    }
+    batch->count = batch->bytes = 0;
+    return BW_OK;
+}
+
+static bw_status compare_gathered(const bw_case *self, const char *base, batch **open, const bw_reference_row *row,
+                                  worst *worst_yet) {
+    const bw_operand *operand = &self->operands[row->operand];
+    int64_t start = bw_dtype_bytes(operand->dtype, row->offset), bytes = bw_dtype_bytes(operand->dtype, row->count);
+    if (!*open) *open = calloc(1, sizeof **open);
+    batch *batch = *open;
+    if (!batch) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
+    if (batch->count == BATCH_ROWS || batch->bytes + bytes > BATCH_BYTES) {
+        BW_TRY(compare_batch(self, batch, worst_yet));
+    }
+    batch->spans[batch->count] = (bw_span){base + self->offsets[row->operand] + start, bytes};
+    batch->rows[batch->count++] = row;
+    batch->bytes += bytes;
+    return BW_OK;
+}
+
+static bw_status compare_rows(const bw_case *self, int64_t set, worst *worst_yet) {
     const char *base = self->memory + set * self->set_bytes;
-    char *whole[BW_MAX_OPERANDS] = {NULL};
-    char *single = NULL;
+    whole_outputs outputs = {{NULL}};
+    batch *open = NULL;
     bw_status status = BW_OK;
     for (int64_t i = 0; i < self->expected->count; i++) {
         const bw_reference_row *row = &self->expected->rows[i];
-        const bw_operand *operand = &self->operands[row->operand];
-        const char *from = base + self->offsets[row->operand];
-        int64_t start = bw_dtype_bytes(operand->dtype, row->offset), bytes = bw_dtype_bytes(operand->dtype, row->count);
-        char *host = whole[row->operand];
-        if (operand->bytes <= WHOLE_BYTES) {
-            if (!host) {
-                host = whole[row->operand] = malloc((size_t)operand->bytes);
-                if (!host) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name));
-                BW_GOTO(backend->download(device, host, from, operand->bytes));
-            }
-            host += start;
+        if (is_whole(self, row)) {
+            BW_GOTO(compare_whole(self, base, &outputs, row, worst_yet));
         } else {
-            char *grown = realloc(single, (size_t)bytes);
-            if (!grown) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name));
-            host = single = grown;
-            BW_GOTO(backend->download(device, host, from + start, bytes));
+            BW_GOTO(compare_gathered(self, base, &open, row, worst_yet));
         }
-        compare_row(operand, row, host, worst_yet);
     }
+    if (open) BW_GOTO(compare_batch(self, open, worst_yet));
 cleanup:
-    for (int i = 0; i < BW_MAX_OPERANDS; i++) free(whole[i]);
-    free(single);
+    whole_free(&outputs);
+    batch_free(open);
     return status;
 }
 

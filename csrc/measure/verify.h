@@ -11,8 +11,9 @@ typedef struct bw_verdict {
     char reason[320]; /* "" or the worst element in words */
 } bw_verdict;
 
-/* Compares set `set` as it stands. The sample (corners, then seeded random rows until `budget_s` of reference work is
- * spent; every row where that is enough) is worked out at the first call and kept. */
+/* Compares set `set` as it stands. The sample (corners, then seeded random rows until `budget_s` of processor
+ * time, shared by the processors there are, is spent; every row where that is enough) is worked out at the first call
+ * and kept. */
 bw_status bw_verify_set(bw_case *self, int64_t set, double budget_s, bw_verdict *out);
 
 /* Generated inputs, poisoned outputs, one launch on set 0, then bw_verify_set. */

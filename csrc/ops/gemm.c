@@ -114,6 +114,7 @@ const bw_op bw_op_gemm = {
     .params = params,
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    .is_product = true,
     .cost = gemm_cost,
     .operands = gemm_operands,
     .rows = gemm_rows,

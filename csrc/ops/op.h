@@ -86,7 +86,8 @@ typedef struct bw_op {
     int param_count;
     unsigned precisions; /* BW_MASK(...) */
     bool takes_kv_lens;
-    bool is_stream; /* one of the four streams that the roofs are made of */
+    bool is_stream;  /* one of the four streams that the roofs are made of */
+    bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */
 
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */

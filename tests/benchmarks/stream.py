@@ -1,70 +1,87 @@
-"""Our CPU streams against NumPy's copy and an independent C STREAM program.
+"""Our CPU streams, as the roofs measure them, against NumPy's copy and an independent C STREAM program.
 
-stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on arrays of the same
-size; all sides use the same arrays again and again, so take --mib well above the last-level cache. Rates count the
-bytes that the operation names (a copy 2 n); plain stores read a line before they write it, non-temporal ones do not,
-which is most of what separates write, copy and triad.
+stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on as many bytes,
+walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache). The two
+sides take turns, and what is compared is the median over the rounds, and the best: a neighbour disturbs both alike.
+NumPy's copy, with one thread and ordinary stores (which read a line before they write it), is there for comparison.
 
-    python tests/benchmarks/stream.py --mib 512 --seconds 1
+    python tests/benchmarks/stream.py --mib 256 --rounds 5
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import gb_s, machine, measure, seconds_of, show, table
+from common import gb_s, machine, seconds_of, show, table
 
 from bwprof import _core
+from bwprof.roofs import survey
 
 SOURCE = Path(__file__).with_name("stream.c")
 
 
-def c_stream(elements: int, seconds: float, threads: int) -> dict[str, tuple[float, float]]:
-    """name -> (median, shortest) seconds of a pass."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "stream")
-        compiler = os.environ.get("CC", "cc").split()
-        subprocess.run([*compiler, "-O3", "-march=native", "-fopenmp", str(SOURCE), "-o", str(program)], check=True)
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
-        command = [str(program), str(elements), str(seconds)]
-        text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in text.splitlines()]
-    return {name: (float(median), float(best)) for name, median, best in rows}
+def compiled(folder: str) -> Path:
+    program = Path(folder, "stream")
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, "-O3", "-march=native", "-fopenmp", str(SOURCE), "-o", str(program)], check=True)
+    return program
 
 
-def numpy_copy(elements: int, seconds: float) -> tuple[float, float]:
-    source, target = np.ones(elements, np.float32), np.zeros(elements, np.float32)
-    return seconds_of(lambda: np.copyto(target, source), seconds)
+def c_stream(program: Path, elements: int, sets: int, seconds: float, threads: int, name: str) -> tuple[float, float]:
+    """(median, shortest) nanoseconds of a pass."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
+    command = [str(program), str(elements), str(sets), str(seconds), name.rpartition("_")[2]]
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    median, best = (1e9 * float(word) for word in text.split())
+    return median, best
+
+
+def ours(device: _core.Device, name: str, elements: int, seconds: float) -> tuple[float, float, int, dict[str, int]]:
+    """(median, shortest) nanoseconds, the sets rotated over, and the cost."""
+    (param,) = (param["name"] for stream in survey.streams() if stream["name"] == name for param in stream["params"])
+    with _core.Case(device, name, survey.PRECISION, {param: elements}) as case:
+        result = case.measure(max_seconds=seconds, verify_budget_s=0.0)
+        if not result["verified"]:
+            raise SystemExit(f"{name}: {result['reason']}")
+        return result["median_ns"], result["min_ns"], result["buffer_sets"], case.cost
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=512, help="MiB of each array (default: 512)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time for each side of each stream (default: 1)")
+    parser.add_argument("--mib", type=int, default=256, help="MiB moved by a pass (default: 256, the roofs' largest)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each side of each round (default: 0.5)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns that the two sides take (default: 5)")
     options = parser.parse_args()
-    elements = options.mib * 2**20 // 4
     rows = []
-    with _core.Device("cpu") as device:
+    with _core.Device("cpu") as device, tempfile.TemporaryDirectory() as folder:
         show(machine(device))
-        threads = device.facts()["units"]
-        witness = c_stream(elements, options.seconds, threads)
-        copy = numpy_copy(elements, options.seconds)
-        for name, (median, best) in witness.items():
-            ours, cost, _ = measure(
-                device, name, "fp32", {"elements": elements}, cache="hot", max_seconds=options.seconds
-            )
-            row: list[object] = [name, gb_s(cost, ours["median_ns"]), gb_s(cost, ours["min_ns"])]
-            row += [gb_s(cost, median * 1e9), gb_s(cost, best * 1e9)]
-            row += [median * 1e9 / ours["median_ns"], best * 1e9 / ours["min_ns"]]
-            row.append(copy[0] * 1e9 / ours["median_ns"] if name == "stream_copy" else "")
+        program, threads = compiled(folder), device.facts()["units"]
+        source = np.ones(options.mib * 2**20 // 8, np.float32)
+        target = np.zeros_like(source)
+        copy = seconds_of(lambda: np.copyto(target, source), options.seconds)[0] * 1e9
+        for stream in survey.streams():
+            name = stream["name"]
+            cost = _core.cost(name, survey.PRECISION, {param["name"]: 1024 for param in stream["params"]})
+            elements = options.mib * 2**20 * 1024 // (cost["bytes_read"] + cost["bytes_written"]) // 64 * 64
+            left, right = [], []
+            for _ in range(options.rounds):
+                median, best, sets, cost = ours(device, name, elements, options.seconds)
+                left.append((median, best))
+                right.append(c_stream(program, elements, sets, options.seconds, threads, name))
+            middle = [statistics.median(side[0] for side in sides) for sides in (left, right)]
+            least = [min(side[1] for side in sides) for sides in (left, right)]
+            row: list[object] = [name, sets, *(gb_s(cost, ns) for ns in (*middle, *least))]
+            row += [middle[1] / middle[0], least[1] / least[0]]
+            row.append(copy / middle[0] if cost["bytes_read"] == cost["bytes_written"] else "")
             rows.append(row)
-    heads = ["stream", "ours GB/s", "best", "C GB/s", "best", "ours / C", "best", "ours / NumPy (1 thread)"]
-    table(f"{options.mib} MiB per array, {threads} threads; ratios above 1: ours is faster", heads, rows)
+    heads = ["stream", "sets", "ours GB/s", "C GB/s", "ours best", "C best", "ours / C", "best", "ours / NumPy (1)"]
+    table(f"{options.mib} MiB moved, {threads} threads; ratios above 1: ours is faster", heads, rows)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,35 @@ static void a_sample_finds_rare_errors(int op_index) {
     close_case(&f);
 }
 
+/* 12 MiB of output in 3073 rows, the last one of 5 elements: they are fetched in several batches. */
+static void rows_of_large_outputs_are_gathered(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    const int64_t elements = (3 << 20) + 5, wrong[] = {0, 1024 * 2047 + 3, 1024 * 2048, (3 << 20) + 4};
+    if (OK(open_copy(&f, elements)) && OK(bw_verify_case(f.content, 60.0, &verdict))) {
+        CHECK(verdict.verified, "%s", verdict.reason);
+        CHECK_EQUAL(verdict.rows_checked, 3073);
+        float *b = (float *)(f.content->memory + f.content->offsets[1]);
+        for (int i = 0; i < 4; i++) {
+            char name[64];
+            float right = b[wrong[i]];
+            b[wrong[i]] += 1.0f;
+            snprintf(name, sizeof name, "b[%" PRId64 "] is", wrong[i]);
+            if (OK(bw_verify_set(f.content, 0, 60.0, &verdict))) {
+                CHECK(!verdict.verified && strstr(verdict.reason, name), "'%s' should name %s", verdict.reason, name);
+            }
+            b[wrong[i]] = right;
+        }
+        fake.fail_at = fake.calls + 2; /* the second batch */
+        fake.fail_code = BW_CODE_DEVICE;
+        bw_status status = bw_verify_set(f.content, 0, 60.0, &verdict);
+        CHECK(status && strstr(bw_status_message(status), "gather"), "%s", bw_status_message(status));
+        bw_status_free(status);
+    }
+    close_case(&f);
+}
+
 static void a_callers_arrays_do_not_stay(int op_index) {
     (void)op_index;
     fixture f;
@@ -176,6 +205,7 @@ const check verify_checks[] = {
     {"nan_gives_an_infinite_error", false, nan_gives_an_infinite_error},
     {"corners_are_always_checked", false, corners_are_always_checked},
     {"a_sample_finds_rare_errors", false, a_sample_finds_rare_errors},
+    {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
     {NULL, false, NULL},
 };

@@ -1,6 +1,7 @@
 #include "fake.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,17 @@ static bw_status copy(bw_device *device, void *to, const void *from, int64_t byt
     (void)device;
     BW_TRY(called("copy"));
     memcpy(to, from, (size_t)bytes);
+    return BW_OK;
+}
+
+static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
+    (void)device, (void)bytes;
+    BW_TRY(called("gather"));
+    char *next = to;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(next, spans[i].from, (size_t)spans[i].bytes);
+        next += spans[i].bytes;
+    }
     return BW_OK;
 }
 
@@ -501,27 +513,27 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-#define FAKE_BACKEND                                                                                                \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,              \
-    .device_name = device_name, .device_open = device_open, .device_close = device_close,                           \
-    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,       \
-    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,        \
-    .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run, .plan_host_ns = plan_host_ns,     \
-    .plan_free = plan_free, .conditions = conditions, .marks_create = marks_create, .marks_reserve = marks_reserve, \
-    .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed, .marks_free = marks_free
+#define FAKE_BACKEND                                                                                              \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,            \
+    .device_name = device_name, .device_open = device_open, .device_close = device_close,                         \
+    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,     \
+    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,      \
+    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,               \
+    .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions, .marks_create = marks_create, \
+    .marks_reserve = marks_reserve, .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed,     \
+    .marks_free = marks_free
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
 
 /* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
 
-static int64_t host_allocations, host_fail_at;
+/* Reference rows are worked out by several threads. */
+static _Atomic int64_t host_allocations, host_fail_at;
 
 int64_t fake_host_memory(int64_t fail_at) {
-    int64_t made = host_allocations;
-    host_allocations = 0;
     host_fail_at = fail_at;
-    return made;
+    return atomic_exchange(&host_allocations, 0);
 }
 
 void *__real_malloc(size_t size);

@@ -71,11 +71,6 @@ bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64
     return bw_fail(BW_CODE_SYSTEM, "there are no variants here");
 }
 
-bw_status bw_cuda_forget_persisting_lines(bw_device *device) {
-    (void)device;
-    return BW_OK;
-}
-
 bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);

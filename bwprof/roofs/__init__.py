@@ -1,0 +1,14 @@
+"""Roofs: how fast plain streams move memory on a device, by read/write mix and by size.
+
+The four streams are measured as a curve over the bytes they move. A case is then held against the stream of its own
+mix and size: between the streams' mixes the time per byte is interpolated over the read fraction, between sizes the
+time over the bytes. They are kept in the user's cache folder, and one ceiling is checked whenever they are used again.
+"""
+
+from __future__ import annotations
+
+from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
+from bwprof.roofs.obtain import Wanted, obtain
+from bwprof.roofs.survey import measure
+
+__all__ = ["Check", "Rate", "RoofPoint", "Roofs", "Wanted", "measure", "obtain"]

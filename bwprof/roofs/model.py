@@ -1,0 +1,291 @@
+"""Roofs as data: measured points, what lies between them, and how far they can be trusted."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from bwprof.names import bytes_text
+
+# A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
+# when its samples lie further apart than that (interquartile range / median): somebody else was at work.
+UNCERTAINTY_LIMIT = 0.02
+NOISE_LIMIT = 0.10
+# Processor time that others took while the roofs of a CPU were measured, as a share of all there was.
+OTHERS_LIMIT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RoofPoint:
+    """One stream at one size: `total_bytes` read and written in `seconds`, a verified result.
+
+    `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit.
+    `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
+    interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
+    can tell).
+    """
+
+    stream: str
+    read_fraction: float
+    total_bytes: int
+    seconds: float
+    uncertainty: float = 0.0
+    noise: float = 0.0
+    throttle: str = ""
+
+    @property
+    def gb_s(self) -> float:
+        """Bandwidth in GB/s."""
+        return self.total_bytes / self.seconds / 1e9
+
+    @property
+    def doubt(self) -> str:
+        """Why this point should not be relied on, in words; "" when it may be."""
+        what = f"the roof ({self.stream} of {bytes_text(self.total_bytes)})"
+        if self.uncertainty > UNCERTAINTY_LIMIT:
+            return f"{what} is known to {100 * self.uncertainty:.0f} % only"
+        if self.noise > NOISE_LIMIT:
+            return f"{what} was measured while others disturbed it (noise {100 * self.noise:.0f} %)"
+        if self.throttle:
+            return f"{what} was measured while the clock was held down ({self.throttle})"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The best measured arithmetic rate of one precision: a square matrix product of `size` on the best variant.
+
+    `tflops` is the fastest sample's, `median_tflops` the median's, `noise` the interquartile range over the median.
+    """
+
+    precision: str
+    operation: str
+    variant: str
+    size: int
+    tflops: float
+    median_tflops: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One stored point held against a new measurement."""
+
+    stream: str
+    total_bytes: int
+    stored_gb_s: float
+    found_gb_s: float
+
+    @property
+    def deviation(self) -> float:
+        """How much faster (> 0) or slower it is now, as a fraction."""
+        return self.found_gb_s / self.stored_gb_s - 1.0
+
+    def __str__(self) -> str:
+        now = f"{100 * self.deviation:+.1f} % now"
+        return f"{self.stream} of {bytes_text(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Measured roofs of one device. Immutable, and `to_dict`/`from_dict` carry it through JSON.
+
+    Attributes
+    ----------
+    points : tuple of RoofPoint
+        The streams, cold: what rows are graded against.
+    hot_points : tuple of RoofPoint
+        The streams on one set of buffers, the cache's own limit; empty unless a hot row was asked for.
+    rates : tuple of Rate
+        Best measured arithmetic rates.
+    measured : str
+        When, UTC, ISO 8601.
+    others_share : float
+        Of the processor time that there was, what other processes took meanwhile; 0 where that is not known.
+    hot_others_share : float
+        The same for `hot_points`.
+    source : str
+        "measured for this run", or the file that they were stored in.
+    complete : bool
+        False when a deadline cut the measuring short; such roofs are not stored.
+    check : Check or None
+        The stored ceiling held against a new measurement of it, where they come from a file.
+    """
+
+    device: str
+    device_uuid: str
+    driver: str
+    bwprof_version: str
+    floor_seconds: float
+    points: tuple[RoofPoint, ...]
+    hot_points: tuple[RoofPoint, ...] = ()
+    rates: tuple[Rate, ...] = ()
+    measured: str = ""
+    others_share: float = 0.0
+    hot_others_share: float = 0.0
+    source: str = ""
+    complete: bool = True
+    check: Check | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Roofs:
+        """The inverse of `to_dict`; TypeError, KeyError, ValueError or AttributeError for anything else."""
+        made = cls(
+            **{
+                **found,
+                "points": tuple(RoofPoint(**point) for point in found["points"]),
+                "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
+                "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
+                "check": Check(**found["check"]) if found.get("check") else None,
+            }
+        )
+        for point in (*made.points, *made.hot_points):
+            if not (point.seconds > 0 and point.total_bytes > 0 and 0 <= point.read_fraction <= 1):
+                raise ValueError(f"{point} is no point of a roof")
+        return made
+
+    def belongs_to(self, facts: dict[str, Any]) -> bool:
+        """True when these were measured on that device, with its present driver."""
+        return (self.device, self.device_uuid, self.driver) == (facts["name"], facts["uuid"], facts["driver"])
+
+    @cached_property
+    def _curves(self) -> list[_Curve]:
+        return sorted(_curves(self.points), key=lambda curve: curve.read_fraction)
+
+    @cached_property
+    def _hot_curves(self) -> list[_Curve]:
+        return _curves(self.hot_points)
+
+    def ceilings(self) -> tuple[RoofPoint, ...]:
+        """Each stream at its largest size, by read fraction."""
+        return tuple(curve.measured[-1] for curve in self._curves)
+
+    def attainable_gb_s(self, bytes_read: int, bytes_written: int) -> float:
+        """What a plain stream of these bytes and this mix reaches, cold; NaN where nothing is known."""
+        total = bytes_read + bytes_written
+        if total <= 0 or not self.points:
+            return math.nan
+        return 1e-9 / self._seconds_per_byte(bytes_read / total, total)
+
+    def ceiling_gb_s(self, bytes_read: int, bytes_written: int) -> float:
+        """The same at the largest size measured: the ceiling of this mix."""
+        total = bytes_read + bytes_written
+        if total <= 0 or not self.points:
+            return math.nan
+        return 1e-9 / self._seconds_per_byte(bytes_read / total, None)
+
+    def cache_gb_s(self, total_bytes: int) -> float:
+        """The fastest of the streams at this many bytes when they may find them in the cache; NaN where not known.
+
+        Whatever their mix: a cache may move bytes both ways at once, so that no mix between two streams can be told
+        from them. And the better of the sizes beside it: a cache's bandwidth has peaks that no straight line meets.
+        Below the smallest size its bandwidth, which a smaller transfer does not reach.
+        """
+        if total_bytes <= 0 or not self._hot_curves:
+            return math.nan
+        return max(point.gb_s for curve in self._hot_curves for point in curve.around(total_bytes))
+
+    def cache_doubt(self, total_bytes: int) -> str:
+        """Why `cache_gb_s` should not be relied on, in words; "" when it may be."""
+        if self.hot_others_share > OTHERS_LIMIT:
+            return _busy(self.hot_others_share)
+        used = [point for curve in self._hot_curves for point in curve.around(total_bytes)]
+        return next((point.doubt for point in used if point.doubt), "")
+
+    def measured_tflops(self, precision: str) -> float:
+        """The best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
+        return next((rate.tflops for rate in self.rates if rate.precision == precision), math.nan)
+
+    def doubt(self, bytes_read: int, bytes_written: int) -> str:
+        """Why the roofs of this many bytes should not be relied on, in words; "" when they may be."""
+        total = bytes_read + bytes_written
+        if total <= 0 or not self.points:
+            return ""
+        if self.others_share > OTHERS_LIMIT:
+            return _busy(self.others_share)
+        mix = self._around(bytes_read / total)
+        used = [point for curve in mix for size in (total, None) for point in curve.around(size)]
+        return next((point.doubt for point in used if point.doubt), "")
+
+    def _around(self, read_fraction: float) -> list[_Curve]:
+        """The one or two curves that a mix lies on or between."""
+        curves = self._curves
+        at = bisect_left([curve.read_fraction for curve in curves], read_fraction)
+        if at == len(curves):
+            return curves[-1:]
+        if at == 0 or curves[at].read_fraction == read_fraction:
+            return curves[at : at + 1]
+        return curves[at - 1 : at + 1]
+
+    def _seconds_per_byte(self, read_fraction: float, total_bytes: int | None) -> float:
+        mix = self._around(read_fraction)
+        at = [curve.seconds_per_byte(total_bytes, self.floor_seconds) for curve in mix]
+        if len(mix) == 1:
+            return at[0]
+        low, high = mix[0].read_fraction, mix[1].read_fraction
+        return at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0])
+
+
+def _busy(share: float) -> str:
+    return f"other processes took {100 * share:.0f} % of the processors while the roofs were measured"
+
+
+class _Curve:
+    """One stream over size.
+
+    Between neighbouring sizes time is a latency plus bytes over bandwidth: a straight line. Fewer bytes never need
+    more time: where a larger size was measured to be quicker, the smaller ones are held to its time.
+    """
+
+    def __init__(self, points: Iterable[RoofPoint]) -> None:
+        self.measured = sorted(points, key=lambda point: point.total_bytes)
+        self.read_fraction = self.measured[-1].read_fraction
+        lowered: list[RoofPoint] = []
+        least = math.inf
+        for point in reversed(self.measured):
+            least = min(least, point.seconds)
+            lowered.append(replace(point, seconds=least))
+        self._points = lowered[::-1]
+        self._sizes = [point.total_bytes for point in self._points]
+
+    def around(self, total_bytes: int | None) -> list[RoofPoint]:
+        """The one or two measured points that a size lies on or between; None means the largest."""
+        if total_bytes is None:
+            return self.measured[-1:]
+        at = bisect_left(self._sizes, total_bytes)
+        if at == len(self._sizes):
+            return self.measured[-1:]
+        if at == 0 or self._sizes[at] == total_bytes:
+            return self.measured[at : at + 1]
+        return self.measured[at - 1 : at + 1]
+
+    def seconds_per_byte(self, total_bytes: int | None, floor_seconds: float) -> float:
+        """Seconds per byte at a size; None means the largest. Beyond the largest it stays what it is there."""
+        first, last = self._points[0], self._points[-1]
+        if total_bytes is None or total_bytes >= last.total_bytes:
+            return last.seconds / last.total_bytes
+        if total_bytes <= first.total_bytes:
+            # Below the smallest size the time shrinks towards that of an empty launch, in proportion to the bytes.
+            floor = min(floor_seconds, first.seconds)
+            return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
+        for low, high in pairwise(self._points):
+            if total_bytes <= high.total_bytes:
+                weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
+                return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
+        raise AssertionError("a size within the curve lies between two of its points")
+
+
+def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
+    by_stream: dict[str, list[RoofPoint]] = {}
+    for point in points:
+        by_stream.setdefault(point.stream, []).append(point)
+    return [_Curve(found) for found in by_stream.values()]

@@ -1,0 +1,125 @@
+"""Roofs between runs: one file per device, driver and version in the user's cache folder.
+
+`$XDG_CACHE_HOME/bwprof`, or `~/.cache/bwprof` where that is not set (the XDG Base Directory Specification, which also
+says that a relative path there counts as none).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bwprof import _core
+from bwprof.results.files import atomic_write
+from bwprof.roofs.model import Roofs
+
+_log = logging.getLogger("bwprof.roofs")
+
+FORMAT = 1
+
+# What a file is named after: another device, driver or version has a file of its own.
+_KEY = ("name", "uuid", "driver", "runtime", "units")
+# What must be the same beside that: it changes speed, or how it was measured.
+_SETTINGS = ("memory_bytes", "cache_bytes", "memory_clock_khz", "bus_bits", "ecc", "power_limit_w", "timer", "note")
+
+Identity = dict[str, Any]
+
+
+def folder() -> Path:
+    """The cache folder; it need not exist."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "bwprof"
+
+
+def identity(backend: str, facts: dict[str, Any]) -> Identity:
+    """What stored roofs must agree on to be a device's own.
+
+    Parameters
+    ----------
+    backend : str
+        The backend's name.
+    facts : dict
+        As `bwprof.hardware.facts` gives them.
+
+    Returns
+    -------
+    dict
+        Device, driver and version ("key"), and the settings that change its speed ("settings").
+    """
+    key: dict[str, Any] = {"format": FORMAT, "bwprof_version": _core.__version__, "backend": backend}
+    key |= {name: facts.get(name) for name in _KEY}
+    settings: dict[str, Any] = {name: facts.get(name) for name in _SETTINGS}
+    settings["kernels"] = _build_stamp()
+    if not facts.get("uuid"):  # a CPU: which of its processors, and so which memory is near
+        settings["processors"] = sorted(os.sched_getaffinity(0))
+    # As JSON gives it back, so that comparing with a file's is comparing equals; what is not known equals itself.
+    made: Identity = json.loads(json.dumps({"key": key, "settings": settings}), parse_constant=lambda _: None)
+    return made
+
+
+def _build_stamp() -> list[int]:
+    """Changes whenever the kernels are compiled anew, which a version under development does not tell."""
+    state = os.stat(_core.__file__)
+    return [state.st_size, state.st_mtime_ns]
+
+
+def path_of(identity: Identity) -> Path:
+    """The file for a device."""
+    key = identity["key"]
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    return folder() / f"roofs-{key['backend']}-{digest}.json"
+
+
+def load(identity: Identity) -> Roofs | None:
+    """The stored roofs of a device; None where there are none, or none that are its own.
+
+    A file that cannot be read, or does not hold roofs, is ignored with a warning.
+    """
+    try:
+        path = path_of(identity)
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: there is no home folder
+        _log.warning("stored roofs are ignored: %s", error)
+        return None
+    try:
+        stored = found["identity"]
+        if stored != identity:
+            _log.info("stored roofs are out of date (%s): %s", ", ".join(_differences(stored, identity)), path)
+            return None
+        roofs = Roofs.from_dict(found["roofs"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        _log.warning("stored roofs are ignored: %s is damaged (%s: %s)", path, type(error).__name__, error)
+        return None
+    return _with_source(roofs, path)
+
+
+def _with_source(roofs: Roofs, path: Path) -> Roofs:
+    return replace(roofs, source=str(path), check=None)
+
+
+def _differences(stored: Identity, identity: Identity) -> list[str]:
+    return [
+        name
+        for part, values in identity.items()
+        for name, value in values.items()
+        if stored.get(part, {}).get(name) != value
+    ]
+
+
+def save(identity: Identity, roofs: Roofs) -> Path | None:
+    """Write the roofs of a device, in one step; None, with a warning, where that cannot be done."""
+    try:
+        path = path_of(identity)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps({"identity": identity, "roofs": roofs.to_dict()}, indent=1) + "\n")
+    except (OSError, RuntimeError) as error:
+        _log.warning("the roofs could not be stored, the next run measures them again: %s", error)
+        return None
+    return path

@@ -1,0 +1,13 @@
+/* Work of the host's own, shared among its processors for a moment: reference rows above all. */
+#ifndef BW_BASE_PARALLEL_H
+#define BW_BASE_PARALLEL_H
+
+/* Processors that this process may use, at least 1. */
+int bw_parallel_processors(void);
+
+/* Calls task(context) once on the calling thread and once on each of up to `threads` - 1 others, and waits for all of
+ * them. Fewer others, where the system gives no more threads, is no failure: the task must share what is to be done,
+ * not count on who does it. */
+void bw_parallel_run(int threads, void (*task)(void *context), void *context);
+
+#endif
