@@ -17,7 +17,7 @@ _COMMANDS = ("sweep", "selftest", "info")
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
-       bwprof info [--json] [--probe]  devices, build, libraries, what works here
+       bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
        bwprof --version
 """
 

@@ -119,11 +119,11 @@ class Device:
         timer: str | None = None,
     ) -> dict[str, Any]:
         """Warm up a function and sample its time as Case.measure() does a case's, and return the same keys, but for
-        those of the check, the variant and the footprint. The function is called without arguments, or with a set's
-        number where there are `sets`; cold then needs no flush if sets x footprint_bytes is four times the cache.
-        stream is the cudaStream_t that it enqueues on. Its exceptions come out as they are; ValueError where it
-        enqueues nothing, or elsewhere; UnavailableError for a timer that cannot be had, a function that cannot be
-        captured among the causes."""
+        those of the check, the variant and the footprint (kernel_pitch_ns is always NaN). The function is called
+        without arguments, or with a set's number where there are `sets`; cold then needs no flush if
+        sets x footprint_bytes is four times the cache. stream is the cudaStream_t that it enqueues on. Its exceptions
+        come out as they are; ValueError where it enqueues nothing, or elsewhere; UnavailableError for a timer that
+        cannot be had, a function that cannot be captured among the causes."""
     def count_call(self, function: Callable[..., object], *, sets: int | None = None) -> dict[str, Any]:
         """One call that finds a cold cache, by hardware counter; see Case.count()."""
     def _inject_fault(self, countdown: int, /) -> int:

@@ -212,6 +212,10 @@ def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert shown.err.count("launched gemm") == 2
     assert "--once measures nothing and writes nothing: --output left aside" in shown.err
     assert not list(tmp_path.iterdir())
+    assert main(["gemm", *TINY, "--cache", "both", "--recalibrate", "--once"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("launched gemm") == 2
+    assert "--recalibrate left aside" in shown.err
 
 
 def test_once_goes_on_after_a_case_that_cannot_run(

@@ -21,7 +21,7 @@ FAILED = 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what this machine and build offer; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="bwprof info", description="Devices, build and libraries, as bwprof sees them."
+        prog="bwprof info", description="Devices, their stored roofs, build and libraries, as bwprof sees them."
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(

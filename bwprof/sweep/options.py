@@ -179,6 +179,8 @@ def meaningless_once(options: argparse.Namespace) -> list[str]:
     given = {
         "--timer": options.timer,
         "--counters": options.counters,
+        "--metrics": options.metrics,
+        "--recalibrate": options.recalibrate,
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
