@@ -15,6 +15,7 @@ from bwprof.names import bytes_text
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
+from bwprof.roofs.model import NOISE_LIMIT
 from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
@@ -24,7 +25,6 @@ ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
-NOISY_SPREAD = 0.10  # interquartile range / median
 NOISY_WAITED = 0.02  # of the sampling time
 NOISY_STOLEN = 0.05
 STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
@@ -408,7 +408,7 @@ def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
         found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
     if stolen is not None and stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
-    if (row["noise"] or 0) > NOISY_SPREAD:
+    if (row["noise"] or 0) > NOISE_LIMIT:
         found.append(f"wide spread: half of the samples lie {row['noise']:.0%} apart")
     return found
 
