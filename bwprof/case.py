@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,7 @@ class Case:
         **params: int,
     ) -> None:
         precision = registry.check_precision(precision)
+        kv_lens = list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
         whole = registry.complete(operation, precision, params, kv_lens)
         choice = hardware.choose(backend, device)
         if variant is not None:
@@ -309,6 +310,12 @@ class Case:
         self.close()
 
     def __repr__(self) -> str:
+        try:
+            return self._said()
+        except ValueError:  # a closed one has no parameters any more
+            return "<bwprof.Case, closed>"
+
+    def _said(self) -> str:
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
 

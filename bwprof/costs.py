@@ -90,6 +90,7 @@ def cost(
     1607424
     """
     precision = registry.check_precision(precision)
+    kv_lens = list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
     if backend is not None:
         backend = registry.check_backend(backend)
     if all(hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0 for value in params.values()):
@@ -108,6 +109,8 @@ def _cost_of_arrays(
     arrays: dict[str, Any] = {}
     for name, value in params.items():
         array = np.asarray(value)
+        if array.size == 0 and isinstance(value, (list, tuple)):
+            array = array.astype(np.int64)  # NumPy makes floats of an empty list
         if array.dtype.kind not in "iub":
             raise ValueError(f"{operation}: {name} must hold whole numbers, not {array.dtype}")
         if np.any(array > np.iinfo(np.int64).max):

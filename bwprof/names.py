@@ -16,10 +16,11 @@ _SUFFIXES = {
     "mi": 2**20,
     "gi": 2**30,
 }
-_COUNT = re.compile(r"([+-]?[0-9][0-9_]*)\s*([A-Za-z]*)")
+_COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
+_MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str], *, where: str = "") -> str:
+def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "") -> str:
     """One sentence for a name that is not known.
 
     Examples
@@ -31,7 +32,7 @@ def unknown(kind: str, given: str, allowed: Iterable[str], *, where: str = "") -
 
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(given.lower(), list(lowered), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), list(lowered), n=1, cutoff=0.5)
     hint = f"did you mean '{lowered[near[0]]}'? " if near else ""
     prefix = f"{where}: " if where else ""
     return f"{prefix}unknown {kind} '{given}': {hint}Allowed: {', '.join(choices) or '(none)'}"
@@ -54,6 +55,8 @@ def parse_count(text: str, name: str) -> int:
     factor = _SUFFIXES.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"{name}: '{text}' is not a whole number (suffixes k, M, G, Ki, Mi, Gi are allowed)")
+    if len(match.group(1)) > _MOST_DIGITS:
+        raise ValueError(f"{name}: a number of {len(match.group(1))} digits does not fit in 64 bits")
     return int(match.group(1)) * factor
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -36,6 +37,8 @@ _STYLES = {
     "tf32": Style("#CC79A7", "xxxx"),
 }
 _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
+
+_LONGEST_NAME = 96  # characters of a case's name that leave room for the bars
 
 
 def style(precision: str) -> Style:
@@ -122,11 +125,11 @@ def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
         )
     _ceiling(ax, groups)
     _legend(ax, groups, precisions)
-    ax.set_yticks(range(len(groups)), [_label(group, groups) for group in groups], fontsize=8.5)
+    ax.set_yticks(range(len(groups)), [_label(group, groups) for group in groups], fontsize=8.5, parse_math=False)
     ax.set_ylim(len(groups) - 0.45, -0.55)
     ax.set_xlim(0, longest * 1.07)
     ax.set_xlabel("effective bandwidth (GB/s)")
-    ax.set_title(_title(groups), loc="left", fontsize=11)
+    ax.set_title(_title(groups), loc="left", fontsize=11, parse_math=False)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
@@ -137,14 +140,15 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     names = ("bandwidth_gb_s", "attainable_gb_s")
-    return max([row[name] for row in rows for name in names if row.get(name)], default=1.0)
+    return max([row[name] for row in rows for name in names if row.get(name) and math.isfinite(row[name])], default=1.0)
 
 
 def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
-    if value is None:
-        ax.text(longest * 0.004, center, row["status"], va="center", fontsize=6.5, color="#888888", style="italic")
+    if value is None or not math.isfinite(value):
+        said = row["status"] if value is None else str(value)
+        ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
     ax.barh(
         center,
@@ -157,7 +161,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     )
     end = value
     attainable = row.get("attainable_gb_s")
-    if attainable is not None:
+    if attainable is not None and math.isfinite(attainable):
         half = thickness * 0.46
         ax.plot([attainable] * 2, [center - half, center + half], color="#222222", linewidth=1.6, solid_capstyle="butt")
         if value <= attainable < value + longest * 0.09:
@@ -218,7 +222,7 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="theoretical peak"))
     if any(row.get("flags") for row in rows):
         handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label="see flags"))
-    ax.legend(
+    legend = ax.legend(
         handles=handles,
         loc="upper left",
         bbox_to_anchor=(0.0, 0.0),
@@ -228,12 +232,15 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         frameon=False,
         columnspacing=1.6,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _label(group: Group, groups: Sequence[Group]) -> str:
     """Case and variant; the device and the cache only where the picture has several."""
     first = group.first
-    words = [str(first["case"])]
+    name = str(first["case"])
+    words = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"]
     same_case = [other for other in groups if other.first["case"] == first["case"]]
     if len(same_case) > 1 and group.variants:
         words.append("/".join(group.variants))

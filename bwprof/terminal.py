@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
     (``>&-``) become the null device: a pipe opened later must not get their numbers.
     """
     _open_missing_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
     try:
         code = command()
         sys.stdout.flush()
@@ -32,6 +35,10 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _silence(1)
+        return failed
+    except MemoryError:
+        with suppress(OSError):
+            sys.stderr.write("bwprof: error: out of memory\n")
         return failed
     except OSError as error:
         where = error.filename or "the standard output"

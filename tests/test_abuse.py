@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import shlex
 import subprocess
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bwprof
 from bwprof import results
 from bwprof.results import csvfile, schema
+from bwprof.suites import parse
 from bwprof.sweep.cli import main
 
 SECONDS = 60
@@ -118,6 +121,82 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
     assert said == f"bwprof: error: results cannot be written to {where}: No space left on device\n"
 
 
+# Names of what the command has open already: replaced in one step, they would go on as files that nobody sees.
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--csv /dev/stdout >",
+        "--csv /dev/fd/3 3>",
+        "--csv /proc/self/fd/3 3>>",
+        "--csv >(cat >",
+    ],
+)
+def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
+    line = f"$B {shlex.join(TINY)} {option} found.csv{')' if '(' in option else ''}"
+    code, said = in_shell(f"{line}; code=$?; sleep 0.2; exit $code", tmp_path)
+    assert code == 0, said
+    assert bwprof.load(tmp_path / "found.csv")["M"].tolist() == [1]
+
+
+@pytest.mark.parametrize("option", ["--json >(cat > found)", "--json /dev/stdout > found", "--json /dev/fd/3 3> found"])
+def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
+    code, said = in_shell(f"$B {shlex.join(TINY)} {option}; code=$?; sleep 0.2; exit $code", tmp_path)
+    assert code == 0, said
+    assert len(json.loads((tmp_path / "found").read_text())["rows"]) == 1
+
+
+def test_the_standard_output_has_one_kind_of_data_by_any_name(tmp_path: Path) -> None:
+    code, said = in_shell(f"$B {shlex.join(TINY)} --csv /dev/stdout --json -", tmp_path)
+    assert code == 2
+    assert said == "bwprof: error: --csv - and --json - cannot both have the standard output\n"
+
+
+def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    row = {**ROW, "run_id": "first"}
+    with csvfile.CsvWriter(path) as first:
+        with pytest.raises(OSError, match="another bwprof is writing to it"):
+            csvfile.CsvWriter(path)
+        first.append(row)
+        first.rewrite([row])
+        assert csvfile.read(path)[0]["run_id"] == "first"
+    csvfile.CsvWriter(path).close()
+
+
+def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        '[[case]]\nname = "gr\u00f6\u00dfe"\noperation = "gemm"\nparams = {M=1,N=8,K=8}\ncache = "hot"\n'
+    )
+    plain = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+    assert in_shell(f"{plain} $B sweep --help | grep -q seq-lengths", tmp_path) == (0, "")
+    code, said = in_shell(f"{plain} $B --suite a.toml --backend cpu --precision fp32 --output runs > shown", tmp_path)
+    assert code == 0, said
+    assert "gr\\xf6\\xdfe" in (tmp_path / "shown").read_text()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert bwprof.load(folder)["case"].tolist() == ["gr\u00f6\u00dfe"]
+
+
+def test_a_process_that_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    assert main([*TINY, "--output", str(tmp_path / "runs")]) == 2
+    assert "the process that opens the device could not be started: [Errno 2]" in capsys.readouterr().err
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_no_memory_for_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("bwprof.report.print_summary", fail)
+    assert main([*TINY, "--output", str(tmp_path)]) == 3
+    assert capsys.readouterr().err.endswith("bwprof: error: out of memory\n")
+    assert len(bwprof.load(next(tmp_path.iterdir()))) == 1
+
+
 # ---- options and arguments ----
 
 
@@ -129,6 +208,12 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
         (["gemm", "--precision", ""], "--precision is ''"),
         (["gemm", "--variant", ","], "--variant is ','"),
         (["gemm", "--cache", " "], "--cache is ' '"),
+        (["--output", ""], "--output is ''"),
+        (["--csv", ""], "--csv is ''"),
+        (["--suite", ""], "--suite is ''"),
+        (["--resume", ""], "--resume is ''"),
+        (["gemm", "-p", "M=1__0"], "--param M: '1__0' is not a whole number"),
+        (["gemm", "-p", "M=" + "9" * 5000], "--param M: a number of 5000 digits does not fit"),
         (["gemm", *(f"-p{name}=" + ",".join(map(str, range(1, 101))) for name in "MNK")], "make 1000000 cases"),
     ],
 )
@@ -164,6 +249,12 @@ def test_a_suite_that_cannot_be_read(tmp_path: Path, name: str, capsys: pytest.C
         ({"operations": "gemm", "backend": 5}, "unknown backend '5'"),
         ({"operations": "gemm", "max_time": "1"}, "max_time is '1'"),
         ({"operations": "gemm", "max_time": float("nan")}, "max_time is nan"),
+        ({"operations": "gemm", "max_time": 10**5000}, "max_time is an int of too many digits"),
+        ({"operations": "gemm", "max_time": True}, "max_time is True"),
+        ({"operations": []}, "operations is []"),
+        ({"operations": "gemm", "precision": []}, "precision is []"),
+        ({"operations": "gemm", "timer": 5}, "unknown timer on cpu '5'"),
+        ({"operations": "gemm", "output": 5}, "output is 5"),
     ],
 )
 def test_arguments_of_the_wrong_kind(options: dict[str, Any], said: str) -> None:
@@ -233,6 +324,34 @@ def test_a_fraction_does_not_become_a_whole_number() -> None:
     assert schema.normalise(np.int64(3), "integer") == 3
 
 
+def test_files_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("\ufeff" + json.dumps({**HEAD, "rows": [ROW]}))
+    assert len(bwprof.load(tmp_path / "a.json")) == 1
+    assert len(parse(b'\xef\xbb\xbf[[case]]\noperation = "gemm"\n', source="a.toml").cases) == 1
+
+
+def test_the_same_measured_twice_is_two_lines() -> None:
+    once = bwprof.sweep("gemm", M=[1, 1], N=8, K=8, backend="cpu", cache="hot", roofs=False)
+    assert once["precision"].tolist() == ["fp32", "fp16"], "a value listed twice is measured once"
+    both = bwprof.summary(pd.concat([once, once]))
+    assert both["time_speedup"].tolist() == [once["speedup_vs_fp32"][1]] * 2
+
+
+@pytest.mark.parametrize("wrong", [None, "results.csv", {}])
+def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
+    for function in (bwprof.summary, bwprof.plot.comparison, lambda data: bwprof.save(data, tmp_path / "a.csv")):
+        with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not"):
+            function(wrong)
+
+
+# ---- other processes ----
+
+
+def test_a_sweep_error_gets_through_a_pipe() -> None:
+    back = pickle.loads(pickle.dumps(bwprof.SweepError("lost", pd.DataFrame({"a": [1]}))))
+    assert (str(back), back.frame["a"].tolist()) == ("lost", [1])
+
+
 # ---- resuming ----
 
 
@@ -286,3 +405,5 @@ def test_a_run_that_cannot_be_resumed(
 def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--resume", str(tmp_path)]) == 2
     assert "holds neither" in capsys.readouterr().err
+    assert main(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
+    assert "--output a.csv must be a folder" in capsys.readouterr().err

@@ -103,3 +103,18 @@ def test_cost_of_arrays_of_shapes() -> None:
 def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.cost("gemm", **given)
+
+
+def test_small_mercies() -> None:
+    assert bwprof.cost("gemm", M=[]).bytes.shape == (0,)
+    lens = iter([3, 4])
+    assert bwprof.cost("attention_decode", batch=2, kv_lens=lens) == bwprof.cost(
+        "attention_decode", batch=2, kv_lens=[3, 4]
+    )
+    case = bwprof.Case("gemm", M=1, N=8, K=8, backend="cpu")
+    case.close()
+    assert repr(case) == "<bwprof.Case, closed>"
+    with pytest.raises(ValueError, match="unknown variant of gemm on cpu '5'"):
+        bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
+    frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_time=np.float32(20))
+    assert set(frame["status"]) == {"ok"}

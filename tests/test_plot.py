@@ -89,3 +89,17 @@ def test_a_nine_column_file_plots(tmp_path: Path) -> None:
 def test_nothing_to_draw_is_said() -> None:
     with pytest.raises(ValueError, match="there are no rows to draw"):
         bwprof.plot.comparison(frame.from_rows([]))
+
+
+@pytest.mark.parametrize("name", ["a$b_{$^", "x" * 400, "[red]"])
+def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
+    rows = pair(name, 100.0, 80.0, device="$_{$")
+    assert len(plot.save(frame.from_rows(rows), tmp_path / "a")) == 2
+
+
+def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:
+    rows = [row("a", "fp32", gb_s=50.0), row("a", "fp16", gb_s=float("inf"), attainable_gb_s=float("inf"))]
+    plot.save(frame.from_rows(rows), tmp_path / "a")
+    axes = plot.comparison(frame.from_rows(rows))
+    assert axes.get_xlim()[1] == pytest.approx(53.5)
+    assert "inf" in [text.get_text() for text in axes.texts]

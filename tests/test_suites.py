@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,10 @@ def parsed(text: str) -> suites.Suite:
         ('precison = ["fp32"]\n' + HEAD, "my.toml: unknown key 'precison': did you mean 'precisions'?"),
         ("[on.gpu]\n" + HEAD, "my.toml, on: unknown backend 'gpu'"),
         ("text = 'no cases'\n", "my.toml: a suite needs at least one [[case]]"),
+        ('[[case]]\noperation = "gemm"\nname = 5\n', "my.toml, case 1 (5): name is 5: text in one line"),
+        ('[[case]]\noperation = "gemm"\nname = ""\n', "name is '': text in one line"),
+        ('[[case]]\noperation = "gemm"\nname = "a\\nb"\n', r"name is 'a\nb': text in one line"),
+        ("target_seconds = inf\n" + HEAD, "target_seconds is inf, a positive number is needed"),
         ("target_seconds = -1\n" + HEAD, "target_seconds is -1, a positive number is needed"),
         ("case = [\n", "my.toml: not a TOML file"),
     ],
@@ -42,6 +47,13 @@ def parsed(text: str) -> suites.Suite:
 def test_a_mistake_names_the_file_the_key_and_the_nearest_right_one(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parsed(text)
+
+
+def test_a_value_out_of_range_names_the_suite_and_the_case(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(HEAD + "params = { M = 0 }\n")
+    with pytest.raises(ValueError, match=r"my\.toml, case 'x': gemm: M = 0: allowed is"):
+        plan.make(Request(suite=str(path)), "cpu")
 
 
 def test_unknown_suite_names_those_there_are() -> None:

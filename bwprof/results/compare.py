@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -41,7 +42,8 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     """Rows gathered by configuration.
 
     Where each precision has one row only, those rows are one group even if the device chose different variants for
-    them. Where a precision was measured in several variants, each variant is a group of its own.
+    them. Where a precision was measured in several variants, each variant is a group of its own. The same
+    measured twice makes two groups: no row disappears.
     """
     gathered: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
@@ -52,9 +54,13 @@ def groups(rows: Iterable[Row]) -> list[Group]:
         if len(set(precisions)) == len(precisions):
             result.append(Group({row["precision"]: row for row in members}, split_by_variant=False))
             continue
-        by_variant: dict[object, dict[str, Row]] = {}
+        by_variant: dict[tuple[object, int], dict[str, Row]] = {}
+        turns: Counter[tuple[object, object]] = Counter()
         for row in members:
-            by_variant.setdefault(row.get("variant"), {})[row["precision"]] = row
+            variant, precision = row.get("variant"), row["precision"]
+            turn = turns[variant, precision]  # measured again (two runs in one old file): a group of its own, too
+            turns[variant, precision] += 1
+            by_variant.setdefault((variant, turn), {})[precision] = row
         result.extend(Group(found, split_by_variant=True) for found in by_variant.values())
     return result
 

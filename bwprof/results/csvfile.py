@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import io
 import logging
 import os
@@ -44,6 +46,31 @@ def _line(values: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
+def _written_by_another(path: Path) -> OSError:
+    return OSError(errno.EBUSY, "another bwprof is writing to it", str(path))
+
+
+def _refuse_if_written(path: Path) -> None:
+    """Two runs that replace one file would lose each other's rows."""
+    try:
+        with FileIO(path, "r") as file:
+            if not _locked(file.fileno()):
+                raise _written_by_another(path)
+    except (FileNotFoundError, PermissionError):
+        return
+
+
+def _locked(number: int) -> bool:
+    """Take the lock that every writer holds while it writes; True as well where the file system has none."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class CsvWriter:
     """A CSV file that grows by one flushed row at a time.
 
@@ -61,11 +88,15 @@ class CsvWriter:
         self._plain = self._path is not None and is_plain_target(self._path)
         self._file: FileIO | None = None
         if self._path is not None and self._plain:
+            _refuse_if_written(self._path)
             # What a resumed run keeps is never lost: the old file is replaced in one step, then appended to.
             atomic_write(self._path, text(rows))
         if self._path is not None:
             # Unbuffered: what could not be written is not tried again behind our back.
-            self._file = FileIO(self._path, "a" if self._plain else "w")
+            self._file = FileIO(self._path, "a")
+            if self._plain and not _locked(self._file.fileno()):
+                self.close()
+                raise _written_by_another(self._path)
         if not self._plain:
             try:
                 self._write(text(rows))
@@ -131,7 +162,8 @@ def read(path: Path) -> list[Row]:
     header = [name.strip() for name in lines[0]] if lines else []
     if tuple(header[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
         raise ValueError(
-            f"{path} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}"
+            f"{path} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
+            f"not with '{','.join(header)[:100]}'"
         )
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:

@@ -10,11 +10,32 @@ from pathlib import Path
 
 
 def is_plain_target(path: Path) -> bool:
-    """A regular file, or nothing yet: it may be replaced. Devices and pipes may only be written to."""
+    """A regular file, or nothing yet: it may be replaced. Devices, pipes and open files may only be written to."""
     try:
-        return stat.S_ISREG(path.stat().st_mode)
+        return stat.S_ISREG(path.stat().st_mode) and not is_open_file(path)
     except FileNotFoundError:
         return True
+
+
+def is_stream(path: Path) -> bool:
+    """What must get a document once only: a pipe, or an open file. A device forgets what it got before."""
+    try:
+        return stat.S_ISFIFO(path.stat().st_mode) or is_open_file(path)
+    except OSError:  # said when it is opened
+        return False
+
+
+def is_open_file(path: Path) -> bool:
+    """A name for what this process has open (/dev/stdout, /dev/fd/3): replacing it would cut the other end off."""
+    ours = os.path.realpath("/proc/self/fd")
+    name = os.path.abspath(path)
+    for _ in range(40):  # links, as the system follows them
+        if os.path.realpath(os.path.dirname(name)) == ours:
+            return True
+        if not os.path.islink(name):
+            return False
+        name = os.path.join(os.path.dirname(name), os.readlink(name))
+    return False
 
 
 def atomic_write(path: Path, content: str) -> None:

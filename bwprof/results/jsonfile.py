@@ -58,7 +58,7 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
         For a file that is not ours, or that a later bwprof wrote.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # ValueError: not text, not JSON, a number of too many digits
         raise ValueError(f"{path} is not a bwprof result file: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:

@@ -86,7 +86,7 @@ def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
     import tomllib
 
     try:
-        document = tomllib.loads(content.decode("utf-8"))
+        document = tomllib.loads(content.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{source}: not a TOML file: {error}") from None
     _check_keys(document, _SUITE_KEYS, source)
@@ -119,10 +119,12 @@ def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
 
 def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     given = entry.get("name", entry.get("operation", ""))
-    where = f"{source}, case {number}" + (f" ('{given}')" if given else "")
+    where = f"{source}, case {number}" + (f" ({given!r})" if given else "")
     _check_keys(entry, _CASE_KEYS, where)
     if not isinstance(entry.get("operation"), str):
         raise ValueError(f"{where}: operation is missing")
+    if not isinstance(given, str) or not given.strip() or not given.isprintable():
+        raise ValueError(f"{where}: name is {given!r}: text in one line is needed")
     operation = entry["operation"]
     try:
         allowed = registry.param_names(operation)
@@ -137,7 +139,7 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
     return SuiteCase(
-        name=str(given),
+        name=given,
         operation=operation,
         params=params,
         kv_lens=kv_lens,
@@ -201,6 +203,6 @@ def _variants(value: Any, operation: str, where: str) -> tuple[str, ...]:
 
 
 def _seconds(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise ValueError(f"{where}: target_seconds is {value!r}, a positive number is needed")
     return float(value)

@@ -27,6 +27,10 @@ class SweepError(RuntimeError):
         super().__init__(message)
         self.frame = frame
 
+    def __reduce__(self) -> tuple[type[SweepError], tuple[str, pd.DataFrame]]:
+        """What a pool of processes sends: without it the pool would wait for ever."""
+        return type(self), (str(self), self.frame)
+
 
 Work = int | Callable[..., int] | None
 
@@ -259,6 +263,8 @@ def _words(name: str, value: Words) -> tuple[str, ...]:
         return ()
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(word.strip() if isinstance(word, str) else word for word in words)
+    if not found:
+        raise ValueError(f"{name} is {value!r}: at least one name is needed")
     for word in found:
         if not isinstance(word, str) or not word:
             raise ValueError(f"{name} is {value!r}: names are needed")

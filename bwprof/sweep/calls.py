@@ -69,8 +69,7 @@ def run(
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
-    limits = Limits(None, max_time, time.monotonic())
-    inprocess.check_max_time(max_time)
+    limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic())
     points = [
         (dict(zip(request.axes, values, strict=True)), cache)
         for values in itertools.product(*request.axes.values())

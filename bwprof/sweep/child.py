@@ -102,7 +102,10 @@ class ChildExecutor:
 
     def _ask(self, request: dict[str, Any], until: float | None = None) -> dict[str, Any]:
         if self._child is None:
-            self._child = _Child()
+            try:
+                self._child = _Child()
+            except OSError as error:
+                raise ChildDiedError(f"could not be started: {error}") from None
         try:
             return self._child.ask(request, self._interrupts, until)
         except BaseException:
@@ -126,7 +129,12 @@ class _Child:
 
     def __init__(self) -> None:
         request_read, self._request = os.pipe()
-        self._answer, answer_write = os.pipe()
+        try:
+            self._answer, answer_write = os.pipe()
+        except OSError:
+            os.close(request_read)
+            os.close(self._request)
+            raise
         self._buffer = b""
         command = [sys.executable, "-c", worker.START, json.dumps(sys.path), str(request_read), str(answer_write)]
         try:
@@ -134,6 +142,10 @@ class _Child:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(request_read, answer_write), process_group=0
             )
+        except BaseException:
+            os.close(self._request)
+            os.close(self._answer)
+            raise
         finally:
             os.close(request_read)
             os.close(answer_write)

@@ -58,6 +58,7 @@ def _main(given: list[str]) -> int:
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.sweep import command
 
+    options.check_paths(parsed)
     limit = options.max_time(parsed)
     if parsed.list:
         listing.print_operations(sys.stdout)

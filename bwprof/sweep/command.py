@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +18,14 @@ from bwprof import _core, hardware, results
 from bwprof.hardware import Choice
 from bwprof.names import seconds_text, unknown
 from bwprof.results import schema
-from bwprof.results.files import is_plain_target
+from bwprof.results.files import is_open_file, is_plain_target
 from bwprof.results.schema import Row
 from bwprof.sweep import loop, metadata
 from bwprof.sweep.child import ChildExecutor
 from bwprof.sweep.interrupts import Interrupts, StoppedError
 from bwprof.sweep.loop import Limits
 from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
-from bwprof.sweep.plan import Plan, Spec
+from bwprof.sweep.plan import Plan, Spec, each_once
 from bwprof.sweep.progress import on_stderr
 from bwprof.sweep.store import Store
 
@@ -93,6 +93,8 @@ def resume(
         extra = ", ".join(clash) or ("--dry-run" if parsed.dry_run else "--once")
         raise ValueError(f"--resume takes its cases from the run: leave out {extra}")
     parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
+        raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
     rows, samples, data = results.read_rows(folder)
     plan = _earlier_plan(folder, data)
@@ -115,7 +117,7 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
     """Launch each case exactly once in this process, untimed; returns the exit code."""
     code = OK
     with _core.Device(choice.backend, choice.index) as device:
-        for spec in _whatever_the_cache(plan.specs):
+        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device) as case:
@@ -127,14 +129,6 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
                 sys.stderr.write(f"failed {spec.title}: {error}\n")
                 code = INCOMPLETE
     return code
-
-
-def _whatever_the_cache(specs: Sequence[Spec]) -> list[Spec]:
-    """Each case once: a cold and a hot row of it are the same launch."""
-    found: dict[str, Spec] = {}
-    for spec in specs:
-        found.setdefault(json.dumps(spec.to_dict() | {"cache": None}), spec)
-    return list(found.values())
 
 
 def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
@@ -201,9 +195,10 @@ def _ran_out_of_time(row: Row) -> bool:
 
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go; makes the run's folder."""
-    if "-" in (parsed.csv, parsed.json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+    csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
+    if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
-    if parsed.csv == "-" and parsed.json == "-":
+    if csv == "-" and json == "-":
         raise ValueError("--csv - and --json - cannot both have the standard output")
     targets = Targets(folder)
     output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
@@ -214,7 +209,7 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
-    for name, listed in ((parsed.csv, targets.csv), (parsed.json, targets.json)):
+    for name, listed in ((csv, targets.csv), (json, targets.json)):
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
     _check_distinct(targets)
@@ -224,6 +219,16 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
         except OSError as error:
             raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
     return targets
+
+
+def _dash(name: str | None) -> str | None:
+    """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
+    if name is None or not is_open_file(Path(name)):
+        return name
+    try:
+        return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
+    except OSError:  # said when it is opened
+        return name
 
 
 def _check_distinct(targets: Targets) -> None:
@@ -347,11 +352,15 @@ def _draw(store: Store, targets: Targets) -> None:
         from bwprof import plot
         from bwprof.results import frame
 
-        plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a letter that the font lacks
+            plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
     except ImportError as error:
         _log.warning("no picture: %s", error)
     except OSError as error:
         _log.warning("the picture could not be written: %s", error)
+    except (ValueError, RuntimeError, MemoryError) as error:  # the rows are there, and so is the summary
+        _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
 
 
 def _show(store: Store, targets: Targets, status: str, started: float) -> None:

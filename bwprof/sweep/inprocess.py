@@ -35,7 +35,7 @@ def run(
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    check_max_time(max_time)
+    max_time = seconds_of(max_time)
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
@@ -69,10 +69,32 @@ def run(
     return frames.from_rows(store.rows, run_data)
 
 
-def check_max_time(max_time: float | None) -> None:
-    """ValueError for a time limit that is none."""
-    if max_time is not None and not (isinstance(max_time, (int, float)) and max_time > 0):
-        raise ValueError(f"max_time is {max_time!r}, a positive number of seconds is needed")
+def seconds_of(given: Any) -> float | None:
+    """A time limit in seconds; None where there is none.
+
+    Raises
+    ------
+    ValueError
+        For what is no positive number.
+    """
+    if given is None:
+        return None
+    try:
+        seconds = float(given) if hasattr(given, "__float__") or hasattr(given, "__index__") else 0.0
+    except (TypeError, ValueError, OverflowError):
+        seconds = 0.0
+    if not seconds > 0 or isinstance(given, bool):
+        raise ValueError(f"max_time is {_short(given)}, a positive number of seconds is needed")
+    return seconds
+
+
+def _short(value: Any) -> str:
+    """A value's repr; int() refuses to write some thousands of digits."""
+    try:
+        said = repr(value)
+    except ValueError:
+        return f"an {type(value).__name__} of too many digits"
+    return said if len(said) <= 80 else said[:77] + "..."
 
 
 def stop_when_lost(outcome: Outcome) -> None:
@@ -94,9 +116,12 @@ def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> St
     """Where a run's rows go: memory, and the file that was named."""
     if output is None:
         return Store(run_data)
-    path = Path(output)
+    try:
+        path = Path(output)
+    except TypeError:
+        raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
     if path.suffix.lower() == ".csv":
         return Store(run_data, csv_targets=[path])
     if path.suffix.lower() == ".json":
         return Store(run_data, json_targets=[path])
-    raise ValueError(f"output is '{path}': a file ending in .csv or .json is needed")
+    raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")

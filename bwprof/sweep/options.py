@@ -154,6 +154,13 @@ def request(options: argparse.Namespace) -> Request:
     )
 
 
+def check_paths(options: argparse.Namespace) -> None:
+    """ValueError for a file or folder without a name: a shell variable that was not set."""
+    for name in ("suite", "output", "csv", "json", "resume"):
+        if getattr(options, name) == "":
+            raise ValueError(f"--{name} is '': a name is needed")
+
+
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
     given = {

@@ -158,11 +158,30 @@ def make(request: Request, backend: str) -> Plan:
         count = math.prod(len(values) for values in entry.params.values())
         if count > MOST_CASES:
             raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MOST_CASES}")
-        specs += _expanded(entry, request, chosen, asked, backend)
+        try:
+            specs += _expanded(entry, request, chosen, asked, backend)
+        except ValueError as error:
+            if suite is None:
+                raise
+            raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
+    specs = each_once(specs)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
     target = suite.target_on(backend) if suite else None
     return Plan(tuple(specs), suite.name if suite else None, target)
+
+
+def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
+    """The same without those that are equal to an earlier one, `whatever` these fields are: a value listed twice, an
+    entry copied.
+    """
+    seen: dict[tuple[object, ...], Spec] = {}
+    for spec in specs:
+        found = spec.to_dict()
+        params = tuple(sorted(found.pop("params").items()))
+        told = [value for name, value in found.items() if name not in whatever]
+        seen.setdefault((params, *told), spec)
+    return list(seen.values())
 
 
 def _chosen_suite(request: Request) -> Suite | None:
@@ -285,7 +304,7 @@ def _products(params: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
 
 def _case_name(entry: SuiteCase, params: Mapping[str, int]) -> str:
     """The entry's name, with the parameters of which it has several values."""
-    swept = [f"{name}={params[name]}" for name, values in entry.params.items() if len(values) > 1]
+    swept = [f"{name}={params[name]}" for name, values in entry.params.items() if len(set(values)) > 1]
     return " ".join([entry.name, *swept])
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from bwprof.results import compare, csvfile, jsonfile
 from bwprof.results.csvfile import CsvWriter
-from bwprof.results.files import atomic_write
+from bwprof.results.files import atomic_write, is_stream
 from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.sweep")
@@ -47,13 +47,16 @@ class Store:
         for row in self.rows:
             self._by_configuration.setdefault(compare.configuration(row), []).append(row)
         self._stale_csv = compare.fill(self.rows)
-        self._json_targets = list(json_targets)
+        self._json_targets: list[Path | TextIO] = []
+        self._opened: list[TextIO] = []
         self._json_cost = 0.0
         self._json_written = 0.0
         self._writers: list[CsvWriter] = []
         try:
             for target in csv_targets:
                 self._writers.append(CsvWriter(target, rows=self.rows))
+            for json_target in json_targets:
+                self._json_targets.append(self._opened_once(json_target))
             self._write_json(streams=False)
         except OSError:
             self.close()
@@ -99,6 +102,13 @@ class Store:
         self._json_written = time.monotonic()
         self._json_cost = self._json_written - started
 
+    def _opened_once(self, target: Path | TextIO) -> Path | TextIO:
+        """A pipe gets one document, at the end, and its reader no end before."""
+        if not isinstance(target, Path) or not is_stream(target):
+            return target
+        self._opened.append(target.open("a", encoding="utf-8"))
+        return self._opened[-1]
+
     def rescue(self) -> str:
         """All rows as CSV text: the last resort when nothing can be written."""
         return csvfile.text(self.rows)
@@ -108,3 +118,6 @@ class Store:
         for writer in self._writers:
             with suppress(OSError):
                 writer.close()
+        for stream in self._opened:
+            with suppress(OSError):
+                stream.close()
