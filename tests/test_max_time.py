@@ -101,7 +101,14 @@ def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> N
     assert executor.deadlines == {"open": 1008.0, "roofs": 1005.5, "case": 1008.0}
     assert [status for status, _ in rows] == ["failed"] * 5 + ["skipped"] * 2
     assert rows[-1][1] == "the 12 s of --max-time were over"
-    assert executor.seconds == [2.0, 2.0, 2.0, 2.0, 1.0], "2 s unless less is left"
+    shares = [(5 - done) / (7 - done) * loop._SAMPLING_SHARE for done in range(5)]
+    assert executor.seconds == pytest.approx(shares), "what is left is shared by the cases that are left"
+
+
+def test_a_case_gets_no_more_than_it_needs(clock: SimpleNamespace) -> None:
+    executor = Executor(clock)
+    run_loop(executor, Limits(None, 1e6, started=1000.0), cases=2)
+    assert executor.seconds == [loop.DEFAULT_CASE_SECONDS] * 2
 
 
 def test_without_a_limit_nothing_has_a_deadline(clock: SimpleNamespace) -> None:

@@ -48,8 +48,10 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
             total += seconds
             grid.add_row(*cells)
     screen.print(grid)
+    count = len(plan.specs)
     stream.write(
-        f"{len(plan.specs)} cases on {choice.backend}:{choice.index} {choice.name}, about {seconds_text(total)} "
+        f"{count} {'case' if count == 1 else 'cases'} on {choice.backend}:{choice.index} {choice.name}, "
+        f"about {seconds_text(total)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 

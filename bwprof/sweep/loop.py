@@ -135,8 +135,8 @@ def run_cases(
             outcome = unmeasured(spec, context, "skipped", f"the {limits.max_time:g} s of --max-time were over")
         else:
             progress.case(spec.title)
-            seconds = _case_seconds(limits.target_seconds, time.monotonic() - begun, len(specs) - number)
-            seconds = min(seconds, max(_LEAST_SECONDS, limits.left()))
+            target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
+            seconds = _case_seconds(min(target, limits.left()), len(specs) - number)
             outcome = executor.measure(spec, seconds, limits.deadline)
         store.add(outcome.row, outcome.samples)
         progress.row(outcome.row)
@@ -144,9 +144,7 @@ def run_cases(
             after(outcome)
 
 
-def _case_seconds(target: float | None, elapsed: float, cases_left: int) -> float:
-    """Seconds of sampling for the next case, so that all that are left fit into the target."""
-    if target is None:
-        return DEFAULT_CASE_SECONDS
-    share = (target - elapsed) / cases_left * _SAMPLING_SHARE
+def _case_seconds(seconds_left: float, cases_left: int) -> float:
+    """Seconds of sampling for the next case, so that all that are left fit into what is left."""
+    share = seconds_left / cases_left * _SAMPLING_SHARE
     return min(DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))
