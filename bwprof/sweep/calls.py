@@ -13,9 +13,9 @@ from bwprof import _core, callables, hardware
 from bwprof.callables import Subject
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata
-from bwprof.sweep.loop import Limits
+from bwprof.sweep.loop import Limits, case_seconds
 from bwprof.sweep.measure import Context, Outcome
-from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, MOST_CASES
+from bwprof.sweep.plan import MOST_CASES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,9 +93,9 @@ def run(
             run_data["roofs"] = found.to_dict() if found else None
             context = Context(run_data["run_id"], choice.backend, facts, found)
             shown.begin(len(points))
-            for params, cache in points:
+            for number, (params, cache) in enumerate(points):
                 shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
-                outcome = _point(device, request, params, cache, context, limits)
+                outcome = _point(device, request, params, cache, context, limits, len(points) - number)
                 store.add(outcome.row, outcome.samples)
                 shown.row(outcome.row)
                 inprocess.stop_when_lost(outcome)
@@ -119,6 +119,7 @@ def _point(
     cache: str,
     context: Context,
     limits: Limits,
+    points_left: int,
 ) -> Outcome:
     """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
     labels = {name: _label(value) for name, value in params.items()}
@@ -128,10 +129,10 @@ def _point(
     if limits.left() <= 0:
         reason = f"the {limits.max_time:g} s of max_time were over"
         return measure.ended(callables.blank_row(subject, context), "skipped", reason)
-    seconds = min(DEFAULT_CASE_SECONDS, limits.left())
+    seconds = case_seconds(limits.left(), points_left)
     try:
         subject = _subject(request, name, params, precision, labels, cache)
-        return callables.measure_on(device, subject, context, max_seconds=max(0.05, seconds), deadline=limits.deadline)
+        return callables.measure_on(device, subject, context, max_seconds=seconds, deadline=limits.deadline)
     except OSError:
         raise
     except (_core.UnsupportedError, MemoryError) as error:

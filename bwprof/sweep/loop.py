@@ -136,7 +136,7 @@ def run_cases(
         else:
             progress.case(spec.title)
             target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-            seconds = _case_seconds(min(target, limits.left()), len(specs) - number)
+            seconds = case_seconds(min(target, limits.left()), len(specs) - number)
             outcome = executor.measure(spec, seconds, limits.deadline)
         store.add(outcome.row, outcome.samples)
         progress.row(outcome.row)
@@ -144,7 +144,7 @@ def run_cases(
             after(outcome)
 
 
-def _case_seconds(seconds_left: float, cases_left: int) -> float:
+def case_seconds(seconds_left: float, cases_left: int) -> float:
     """Seconds of sampling for the next case, so that all that are left fit into what is left."""
     share = seconds_left / cases_left * _SAMPLING_SHARE
     return min(DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))
