@@ -126,8 +126,9 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     work.split_keys = plan.split_keys;
     work.key_elems = shape.kv_heads * shape.head_dim;
     work.batch_elems = shape.keys * work.key_elems;
-    return launch->dtype == BW_FP32 ? bw_decode_float_launch(launch, shape, plan, work)
-                                    : bw_decode_tensor_launch(launch, shape, plan, work);
+    if (launch->dtype == BW_FP32) return bw_decode_float_launch(launch, shape, plan, work);
+    return launch->dtype == BW_FP16 ? bw_decode_fp16_launch(launch, shape, plan, work)
+                                    : bw_decode_bf16_launch(launch, shape, plan, work);
 }
 
 bw_status simple_launch(const bw_launch *launch) {

@@ -136,12 +136,14 @@ struct bw_decode_lanes {
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
 // attention_decode_direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes
-// attention_decode_float.cu: FP32; attention_decode_tensor.cu: FP16 and BF16
+// attention_decode_float.cu: FP32; attention_decode_tensor_*.cu: FP16 and BF16
 bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange);
 bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                  const bw_decode_work &work);
-bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_work &work);
+bw_status bw_decode_fp16_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                const bw_decode_work &work);
+bw_status bw_decode_bf16_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                const bw_decode_work &work);
 
 #endif

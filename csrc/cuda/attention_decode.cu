@@ -33,7 +33,7 @@ size_t cell_bytes(int cells, int cell_heads, int padded) {
     return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float) + sizeof(unsigned);
 }
 
-// Mirrors the rings of attention_decode_tensor.cu: 16 keys of K and V a stage, per share of the keys.
+// Mirrors the rings of attention_decode_tensor.cuh: 16 keys of K and V a stage, per share of the keys.
 void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
     plan->warps = 4 * ring <= (size_t)shared_limit ? 4 : 2;

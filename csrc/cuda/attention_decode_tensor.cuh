@@ -4,6 +4,9 @@
 //   - a warp (or, for groups above 16, the 2 or 4 warps that hold different heads) meets 16 keys at a time; its keys
 //     come by asynchronous copies, `stages` steps ahead, through shared memory of its own;
 //   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
+#ifndef BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
+#define BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
+
 #include "cuda/attention_merge.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/tensor_tile.cuh"
@@ -241,13 +244,14 @@ bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, co
 
 }  // namespace
 
-bw_status bw_decode_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_work &work) {
-    return bw_cuda_by_half_type(launch->dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if (!shape.vectors) return start<256, false, false, T>(launch, shape, plan, work);
-        if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
-        if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
-        return start_for<256, T>(launch, shape, plan, work);
-    });
+// A file of its own instantiates it for each type: they compile side by side.
+template <typename T>
+static bw_status bw_decode_tensor_launch_of(const bw_launch *launch, const bw_attention_shape &shape,
+                                            const bw_decode_plan &plan, const bw_decode_work &work) {
+    if (!shape.vectors) return start<256, false, false, T>(launch, shape, plan, work);
+    if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
+    if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
+    return start_for<256, T>(launch, shape, plan, work);
 }
+
+#endif
