@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -96,7 +96,7 @@ class Case:
         **params: int,
     ) -> None:
         precision = registry.check_precision(precision)
-        kv_lens = list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
+        kv_lens = registry.lengths(kv_lens)
         whole = registry.complete(operation, precision, params, kv_lens)
         choice = hardware.choose(backend, device)
         if variant is not None:

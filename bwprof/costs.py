@@ -90,7 +90,7 @@ def cost(
     1607424
     """
     precision = registry.check_precision(precision)
-    kv_lens = list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
+    kv_lens = registry.lengths(kv_lens)
     if backend is not None:
         backend = registry.check_backend(backend)
     if all(hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0 for value in params.values()):

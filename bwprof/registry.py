@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -103,6 +103,11 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     """The operation's variants on a backend, cheapest rung first; only those of `precision` when it is given."""
     rows = operation(operation_name)["variants"].get(backend, [])
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
+
+
+def lengths(kv_lens: Sequence[int] | None) -> Sequence[int] | None:
+    """`kv_lens` as something that can be gone through more than once: a generator's values are kept."""
+    return list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
 
 
 def complete(
