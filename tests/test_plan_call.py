@@ -1,4 +1,4 @@
-"""How the card's plans time a function, without a card: csrc/cuda/plan_call.c on a toy runtime (tests/native_cuda)."""
+"""How the card's plans time a function, without a card: csrc/cuda/plan_call.c and replay.c on a toy runtime (tests/native_cuda)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SOURCES = (
     "csrc/cuda/cupti.c",
     "csrc/cuda/plan_call.c",
     "csrc/cuda/plan_timers.c",
+    "csrc/cuda/replay.c",
 )
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_call.c").read_text())
 

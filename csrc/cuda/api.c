@@ -120,6 +120,14 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
                    cudaGetErrorName(error), cudaGetErrorString(error), advice_for(error));
 }
 
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+    cudaError_t error = BW_CUDA_ERROR(api, event_query(event));
+    *out = error == cudaSuccess;
+    if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_query", __FILE__, __LINE__);
+    (void)api->last_error();
+    return BW_OK;
+}
+
 bw_status bw_cuda_context(void **out) {
     int (*current)(void **) = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);

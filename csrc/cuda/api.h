@@ -4,6 +4,7 @@
 #define BW_CUDA_API_H
 
 #include <cuda_runtime.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -73,6 +74,9 @@ cudaError_t bw_cuda_injected(bw_cuda_api *api);
 /* A status from a CUDA error: expression, file:line, the driver's string; knows which errors are final. Takes back
  * the error that the runtime remembers, so that no later launch is blamed for it. */
 bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line);
+
+/* Whether the stream has passed an event. */
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);

@@ -79,6 +79,19 @@ __global__ void fill_kernel(bw_input_key key, int64_t count, void *out) {
 __global__ void empty_kernel() {
 }
 
+__device__ uint64_t global_ns() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
+// One thread that looks at the clock: it takes no memory traffic, and the cache stays as it is.
+__global__ void hold_kernel(uint64_t ns) {
+    const uint64_t began = global_ns();
+    while (global_ns() - began < ns) {
+    }
+}
+
 // Reads everything; the store is never made (the sum of words of one repeated byte is not odd), but the compiler
 // cannot know that.
 __global__ void flush_kernel(uint4 *memory, int64_t vectors) {
@@ -130,6 +143,10 @@ bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int6
 
 bw_status bw_cuda_launch_empty(bw_device *device) {
     return bw_cuda_launch(device, empty_kernel, dim3(1), dim3(32), 0);
+}
+
+bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
+    return bw_cuda_launch_on(device, stream, hold_kernel, dim3(1), dim3(1), 0, ns);
 }
 
 bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {

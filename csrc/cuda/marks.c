@@ -42,11 +42,7 @@ bw_status bw_cuda_mark(bw_marks *self, int64_t index) {
 }
 
 bw_status bw_cuda_mark_passed(bw_marks *self, int64_t index, bool *out) {
-    cudaError_t error = BW_CUDA_ERROR(&self->device->api, event_query(self->events[index]));
-    *out = error == cudaSuccess;
-    if (error != cudaErrorNotReady) return bw_cuda_status(&self->device->api, error, "event_query", __FILE__, __LINE__);
-    (void)self->device->api.last_error();
-    return BW_OK;
+    return bw_cuda_passed(&self->device->api, self->events[index], out);
 }
 
 bw_status bw_cuda_marks_elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {

@@ -90,6 +90,11 @@ static bw_status flush_cache(bw_plan *plan) {
     return bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes);
 }
 
+static bw_status before_replay(bw_plan *plan) {
+    BW_TRY(flush_cache(plan));
+    return bw_cuda_trace_drop(plan);
+}
+
 static bw_status check_spec(const bw_plan_spec *spec) {
     if (spec->launches < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
@@ -133,20 +138,14 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     bw_device *device = plan->device;
-    bw_cuda_api *api = &device->api;
-    float elapsed_ms = 0;
     BW_TRY(bw_cuda_enter(device));
     if (plan->spec.callable) return bw_cuda_call_run(plan, ns);
-    BW_TRY(flush_cache(plan));
-    BW_TRY(bw_cuda_trace_drop(plan));
-    if (!plan->graph) return bw_cuda_timer_run(plan, ns);
-    BW_TRY(BW_CUDA(api, event_record(plan->start, device->stream)));
-    BW_TRY(BW_CUDA(api, graph_launch(plan->graph, device->stream)));
-    BW_TRY(BW_CUDA(api, event_record(plan->stop, device->stream)));
-    BW_TRY(BW_CUDA(api, event_synchronize(plan->stop)));
-    BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->start, plan->stop)));
-    *ns = (double)elapsed_ms * 1e6;
-    return bw_cuda_trace_take(plan);
+    if (plan->graph) {
+        BW_TRY(bw_cuda_replay(plan, device->stream, plan->graph, before_replay, ns));
+        return bw_cuda_trace_take(plan);
+    }
+    BW_TRY(before_replay(plan));
+    return bw_cuda_timer_run(plan, ns);
 }
 
 bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan) {

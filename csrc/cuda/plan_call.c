@@ -127,22 +127,10 @@ static bw_status build_graph(const bw_plan *plan, bool with_calls, cudaGraphExec
     return BW_CUDA(api, graph_upload(*out, stream_of(plan)));
 }
 
-static bw_status run_graph(const bw_plan *plan, cudaGraphExec_t graph, double *ns) {
-    bw_cuda_api *api = &plan->device->api;
-    float elapsed_ms = 0;
-    BW_TRY(record(plan, plan->start));
-    BW_TRY(BW_CUDA(api, graph_launch(graph, stream_of(plan))));
-    BW_TRY(record(plan, plan->stop));
-    BW_TRY(BW_CUDA(api, event_synchronize(plan->stop)));
-    BW_TRY(BW_CUDA(api, event_elapsed(&elapsed_ms, plan->start, plan->stop)));
-    *ns = (double)elapsed_ms * 1e6;
-    return BW_OK;
-}
-
 static bw_status run_graphs(bw_plan *plan, double *ns) {
     double flushes_ns = 0.0;
-    if (plan->flushes) BW_TRY(run_graph(plan, plan->flushes, &flushes_ns));
-    BW_TRY(run_graph(plan, plan->graph, ns));
+    if (plan->flushes) BW_TRY(bw_cuda_replay(plan, stream_of(plan), plan->flushes, NULL, &flushes_ns));
+    BW_TRY(bw_cuda_replay(plan, stream_of(plan), plan->graph, NULL, ns));
     *ns = fmax(*ns - flushes_ns, 1.0); /* noise, where the calls take next to nothing */
     return BW_OK;
 }

@@ -1,4 +1,4 @@
-/* csrc/cuda/plan_call.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI library that
+/* csrc/cuda/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI library that
  * BWPROF_TEST_CUPTI names. `check_call <check>`. */
 #include <dlfcn.h>
 #include <math.h>
@@ -18,7 +18,7 @@
         }                                                                  \
     } while (0)
 
-enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, FLUSH_BYTES = 4096, CALLS = 4 };
+enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, HOST_NS = 30000, FLUSH_BYTES = 4096, CALLS = 4 };
 
 /* A graph is what was captured: how long it takes, and of how many nodes. */
 typedef struct toy_graph {
@@ -36,6 +36,8 @@ static struct {
     bool capturing;
     toy_graph captured;
     int64_t live, calls, entered, captures;
+    int64_t slow; /* replays to come in which the host is slower than the hold before them */
+    int64_t holds, held_ns;
     bw_code fails;
 } toy;
 
@@ -53,7 +55,21 @@ static void run_kernel(uint64_t length_ns) {
     toy.now_ns += length_ns;
 }
 
-/* ---- what plan_call.c needs of the rest ---- */
+/* ---- what plan_call.c and replay.c need of the rest ---- */
+
+bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
+    CHECK(stream == (cudaStream_t)&toy && !toy.capturing);
+    toy.holds++;
+    toy.held_ns = ns;
+    return BW_CUDA(&device->api, last_error());
+}
+
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+    CHECK(event);
+    *out = toy.slow > 0;
+    if (toy.slow > 0) toy.slow--;
+    return BW_CUDA(api, last_error());
+}
 
 cudaError_t bw_cuda_injected(bw_cuda_api *api) {
     api->calls_made++;
@@ -196,7 +212,7 @@ static cudaError_t graph_upload(cudaGraphExec_t graph, cudaStream_t stream) {
 
 static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
     (void)stream;
-    toy.now_ns += ((toy_graph *)graph)->ns;
+    toy.now_ns += (toy.slow > 0 ? HOST_NS : 0) + ((toy_graph *)graph)->ns;
     return cudaSuccess;
 }
 
@@ -305,6 +321,19 @@ static void check_times(void) {
     }
 }
 
+/* A GPU that has waited for the host: the replay is made again, so often and no more. */
+static void check_slow_host(void) {
+    for (int64_t slow = 0; slow < 12; slow++) {
+        bw_device device = open_toy();
+        double ns = 0.0;
+        toy.slow = slow;
+        CHECK(!time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL));
+        CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : HOST_NS)) < 10.0);
+        CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.held_ns >= 0);
+        close_toy(&device);
+    }
+}
+
 static void check_refusals(void) {
     for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
         expect_failure(BW_CUDA_TIMER_CUPTI, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
@@ -390,6 +419,7 @@ static const struct {
     const char *name;
     void (*check)(void);
 } checks[] = {{"times", check_times},
+              {"slow_host", check_slow_host},
               {"refusals", check_refusals},
               {"uneven", check_uneven},
               {"failing_function", check_failing_function},
