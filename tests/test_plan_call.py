@@ -1,4 +1,4 @@
-"""How the card's plans time a function, without a card: csrc/cuda/plan_call.c and replay.c on a toy runtime (tests/native_cuda)."""
+"""How the card's plans time a function, without a card: csrc/cuda/plan_call.c and replay.c on a toy runtime."""
 
 from __future__ import annotations
 
