@@ -30,6 +30,7 @@ SOURCES = (
     "csrc/cuda/library.c",
     "csrc/cuda/cupti.c",
     "csrc/cuda/plan_timers.c",
+    "csrc/cuda/replay.c",
 )
 CXX_SOURCES = ("csrc/cuda/range_profiler.cc", "csrc/cuda/counters.cc", "csrc/cuda/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")

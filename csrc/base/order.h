@@ -4,6 +4,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Ascending, in place. No NaN. */
 void bw_sort(double *samples, int64_t count);
 
@@ -13,4 +17,7 @@ double bw_quantile(const double *sorted, int64_t count, double fraction);
 /* Sorts the samples; NaN when there are none. */
 double bw_median(double *samples, int64_t count);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+
 static void say_nothing_counted(bw_counters *out, const char *why) {
     out->dram_bytes_read = out->dram_bytes_written = out->l2_bytes = NAN;
     snprintf(out->status, sizeof out->status, "%s", why);
@@ -37,6 +39,8 @@ using bw_profiler::work;
 using state_t = bw_cuda_counter_state;
 
 constexpr int PASSES_MOST = 8;  // the metrics need one on every chip known
+constexpr int RANGES_LEAST = 3, RANGES_MOST = 7;
+constexpr double SETTLED_BYTES = 64 << 10, SETTLED_SHARE = 1e-3;
 
 // Newest chips last: GeForce Blackwell renamed the DRAM metrics.
 const char *const metric_names[METRIC_COUNT][2] = {
@@ -111,15 +115,28 @@ bw_status count_range(counted *self, double values[METRIC_COUNT]) {
     return BW_OK;
 }
 
-double middle_of(double a, double b, double c) {
-    return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+// Whether the median and the least of `count` (sorted) agree: what disturbs a count adds to it. NaN (not known) does.
+bool is_settled(const double *sorted, int count) {
+    const double middle = sorted[count / 2];
+    return !(middle - sorted[0] > fmax(SETTLED_BYTES, SETTLED_SHARE * middle));
 }
 
-// The median of three: whatever else the GPU does moves some hundred kilobytes now and then.
+// The median of three ranges, or of more: whatever else the GPU does moves some hundred kilobytes now and then.
 bw_status count_ranges(counted *self, double values[METRIC_COUNT]) {
-    double found[3][METRIC_COUNT];
-    for (auto &each : found) BW_TRY(count_range(self, each));
-    for (int i = 0; i < METRIC_COUNT; i++) values[i] = middle_of(found[0][i], found[1][i], found[2][i]);
+    double found[METRIC_COUNT][RANGES_MOST];
+    bool settled = false;
+    for (int count = 0; count < RANGES_MOST && !settled;) {
+        double each[METRIC_COUNT];
+        BW_TRY(count_range(self, each));
+        for (int i = 0; i < METRIC_COUNT; i++) found[i][count] = each[i];
+        if (++count < RANGES_LEAST || count % 2 == 0) continue;
+        settled = true;
+        for (int i = 0; i < METRIC_COUNT; i++) {
+            bw_sort(found[i], count);
+            values[i] = found[i][count / 2];
+            settled = settled && is_settled(found[i], count);
+        }
+    }
     return BW_OK;
 }
 

@@ -90,7 +90,8 @@ static bw_status flush_cache(bw_plan *plan) {
     return bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes);
 }
 
-static bw_status before_replay(bw_plan *plan) {
+static bw_status before_replay(void *context) {
+    bw_plan *plan = context;
     BW_TRY(flush_cache(plan));
     return bw_cuda_trace_drop(plan);
 }
@@ -107,10 +108,8 @@ static bw_status check_spec(const bw_plan_spec *spec) {
 }
 
 static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
-    bw_cuda_api *api = &plan->device->api;
     BW_TRY(bw_cuda_enter(plan->device));
-    BW_TRY(BW_CUDA(api, event_create(&plan->start)));
-    BW_TRY(BW_CUDA(api, event_create(&plan->stop)));
+    BW_TRY(bw_replay_open(plan->device, &plan->replay));
     if (spec->callable) return bw_cuda_call_prepare(plan);
     BW_TRY(make_flush(plan, spec->flush_bytes));
     BW_TRY(flush_cache(plan));
@@ -141,7 +140,8 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     BW_TRY(bw_cuda_enter(device));
     if (plan->spec.callable) return bw_cuda_call_run(plan, ns);
     if (plan->graph) {
-        BW_TRY(bw_cuda_replay(plan, device->stream, plan->graph, before_replay, ns));
+        const bw_replay_lead lead = {before_replay, plan, plan->tracing};
+        BW_TRY(bw_replay_run(&plan->replay, device->stream, plan->graph, &lead, ns));
         return bw_cuda_trace_take(plan);
     }
     BW_TRY(before_replay(plan));
@@ -166,7 +166,6 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_cuda_timer_free(plan);
     if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
     if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));
-    if (plan->stop) BW_CUDA_IGNORE(api, event_destroy(plan->stop));
-    if (plan->start) BW_CUDA_IGNORE(api, event_destroy(plan->start));
+    bw_replay_close(&plan->replay);
     free(plan);
 }

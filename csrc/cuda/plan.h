@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_PLAN_H
 #define BW_CUDA_PLAN_H
 
-#include "cuda/device.h"
+#include "cuda/replay.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,8 +15,7 @@ struct bw_plan {
     bw_device *device;
     bw_plan_spec spec;
     cudaGraphExec_t graph;
-    cudaEvent_t start, stop;
-    int64_t hold_ns; /* how long the stream is held back while the host enqueues a replay */
+    bw_replay replay;
     void *flush; /* read before each replay; NULL = no flush */
     int64_t flush_bytes;
     double host_ns;
@@ -29,10 +28,6 @@ struct bw_plan {
 
 /* Launch `index` of the plan, on its set. */
 bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index);
-
-/* replay.c: a graph between the plan's events, with `before` (NULL: nothing) enqueued ahead of them. */
-typedef bw_status bw_cuda_before(bw_plan *plan);
-bw_status bw_cuda_replay(bw_plan *plan, cudaStream_t stream, cudaGraphExec_t graph, bw_cuda_before *before, double *ns);
 
 /* plan_call.c: for a caller's function. */
 bw_status bw_cuda_call_prepare(bw_plan *plan);

@@ -129,8 +129,8 @@ static bw_status build_graph(const bw_plan *plan, bool with_calls, cudaGraphExec
 
 static bw_status run_graphs(bw_plan *plan, double *ns) {
     double flushes_ns = 0.0;
-    if (plan->flushes) BW_TRY(bw_cuda_replay(plan, stream_of(plan), plan->flushes, NULL, &flushes_ns));
-    BW_TRY(bw_cuda_replay(plan, stream_of(plan), plan->graph, NULL, ns));
+    if (plan->flushes) BW_TRY(bw_replay_run(&plan->replay, stream_of(plan), plan->flushes, NULL, &flushes_ns));
+    BW_TRY(bw_replay_run(&plan->replay, stream_of(plan), plan->graph, NULL, ns));
     *ns = fmax(*ns - flushes_ns, 1.0); /* noise, where the calls take next to nothing */
     return BW_OK;
 }

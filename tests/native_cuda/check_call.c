@@ -275,8 +275,7 @@ static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, d
     bw_plan plan = {.device = device, .kernels = {NAN, NAN, NAN}};
     plan.spec = (bw_plan_spec){
         .callable = &callable, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
-    bw_status status = BW_CUDA(&device->api, event_create(&plan.start));
-    if (!status) status = BW_CUDA(&device->api, event_create(&plan.stop));
+    bw_status status = bw_replay_open(device, &plan.replay);
     if (!status) status = bw_cuda_call_prepare(&plan);
     for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
     if (kernels) *kernels = plan.kernels;
@@ -284,8 +283,7 @@ static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, d
     bw_cuda_timer_free(&plan);
     if (plan.graph) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(plan.graph));
     if (plan.flush) BW_CUDA_IGNORE(&device->api, memory_free(plan.flush));
-    if (plan.stop) BW_CUDA_IGNORE(&device->api, event_destroy(plan.stop));
-    if (plan.start) BW_CUDA_IGNORE(&device->api, event_destroy(plan.start));
+    bw_replay_close(&plan.replay);
     return status;
 }
 
