@@ -119,7 +119,7 @@ class Device:
         timer: str | None = None,
     ) -> dict[str, Any]:
         """Warm up a function and sample its time as Case.measure() does a case's, and return the same keys, but for
-        those of the check, the variant and the footprint (kernel_pitch_ns is always NaN). The function is called
+        those of the check, the variant and the footprint. The function is called
         without arguments, or with a set's number where there are `sets`; cold then needs no flush if
         sets x footprint_bytes is four times the cache. stream is the cudaStream_t that it enqueues on. Its exceptions
         come out as they are; ValueError where it enqueues nothing, or elsewhere; UnavailableError for a timer that
@@ -204,7 +204,7 @@ class Case:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns,
-        kernel_span_ns, kernel_pitch_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
+        kernel_span_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
         rows_total, reason, variant_note, conditions, waited_share and stolen_share (of a CPU's sampling time: one of
         our threads was ready but did not run; the hypervisor ran another guest; NaN = not known). A mismatch gives
         verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
@@ -214,7 +214,7 @@ class Case:
         flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
         "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
         the samples, NaN without them: kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of
-        a launch; kernel_pitch_ns, first start to last end of the replay, over its launches."""
+        a launch."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).

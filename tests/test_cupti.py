@@ -285,15 +285,13 @@ def gpu() -> object:
 def test_graph_against_kernel_timestamps(
     gpu: _core.Device, operation: str, precision: str, params: dict[str, int]
 ) -> None:
-    """The graph also pays for the gap between one kernel and the next: 0.25 to 0.5 us on an H200, by the timestamps of
-    kernels inside a graph. Never below the kernels by more than 3 % or 0.15 us, never above by more than that and
-    0.6 us. Events lie above both."""
+    """Within 3 % or 0.15 us of the kernels' timestamps. Events around single launches lie above both."""
     with _core.Case(gpu, operation, precision, params) as case:
         graph, cupti, events = (case.measure(timer=name, max_seconds=0.5) for name in ("graph", "cupti", "events"))
     times = [measured["median_ns"] for measured in (graph, cupti, events)]
     assert [measured["timer"] for measured in (graph, cupti, events)] == ["graph", "cupti", "events"]
     tolerance = max(0.03 * times[1], 150.0)
-    assert -tolerance <= times[0] - times[1] <= max(tolerance, 600.0), times
+    assert abs(times[0] - times[1]) <= tolerance, times
     assert 0 < cupti["kernel_sum_ns"] <= cupti["median_ns"] * 1.05
     assert math.isnan(graph["kernel_sum_ns"])
     assert times[2] > times[1] * 0.97

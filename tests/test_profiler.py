@@ -214,7 +214,7 @@ def test_ranges_on_a_stream(gpu: _core.Device) -> None:
         assert 0.1 < frame.attrs["floor_us"] < 20
         assert frame["flags"].tolist() == [""]
         case.enqueue()  # the marks then wait for it, and the GPU not for the host
-            with profiler.range("empty"):
+        with profiler.range("empty"):
             pass
         assert profiler.frame()["flags"].tolist() == ["", "near_timer_floor"]
 

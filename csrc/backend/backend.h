@@ -160,9 +160,8 @@ typedef struct bw_plan_spec {
 
 /* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
 typedef struct bw_kernel_times {
-    double sum_ns;   /* every kernel's duration */
-    double span_ns;  /* first start to last end of each launch, added up */
-    double whole_ns; /* first start to last end of the replay: the gaps between launches are in it */
+    double sum_ns;  /* every kernel's duration */
+    double span_ns; /* first start to last end of each launch, added up */
 } bw_kernel_times;
 
 /* What hardware counters saw of one launch, the write-back of its output included. */

@@ -4,7 +4,8 @@
  * arrays that we have, leading dimension K.
  *
  * `prepare` asks for up to 32 algorithms and times them as a case is timed: a graph of several launches over the
- * rotating sets. The field halves from round to round while the launches double. An algorithm that fails is dropped.
+ * rotating sets, each going on where the one before ended, so that all find their inputs equally cold. The field halves
+ * from round to round while the time doubles. An algorithm that fails is dropped.
  * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
@@ -22,10 +23,12 @@
 enum {
     WORKSPACE_BYTES = 32 << 20,
     CANDIDATE_LIMIT = 32,
-    FIRST_ROUND_LAUNCHES = 4,
-    SURE_CANDIDATES = 4 /* timed however long they take */
+    FIRST_LAUNCHES = 4,
+    LAUNCHES_MOST = 512, /* of one graph */
+    SURE_CANDIDATES = 4  /* timed however long they take */
 };
 static const double search_budget_ms = 40.0;
+static const double first_round_ms = 0.1; /* and each next round twice that, but at least twice as many launches */
 static const double tie_share = 0.01;
 
 #define LIBRARY_CALLS(X)                    \
@@ -73,6 +76,7 @@ typedef struct lt_candidate {
 typedef struct lt_search {
     const bw_launch *sets;
     int64_t set_count;
+    int64_t launched; /* so far: the next launch's set */
     bw_replay replay;
     double spent_ms;
 } lt_search;
@@ -237,15 +241,15 @@ cleanup:
 
 /* A graph of `launches` launches, one after the other over the sets. *graph stays NULL when the library refuses: an
  * algorithm that cannot be captured is none for us. Always leaves the stream out of capture. */
-static bw_status capture(const lt_case *state, const lt_search *search, const lt_candidate *candidate, int launches,
+static bw_status capture(const lt_case *state, lt_search *search, const lt_candidate *candidate, int launches,
                          cudaGraph_t *graph) {
     bw_device *device = search->sets[0].device;
     bw_cuda_api *api = &device->api;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
     for (int i = 0; i < launches && result == CUBLAS_STATUS_SUCCESS; i++) {
-        result =
-            enqueue(state, &search->sets[i % search->set_count], &candidate->algorithm, candidate->workspace_bytes);
+        const bw_launch *set = &search->sets[search->launched++ % search->set_count];
+        result = enqueue(state, set, &candidate->algorithm, candidate->workspace_bytes);
     }
     bw_status status = BW_CUDA(api, end_capture(device->stream, graph));
     if (status && !*graph) {
@@ -299,24 +303,32 @@ static int compare_candidates(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+/* As many as take so long, at least `least`. */
+static int launches_for(const lt_candidate *candidate, double ms, int least) {
+    return (int)fmax(least, fmin(LAUNCHES_MOST, ms / candidate->ms)); /* none of one that has failed: infinite */
+}
+
 /* Meets every candidate until half the budget is spent; the first few in any case. */
 static bw_status first_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
     for (int i = 0; i < count; i++) {
         bool usable = false;
         if (i >= SURE_CANDIDATES && search->spent_ms > search_budget_ms / 2) break;
         BW_TRY(warm_candidate(state, search, &candidates[i], &usable));
-        const int launches = search->spent_ms > search_budget_ms / 4 ? 1 : FIRST_ROUND_LAUNCHES;
+        const int launches = search->spent_ms > search_budget_ms / 4 ? 1 : FIRST_LAUNCHES;
         if (usable) BW_TRY(time_candidate(state, search, &candidates[i], launches));
+        const int wanted = launches_for(&candidates[i], first_round_ms, launches);
+        if (wanted > launches) BW_TRY(time_candidate(state, search, &candidates[i], wanted));
     }
     qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
     return BW_OK;
 }
 
 /* Looks closer at the first `field`, already sorted, as far as the budget goes; leaves them sorted. */
-static bw_status next_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int field,
-                            int launches) {
+static bw_status next_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int field, double ms,
+                            int least) {
     for (int i = 0; i < field; i++) {
         if (!isfinite(candidates[i].ms)) break;
+        const int launches = launches_for(&candidates[i], ms, least);
         if (search->spent_ms + candidates[i].ms * launches > search_budget_ms) break;
         BW_TRY(time_candidate(state, search, &candidates[i], launches));
     }
@@ -326,9 +338,10 @@ static bw_status next_round(const lt_case *state, lt_search *search, lt_candidat
 
 static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
     BW_TRY(first_round(state, search, candidates, count));
-    int launches = 2 * FIRST_ROUND_LAUNCHES;
-    for (int field = 8; field >= 2; field /= 2, launches *= 2) {
-        BW_TRY(next_round(state, search, candidates, field < count ? field : count, launches));
+    double ms = 2 * first_round_ms;
+    int launches = 2 * FIRST_LAUNCHES;
+    for (int field = 8; field >= 2; field /= 2, ms *= 2, launches *= 2) {
+        BW_TRY(next_round(state, search, candidates, field < count ? field : count, ms, launches));
     }
     return BW_OK;
 }

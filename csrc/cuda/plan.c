@@ -125,7 +125,7 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
     plan->device = device;
     plan->spec = *spec;
     plan->host_ns = NAN;
-    plan->kernels = (bw_kernel_times){NAN, NAN, NAN};
+    plan->kernels = (bw_kernel_times){NAN, NAN};
     bw_status status = prepare_plan(plan, spec);
     if (status) {
         bw_cuda_plan_free(plan);

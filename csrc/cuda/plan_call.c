@@ -174,7 +174,6 @@ static bw_status add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t co
     return BW_OK;
 }
 
-/* `whole_ns` stays unknown: what lies between the calls is the flushes, or a host that is slow to call. */
 static bw_status run_cupti(bw_plan *plan, double *ns) {
     const bw_kernel_span *spans = NULL;
     int64_t count = 0, launches = plan->spec.launches;
@@ -189,7 +188,7 @@ static bw_status run_cupti(bw_plan *plan, double *ns) {
                        "CUPTI saw %lld kernels and copies in %lld calls: each call must run the same number of them",
                        (long long)count, (long long)launches);
     }
-    plan->kernels = (bw_kernel_times){.whole_ns = NAN};
+    plan->kernels = (bw_kernel_times){0};
     for (int64_t i = 0; i < launches; i++) BW_TRY(add_call(plan, spans + i * each, each));
     *ns = plan->kernels.span_ns;
     return BW_OK;

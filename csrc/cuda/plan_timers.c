@@ -2,8 +2,8 @@
  *
  * events: a pair of events around every launch, as most people time kernels; each carries microseconds of bias.
  * cupti: kernel timestamps; of a launch of several kernels both the span and the sum.
- * A plan of another timer may be traced as well: of a graph's replay the time from the first start to the last end,
- * over its launches, holds the gaps between dependent kernels, which the graph's own events see too. */
+ * A plan of another timer may be traced as well: the kernels of a graph's replay, which the host does not launch one by
+ * one. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -53,11 +53,10 @@ static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t c
     int64_t launches = plan->spec.launches, kernels = count / launches;
     if (count < launches || count % launches) {
         return bw_fail(BW_CODE_DEVICE,
-                       "CUPTI delivered %lld kernel records for %lld launches: measure with the timer "
-                       "graph",
+                       "CUPTI delivered %lld kernel records for %lld launches: measure with the timer graph",
                        (long long)count, (long long)launches);
     }
-    uint64_t span_ns = 0, sum_ns = 0, last_ns = 0;
+    uint64_t span_ns = 0, sum_ns = 0;
     for (int64_t i = 0; i < count; i += kernels) {
         uint64_t end_ns = 0;
         for (int64_t j = i; j < i + kernels; j++) {
@@ -65,10 +64,8 @@ static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t c
             if (spans[j].end_ns > end_ns) end_ns = spans[j].end_ns;
         }
         span_ns += end_ns - spans[i].start_ns;
-        if (end_ns > last_ns) last_ns = end_ns;
     }
-    plan->kernels = (bw_kernel_times){
-        .sum_ns = (double)sum_ns, .span_ns = (double)span_ns, .whole_ns = (double)(last_ns - spans[0].start_ns)};
+    plan->kernels = (bw_kernel_times){.sum_ns = (double)sum_ns, .span_ns = (double)span_ns};
     return BW_OK;
 }
 

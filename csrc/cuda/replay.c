@@ -33,7 +33,8 @@ bw_status bw_replay_hold(bw_replay *self, cudaStream_t stream) {
 }
 
 void bw_replay_learn(bw_replay *self, int64_t began_ns) {
-    self->hold_ns = bw_min64(hold_most_ns, bw_max64(hold_least_ns, 2 * (bw_now_ns() - began_ns)));
+    int64_t host_ns = bw_now_ns() - began_ns;
+    self->hold_ns = bw_min64(hold_most_ns, bw_max64(hold_least_ns, host_ns + host_ns / 4));
 }
 
 static bw_status enqueue(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph, const bw_replay_lead *lead,

@@ -158,7 +158,7 @@ static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, dou
 }
 
 static void note_kernels(const timed *timed, bw_kernel_times *out) {
-    *out = (bw_kernel_times){NAN, NAN, NAN};
+    *out = (bw_kernel_times){NAN, NAN};
     if (timed->backend->plan_kernels) *out = timed->backend->plan_kernels(timed->plan);
 }
 
@@ -205,7 +205,7 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
     look_at_neighbours(timed->session, &out->disturbance);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns, &out->kernels.whole_ns};
+    double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns};
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
         size_t member = (size_t)((char *)members[i] - (char *)&out->kernels);
         *members[i] = median_kernels(kernels, member, sorted, count, timed->spec.launches);
@@ -230,7 +230,7 @@ static bw_status measure_timed(const bw_measure_options *options, timed *timed, 
 static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
     out->host_launch_ns = out->warmup_ns = NAN;
-    out->kernels = (bw_kernel_times){NAN, NAN, NAN};
+    out->kernels = (bw_kernel_times){NAN, NAN};
     out->disturbance = (bw_disturbance){NAN, NAN};
 }
 

@@ -350,7 +350,7 @@ static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kerne
     return status;
 }
 
-/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us, sums of 3 us, and 4 gaps between launches. */
+/* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us and sums of 3 us. */
 static void check_trace(void) {
     bw_device device;
     double ns;
@@ -359,7 +359,6 @@ static void check_trace(void) {
     for (int i = 0; i < 2; i++) {
         CHECK(!time_plan(&device, &ns, &kernels));
         CHECK(ns == 5 * 3100.0 && kernels.span_ns == ns && kernels.sum_ns == 5 * 3000.0);
-        CHECK(kernels.whole_ns == 5 * 3100.0 + 4 * 100.0);
     }
     close_toy(&device);
 }
