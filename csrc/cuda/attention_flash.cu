@@ -3,7 +3,7 @@
 //   threads 16 x 16: thread (tx, ty) owns queries ty + 16 i; in S the keys tx + 16 j; in the output the columns
 //   4 tx + 64 c .. + 3. A query's 16 threads are half a warp, so that its maximum and sum need shuffles only.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory.
-#include "cuda/attention.cuh"
+#include "cuda/attention_flash.cuh"
 #include "cuda/intrinsics.cuh"
 #include "cuda/launch.cuh"
 
@@ -120,18 +120,30 @@ BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int64_t key0, const i
     __syncwarp();  // a row's weights are written and read by the same half warp
 }
 
-// Block: tile of queries (the longest rows first), (batch, head).
+// At once where rows allow it: parts of a sector that leave the L2 one by one are written to memory more than once.
+BW_DEVICE void store_four(float *row, int column, const bw_attention_shape &shape, float x, float y, float z, float w) {
+    if (shape.vectors) {
+        if (column < shape.head_dim) *(float4 *)&row[column] = make_float4(x, y, z, w);
+        return;
+    }
+    if (column < shape.head_dim) row[column] = x;
+    if (column + 1 < shape.head_dim) row[column + 1] = y;
+    if (column + 2 < shape.head_dim) row[column + 2] = z;
+    if (column + 3 < shape.head_dim) row[column + 3] = w;
+}
+
+// Block: (batch, head) and tile of queries, in bw_flash_order.
 template <int padded, int rows, int keys>
 __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
     attention_flash_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
-                           int64_t query_tiles) {
+                           bw_flash_order order) {
     using layout = flash_layout<padded, rows, keys>;
     constexpr int own_rows = rows / 16, own_keys = keys / 16, columns = padded / 16;
     float *queries = (float *)bw_dynamic_shared();
     float *tile = queries + rows * layout::stride, *weights = tile + keys * layout::stride;
-    const int64_t pairs = shape.batch * shape.heads;
-    const int64_t pair = (int64_t)blockIdx.x % pairs;
-    const int64_t query0 = (query_tiles - 1 - (int64_t)blockIdx.x / pairs) * rows;
+    int64_t pair, tile_index;
+    bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
+    const int64_t query0 = tile_index * rows;
     const int64_t batch = pair / shape.heads, head = pair % shape.heads;
     const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
     const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
@@ -169,9 +181,9 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
         const float inverse = 1.0f / sum[i];
         float *to = out + q_at + (ty + 16 * i) * q_stride;
 #pragma unroll
-        for (int c = 0; c < columns; c++) {
-            const int column = 4 * tx + c / 4 * 64 + c % 4;
-            if (column < shape.head_dim) to[column] = acc[i][c] * inverse;
+        for (int c = 0; c < columns; c += 4) {
+            store_four(to, 4 * tx + c * 16, shape, acc[i][c] * inverse, acc[i][c + 1] * inverse,
+                       acc[i][c + 2] * inverse, acc[i][c + 3] * inverse);
         }
     }
 }
@@ -179,12 +191,13 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
 template <int padded, int rows, int keys>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
+    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), launch->device->facts.cache_bytes);
     void *const *operand = launch->operand;
     return bw_cuda_launch(launch->device, attention_flash_kernel<padded, rows, keys>,
                           dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads),
                           flash_layout<padded, rows, keys>::shared_bytes, (const float *)operand[BW_ATTENTION_Q],
                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
-                          (float *)operand[BW_ATTENTION_OUT], shape, tiles);
+                          (float *)operand[BW_ATTENTION_OUT], shape, order);
 }
 
 }  // namespace

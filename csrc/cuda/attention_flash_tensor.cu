@@ -4,7 +4,7 @@
 //     with V;
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
-#include "cuda/attention.cuh"
+#include "cuda/attention_flash.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/tensor_tile.cuh"
 
@@ -111,18 +111,18 @@ BW_DEVICE void store_rows(flash_sums<padded> &sums, T *out, int64_t stride, int6
     }
 }
 
-// Block: tile of queries (the longest rows first), (batch, head).
+// Block: (batch, head) and tile of queries, in bw_flash_order.
 template <int padded, typename T>
 __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     attention_flash_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
-                                  int64_t query_tiles) {
+                                  bw_flash_order order) {
     constexpr bool queries_in_registers = padded <= 128;
     constexpr int tile_keys = tile_keys_for<padded>;
     const int threads = (int)blockDim.x, thread = (int)threadIdx.x, rows = threads / 32 * 16;
     T *queries = (T *)bw_dynamic_shared(), *keys = queries + rows * padded, *values = keys + tile_keys * padded;
-    const int64_t pairs = shape.batch * shape.heads;
-    const int64_t pair = (int64_t)blockIdx.x % pairs;
-    const int64_t query0 = (query_tiles - 1 - (int64_t)blockIdx.x / pairs) * rows;
+    int64_t pair, tile_index;
+    bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
+    const int64_t query0 = tile_index * rows;
     const int64_t batch = pair / shape.heads, head = pair % shape.heads;
     const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
     const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
@@ -192,12 +192,13 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
     const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
     const int warps = padded <= 128 && long_tiles >= 2 * launch->device->facts.units ? 8 : 4;
     const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
+    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), launch->device->facts.cache_bytes);
     const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys_for<padded>)*padded * sizeof(T);
     void *const *operand = launch->operand;
     return bw_cuda_launch(launch->device, attention_flash_tensor_kernel<padded, T>,
                           dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3((unsigned)warps * 32), shared_bytes,
                           (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
-                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, tiles);
+                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, order);
 }
 
 }  // namespace

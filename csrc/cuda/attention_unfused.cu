@@ -10,6 +10,7 @@
 namespace {
 
 constexpr int softmax_threads = 128;
+constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats
 
 int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
@@ -81,19 +82,38 @@ BW_DEVICE float reduce(float value, float (&shared)[softmax_threads / 32]) {
     return value;
 }
 
-// One block per row, in place. Key 0 is never masked, so that the maximum is finite.
-template <typename T>
+// One block per row, in place. Key 0 is never masked, so that the maximum is finite. A row that fits is kept in shared
+// memory, so that it is read once; a longer one is read three times, the last two from the L2 where that is large
+// enough.
+template <bool kept, typename T>
 __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *scores, int64_t keys) {
     __shared__ float shared_max[softmax_threads / 32], shared_sum[softmax_threads / 32];
+    float *values = (float *)bw_dynamic_shared();
     T *row = scores + (int64_t)blockIdx.x * keys;
     float top = -INFINITY, sum = 0.0f;
-    for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) top = fmaxf(top, bw_to_float(row[i]));
+    for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
+        const float value = bw_to_float(row[i]);
+        if (kept) values[i] = value;
+        top = fmaxf(top, value);
+    }
     top = reduce<take_max>(top, shared_max);
-    for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) sum += __expf(bw_to_float(row[i]) - top);
+    for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
+        const float value = __expf((kept ? values[i] : bw_to_float(row[i])) - top);
+        if (kept) values[i] = value;
+        sum += value;
+    }
     const float inverse = 1.0f / reduce<take_sum>(sum, shared_sum);
     for (int64_t i = threadIdx.x; i < keys; i += softmax_threads) {
-        bw_from_float(__expf(bw_to_float(row[i]) - top) * inverse, &row[i]);
+        bw_from_float((kept ? values[i] : __expf(bw_to_float(row[i]) - top)) * inverse, &row[i]);
     }
+}
+
+template <typename T>
+bw_status start_softmax(const bw_launch *launch, T *scores, int64_t rows, int64_t keys) {
+    const bool kept = keys <= softmax_kept_keys;
+    return bw_cuda_launch(launch->device, kept ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
+                          dim3((unsigned)rows), dim3(softmax_threads), kept ? (size_t)keys * sizeof(float) : 0, scores,
+                          keys);
 }
 
 // Block: ((batch, head), tile of queries, tile of head_dim). All keys are walked: masked ones weigh 0.
@@ -135,8 +155,7 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
     BW_TRY(bw_cuda_launch(launch->device, attention_scores_kernel<T>, dim3((unsigned)(pairs * query_tiles * key_tiles)),
                           dim3(bw_tile_threads), 0, (const T *)operand[BW_ATTENTION_Q],
                           (const T *)operand[BW_ATTENTION_K], scores, shape, query_tiles, key_tiles));
-    BW_TRY(bw_cuda_launch(launch->device, attention_softmax_kernel<T>, dim3((unsigned)(pairs * shape.queries)),
-                          dim3(softmax_threads), 0, scores, shape.keys));
+    BW_TRY(start_softmax(launch, scores, pairs * shape.queries, shape.keys));
     return bw_cuda_launch(launch->device, attention_output_kernel<T>, dim3((unsigned)(pairs * query_tiles * dim_tiles)),
                           dim3(bw_tile_threads), 0, scores, (const T *)operand[BW_ATTENTION_V],
                           (T *)operand[BW_ATTENTION_OUT], shape, query_tiles, dim_tiles);

@@ -88,8 +88,7 @@ __device__ uint64_t global_ns() {
 // One thread that looks at the clock: it takes no memory traffic, and the cache stays as it is.
 __global__ void hold_kernel(uint64_t ns) {
     const uint64_t began = global_ns();
-    while (global_ns() - began < ns) {
-    }
+    while (global_ns() - began < ns) {}
 }
 
 // Reads everything; the store is never made (the sum of words of one repeated byte is not odd), but the compiler

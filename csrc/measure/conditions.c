@@ -15,7 +15,7 @@ static const double settled_after_s = 0.2; /* the power sensor is of this measur
 static const double energy_least_s = 1.0;
 static const double energy_pause_most_s = 0.2; /* after a reading that took very long */
 static const double energy_seen_within_s = 0.1;
-static const double energy_busy_least = 0.9; /* of that time */
+static const double energy_busy_least = 0.85; /* of that time */
 
 void bw_watch_prepare(bw_session *session) {
     bw_conditions unused;
