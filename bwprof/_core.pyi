@@ -100,6 +100,9 @@ class Device:
         known), note (why there is none, or what is missing; "" = all is well). None on a CPU."""
     def floor_ns(self, timer: str | None = None) -> float:
         """Time of an empty kernel under a timer (None: the device's own), measured at the first call."""
+    def rest(self) -> None:
+        """Waits for its work, and gives back what it keeps for the next count by hardware counter, so that other tools
+        may count. Timing does so as well. DeviceError where the device is not well."""
     def variants(
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:

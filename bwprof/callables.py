@@ -262,7 +262,7 @@ def current_device_kept(choice: hardware.Choice) -> Iterator[None]:
 def opened(backend: str | None, device: int | str | None) -> Iterator[tuple[hardware.Choice, _core.Device]]:
     """The chosen device, open and current."""
     choice = choose(backend, device)
-    with current_device_kept(choice), _core.Device(choice.backend, choice.index) as handle:
+    with current_device_kept(choice), hardware.opened(choice.backend, choice.index) as handle:
         yield choice, handle
 
 

@@ -103,10 +103,10 @@ class Case:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
                 raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
-        self._device = _core.Device(choice.backend, choice.index)
+        handle = hardware.open_device(choice.backend, choice.index)
         try:
             self._case = _core.Case(
-                self._device,
+                handle,
                 operation,
                 precision,
                 whole,
@@ -115,8 +115,9 @@ class Case:
                 seed=registry.check_seed(seed),
             )
         except BaseException:
-            self._device.close()
+            hardware.close_device(handle)
             raise
+        self._device: _core.Device | None = handle
         self.backend = choice.backend
         self.device = choice.name
 
@@ -299,7 +300,9 @@ class Case:
     def close(self) -> None:
         """Free the case's buffers and its hold on the device; calling it again is fine."""
         self._case.close()
-        self._device.close()
+        handle, self._device = self._device, None
+        if handle is not None:
+            hardware.close_device(handle)
 
     def __enter__(self) -> Case:
         return self

@@ -123,12 +123,12 @@ class Profiler:
     def _open(self) -> None:
         choice = callables.choose(*self._where)
         with callables.current_device_kept(choice):
-            device = _core.Device(choice.backend, choice.index)
+            device = hardware.open_device(choice.backend, choice.index)
             try:
                 stream = callables.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
                 self._core.open(device, stream, self._capacity)
             except BaseException:
-                device.close()
+                hardware.close_device(device)
                 raise
         self._device = device
 
@@ -234,7 +234,7 @@ class Profiler:
         """Give the events and the device back; the times are gone. Calling it again is fine."""
         self._core.close()
         if self._device is not None:
-            self._device.close()
+            hardware.close_device(self._device)
             self._device = None
 
     def __enter__(self) -> Profiler:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,23 +140,37 @@ def test_bad_flushes_are_refused(cpu: _core.Device) -> None:
 # ---- verdicts ----
 
 
-def times(case: str, graph_us: float, span_us: float) -> dict[str, Any]:
-    return {
-        "case": case, "precision": "fp32", "variant": "v", "graph_us": graph_us, "span_us": span_us,
-        "difference_us": graph_us - span_us, "agrees": "yes" if timers._agree(graph_us, span_us) else "NO",
-        "cupti_us": span_us + 1.0, "kernels_us": span_us,
-    }  # fmt: skip
+class Timers:
+    """A case whose timers give these figures, in us."""
+
+    variant = "v"
+
+    def __init__(self, graph: float, total: float, span: float) -> None:
+        self.graph = {"median_ns": 1e3 * graph, "verified": True}
+        self.traced = {"kernel_sum_ns": 1e3 * total, "kernel_span_ns": 1e3 * span, "verified": True}
+        self.alone = {"median_ns": 1e3 * (span + 1.0), "verified": True}
+
+    def measure(self, *, timer: str, trace: bool, **_: object) -> dict[str, Any]:
+        return self.alone if timer == "cupti" else self.traced if trace else self.graph
 
 
 @pytest.mark.parametrize(
-    ("graph_us", "span_us", "passed"),
-    [(10.29, 10.0, True), (10.31, 10.0, False), (9.71, 10.0, True), (2.14, 2.0, True), (2.16, 2.0, False)],
-)
-def test_timers_agree_within_3_percent_or_150_ns(graph_us: float, span_us: float, passed: bool) -> None:
-    report = timers._report([times("good", 5.0, 5.0), times("x", graph_us, span_us)], "")
+    ("graph", "total", "span", "passed"),
+    [
+        (10.29, 10.0, 10.0, True), (10.31, 10.0, 10.0, False), (9.71, 10.0, 10.0, True), (9.69, 10.0, 10.0, False),
+        (2.14, 2.0, 2.0, True), (2.16, 2.0, 2.0, False),
+        (6.5, 6.3, 6.8, True), (6.1, 6.3, 6.8, False), (7.1, 6.3, 6.8, False),
+    ],
+)  # fmt: skip
+def test_timers_agree_within_3_percent_or_150_ns(graph: float, total: float, span: float, passed: bool) -> None:
+    """Of one kernel; of several, whose sum and span bound the launch."""
+    bench = Bench(None, "cuda", 0, {}, ("graph", "cupti"), True, lambda _: None, lambda: None)
+    spec = Spec("copy", "stream_copy", "fp32", {}, None, None, "cold", 0)
+    row = timers._row(spec, Timers(graph, total, span), bench)
+    report = timers._report([timers._row(spec, Timers(5.0, 5.0, 5.0), bench), row], "")
     assert report.passed is passed
     assert report.summary[0].startswith(f"{1 + passed} of 2 cases agree")
-    assert report.summary[1].startswith("0 of 2 agree")
+    assert report.summary[1].endswith("of the timer cupti: 0")
 
 
 def test_nothing_measured_is_nothing_judged() -> None:
@@ -233,13 +249,17 @@ def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: 
 
 @pytest.mark.cuda
 def test_graph_agrees_with_the_timestamps_of_its_kernels() -> None:
-    """Within 3 % or 0.15 us of CUPTI's timestamps of the same graph, in every quick case."""
-    (part,) = bwprof.selftest("timers", backend="cuda", quick=True)["parts"]
+    """In every quick case. In a process of its own: from the eighth stream of a process on, a graph's kernels follow
+    one another 0.18 us later, which is no kernel's own time."""
+    command = [sys.executable, "-m", "bwprof.selftest", "timers", "--backend", "cuda", "--quick", "--quiet"]
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=120, check=False)
+    (part,) = json.loads(done.stdout)["parts"]
     if not part["rows"]:
         pytest.skip(part["left_out"])
-    assert part["passed"], part["rows"]
+    assert done.returncode == 0, part["rows"]
+    assert part["passed"]
     for found in part["rows"]:
-        assert found["kernels_us"] <= found["cupti_us"] * 1.001
+        assert found["sum_us"] <= found["span_us"] * 1.001
 
 
 @pytest.mark.cuda

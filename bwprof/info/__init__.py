@@ -58,7 +58,7 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
 
     found: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
-        with _core.Device(backend["name"], index) as device:
+        with hardware.opened(backend["name"], index) as device:
             free, total = device.memory()
             facts = hardware.facts(device)
             roofs = store.load(store.identity(device.backend, facts))

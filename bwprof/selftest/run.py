@@ -34,7 +34,7 @@ def run(
             raise ValueError(unknown("part of the self-test", name, PARTS))
     choice = hardware.choose(backend, device)
     reports: list[Report] = []
-    with _core.Device(choice.backend, choice.index) as opened:
+    with hardware.opened(choice.backend, choice.index) as opened:
         facts = hardware.facts(opened)
         bench = Bench(
             device=opened,

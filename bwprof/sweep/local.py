@@ -26,7 +26,7 @@ class LocalExecutor:
     def device(self) -> _core.Device:
         """The open device."""
         if self._device is None:
-            self._device = _core.Device(self._backend, self._index)
+            self._device = hardware.open_device(self._backend, self._index)
         return self._device
 
     def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
@@ -54,5 +54,5 @@ class LocalExecutor:
     def close(self) -> None:
         """Close the device."""
         if self._device is not None:
-            self._device.close()
+            hardware.close_device(self._device)
             self._device = None

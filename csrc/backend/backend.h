@@ -226,6 +226,10 @@ typedef struct bw_backend {
      * second. */
     bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 
+    /* Optional: gives back what a handle keeps between two calls of `counters` or `metrics`, which makes every kernel
+     * start later and keeps other tools from counting. Making a plan does so too: what is timed runs without it. */
+    void (*rest)(bw_device *device);
+
     /* Both NULL where a backend has none. Names of groups, NULL-terminated, at most 32; and the metrics of those groups
      * whose bits are set, for one launch of spec's variant on its first set after a flush. Metrics that cannot be had
      * are no failure. */

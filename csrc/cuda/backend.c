@@ -395,6 +395,7 @@ const bw_backend bw_cuda_backend = {
     .libraries = bw_cuda_libraries,
     .plan_kernels = bw_cuda_plan_kernels,
     .counters = bw_cuda_counters,
+    .rest = bw_cuda_counters_rest,
     .metric_groups = bw_cuda_metric_groups,
     .metrics = bw_cuda_metrics,
     .fault_set = fault_set,

@@ -26,6 +26,9 @@ bw_status bw_cuda_counters(bw_device *, const bw_plan_spec *, bw_counters *out) 
     return BW_OK;
 }
 
+void bw_cuda_counters_rest(bw_device *) {
+}
+
 void bw_cuda_counters_close(bw_device *) {
 }
 
@@ -244,9 +247,12 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
     return status;
 }
 
+void bw_cuda_counters_rest(bw_device *device) {
+    if (device->counters) bw_counter_state_close(device, device->counters);
+}
+
 void bw_cuda_counters_close(bw_device *device) {
-    if (!device->counters) return;
-    bw_counter_state_close(device, device->counters);
+    bw_cuda_counters_rest(device);
     free(device->counters);
     device->counters = nullptr;
 }

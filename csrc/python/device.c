@@ -131,6 +131,21 @@ static PyObject *device_memory(PyObject *object, PyObject *unused) {
     return Py_BuildValue("(LL)", (long long)work.free_bytes, (long long)work.total_bytes);
 }
 
+static bw_status run_rest(void *context) {
+    const bw_session *session = context;
+    if (session->backend->rest) session->backend->rest(session->device);
+    return session->backend->synchronize(session->device);
+}
+
+static PyObject *device_rest(PyObject *object, PyObject *unused) {
+    (void)unused;
+    bw_session *session = session_of((device_object *)object);
+    if (!session) return NULL;
+    bw_status status = core_run(session, run_rest, session);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    Py_RETURN_NONE;
+}
+
 typedef struct floor_work {
     bw_session *session;
     int timer;
@@ -350,6 +365,8 @@ static PyMethodDef device_methods[] = {
      "min_samples=10, max_seconds=2.0, poll=None, timer=None)\n--\n\nWarm up a function, and sample its time."},
     {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
+    {"rest", device_rest, METH_NOARGS,
+     "rest($self, /)\n--\n\nWaits, and gives back what it keeps for the next count by hardware counter."},
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
     {"_inject_fault", device_inject_fault, METH_VARARGS,
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "

@@ -201,6 +201,20 @@ static void check_counts(void) {
     close_toy(&device);
 }
 
+/* At rest nothing is held, and whatever is wanted next is opened anew. */
+static void check_rest(void) {
+    bw_device device;
+    bw_counters c;
+    open_toy(&device);
+    bw_cuda_counters_rest(&device);
+    for (int i = 0; i < 2; i++) {
+        CHECK(counted(&device, &c) && c.dram_bytes_written == WRITTEN && toy.books->profilers == 1);
+        bw_cuda_counters_rest(&device);
+        CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
+    }
+    close_toy(&device);
+}
+
 /* One count of three that is too high is outvoted; two are seen, and outvoted by more counts. */
 static void check_disturbed(void) {
     for (int64_t disturbed = 0; disturbed <= 2; disturbed++) {
@@ -243,6 +257,7 @@ static void refused(const char *word) {
     printf("%s\n", c.status);
     CHECK(strstr(c.status, word));
     long calls = toy.books ? toy.books->calls : 0;
+    bw_cuda_counters_rest(&device);
     CHECK(!counted(&device, &c) && strstr(c.status, word)); /* remembered, not tried again */
     CHECK(!toy.books || toy.books->calls == calls);
     close_toy(&device);
@@ -610,6 +625,7 @@ static const struct {
     const char *name;
     void (*check)(void);
 } checks[] = {{"counts", check_counts},
+              {"rest", check_rest},
               {"disturbed", check_disturbed},
               {"rotation", check_rotation},
               {"function", check_function},
