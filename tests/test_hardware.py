@@ -40,7 +40,7 @@ def test_a_gpu_is_taken_again() -> None:
     second = hardware.open_device("cuda", 0)
     assert first is not second
     hardware.close_device(first)
-    assert first.rests == 1 and not first.closed
+    assert (first.rests, first.closed) == (1, 0)
     assert hardware.open_device("cuda", 1) is not first
     assert hardware.open_device("cuda", 0) is first
     with pytest.raises(KeyError), hardware.opened("cuda", 0):
