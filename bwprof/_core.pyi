@@ -110,6 +110,7 @@ class Device:
     def measure_call(
         self,
         function: Callable[..., object],
+        nothing: Callable[..., object],
         *,
         stream: int = 0,
         sets: int | None = None,
@@ -122,11 +123,12 @@ class Device:
         timer: str | None = None,
     ) -> dict[str, Any]:
         """Warm up a function and sample its time as Case.measure() does a case's, and return the same keys, but for
-        those of the check, the variant and the footprint. The function is called
-        without arguments, or with a set's number where there are `sets`; cold then needs no flush if
-        sets x footprint_bytes is four times the cache. stream is the cudaStream_t that it enqueues on. Its exceptions
-        come out as they are; ValueError where it enqueues nothing, or elsewhere; UnavailableError for a timer that
-        cannot be had, a function that cannot be captured among the causes."""
+        those of the check, the variant and the footprint. `nothing` is called as the function is and does nothing:
+        where calls are the work, its time is the floor. They are called without arguments, or with a set's number where
+        there are `sets`; cold then needs no flush if sets x footprint_bytes is four times the cache. stream is the
+        cudaStream_t that it enqueues on. Its exceptions come out as they are; ValueError where it enqueues nothing, or
+        elsewhere; UnavailableError for a timer that cannot be had, a function that cannot be captured among the
+        causes."""
     def count_call(self, function: Callable[..., object], *, sets: int | None = None) -> dict[str, Any]:
         """One call that finds a cold cache, by hardware counter; see Case.count()."""
     def _inject_fault(self, countdown: int, /) -> int:
@@ -145,11 +147,13 @@ class Profiler:
     def open(self, device: Device, stream: int = 0, capacity: int = 4096) -> None:
         """Makes marks for so many ranges; more are made when all are in use."""
     def switch(self, on: object, /) -> None:
-        """Whether start and stop do anything."""
+        """Whether start and stop do anything. Off: ranges that run are dropped."""
     def start(self, name: str, /) -> None:
         """Begins a range; waits for nothing."""
     def stop(self, name: str, /) -> None:
         """Ends the latest range of this name; ValueError when none runs."""
+    def finish(self, name: str, /) -> None:
+        """The same; nothing where none runs."""
     def read(self) -> dict[str, list[float]]:
         """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
     def forget(self) -> None:
@@ -206,8 +210,8 @@ class Case:
     ) -> dict[str, Any]:
         """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
-        buffer_sets, launches_per_sample, flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns, kernel_sum_ns,
-        kernel_span_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
+        buffer_sets, launches_per_sample, late_samples (below), flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns,
+        kernel_sum_ns, kernel_span_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,
         rows_total, reason, variant_note, conditions, waited_share and stolen_share (of a CPU's sampling time: one of
         our threads was ready but did not run; the hypervisor ran another guest; NaN = not known). A mismatch gives
         verified = False and no samples. conditions is a dict of what the sensors said during the samples: sm_clock_mhz,
@@ -217,7 +221,8 @@ class Case:
         flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
         "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
         the samples, NaN without them: kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of
-        a launch."""
+        a launch. late_samples: those that hold some of the host's time, because the GPU waited for it however often the
+        replay was made again."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
 import sys
@@ -27,6 +28,15 @@ _log = logging.getLogger("bwprof.callables")
 _TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
+_WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")
+
+
+def nothing() -> None:
+    """What calling a function costs, for the floor."""
+
+
+def nothing_of(number: int) -> None:
+    """The same for a function that takes a set's number."""
 
 
 class MeasuredRow(dict[str, Any]):
@@ -72,16 +82,48 @@ class Subject:
             raise TypeError(f"fn is {self.function!r}, a callable is needed")
         if self.check is not None and not callable(self.check):
             raise TypeError(f"check is {self.check!r}, a callable is needed")
-        for name in ("bytes_read", "bytes_written", "flops", "footprint_bytes"):
+        if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
+            raise TypeError(f"fn is {self.function!r}: calling it only makes a coroutine or generator, it does no work")
+        for name in _WORK:
             value = getattr(self, name)
-            if value is not None and whole_number(value, name) < 0:
-                raise ValueError(f"{name} is {value}: allowed is 0 or more")
+            if value is None:
+                continue
+            if isinstance(value, bool) or whole_number(value, name) < 0:
+                raise ValueError(f"{name} is {value}: allowed is a whole number, 0 or more")
+            object.__setattr__(self, name, int(value))
+        if self.precision.lower() in {known["name"] for known in _core.precisions()}:
+            object.__setattr__(self, "precision", self.precision.lower())
         if self.cache not in ("cold", "hot"):
             raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
-        free = {*schema.all_param_names(), *_LABEL_COLUMNS}
-        for name in self.labels:
-            if name in schema.names() and name not in free:
-                raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
+        for name, value in self.labels.items():
+            check_label(name, value)
+
+
+def check_label(name: str, value: Any) -> None:
+    """A label's name and value, for the row's column of that name or a new one.
+
+    Raises
+    ------
+    ValueError
+        For a column that bwprof fills, a value that the schema's column cannot hold, and a name that is nearly an
+        option's.
+    """
+    import difflib
+
+    if name in schema.names():
+        if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+            raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
+        kind = schema.kinds()[name]
+        try:
+            schema.normalise(value, kind)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+            ) from None
+        return
+    near = difflib.get_close_matches(name, inspect.signature(measure).parameters, n=1, cutoff=0.84)
+    if near:
+        raise ValueError(f"'{name}' is no option: did you mean '{near[0]}'? (for a label take a name less like it)")
 
 
 def measure(
@@ -119,7 +161,8 @@ def measure(
         PyTorch, CuPy, Triton, a ctypes call: anything that launches work on the GPU, or works on the CPU.
     bytes_read, bytes_written : int, optional
         Bytes that one call must move, for the bandwidth columns. Left out, with `counters`, the counted DRAM bytes
-        stand there, and `reason` says so; else those columns stay empty.
+        stand there, and `reason` says so; else those columns stay empty, or, where the other one is given, it is taken
+        for 0.
     flops : int, optional
         Floating-point operations of one call.
     stream : optional
@@ -166,7 +209,10 @@ def measure(
     Raises
     ------
     ValueError
-        For what is out of range; where `fn` enqueues nothing on the GPU, or not on the stream given.
+        For what is out of range, a label that is nearly an option's name or does not fit the column of its name; where
+        `fn` enqueues nothing on the GPU, or not on the stream given (event pairs cannot tell).
+    TypeError
+        For what is no function, or one that only makes a coroutine or a generator.
     RuntimeError
         When `check` says that the result is wrong.
     bwprof._core.UnavailableError
@@ -418,6 +464,7 @@ def _timed(
         def once(timer: str | None = timer) -> dict[str, Any]:
             return device.measure_call(
                 subject.function,
+                nothing if subject.sets is None else nothing_of,
                 stream=stream,
                 sets=subject.sets,
                 footprint_bytes=_footprint(subject) or 0,
@@ -431,8 +478,8 @@ def _timed(
             result, waited = conditions.measure_cool(
                 once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
             )
-        except _core.UnavailableError as error:
-            if timer == timers[-1]:
+        except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
+            if timer == timers[-1] or getattr(error, "fatal", False):
                 raise
             notes.append(f"timer {timer} cannot be had: {error}")
         else:

@@ -19,6 +19,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, callables, hardware
+from bwprof.callables import nothing
 from bwprof.results import frame, schema
 from bwprof.roofs import RoofPoint, Roofs, Wanted, store
 
@@ -95,7 +96,10 @@ def test_an_empty_function_is_near_the_floor() -> None:
     row = bwprof.measure(functools.partial(int), **QUICK)
     assert row["operation"] == "int"
     assert 0 < row["timer_floor_us"] < 1.0
-    assert "near_timer_floor" in bwprof.measure(lambda: None, **QUICK)["flags"] or row["time_ms"] < 1e-3
+    for given in ({"fn": lambda: None}, {"fn": lambda number: None, "sets": 2}):
+        row = bwprof.measure(**given, **QUICK)
+        assert "near_timer_floor" in row["flags"], row
+        assert row["bound"] == "latency" or row["bound"] is None
 
 
 def test_a_function_of_sets_rotates() -> None:
@@ -206,7 +210,11 @@ def test_it_can_measure_what_measures() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is 0 or more"),
+        ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is a whole number, 0 or more"),
+        ({"bytes_read": True}, ValueError, "bytes_read is True"),
+        ({"byte_read": 100}, ValueError, "'byte_read' is no option: did you mean 'bytes_read'"),
+        ({"batch": "large"}, ValueError, "batch = 'large': the column of that name holds a whole number"),
+        ({"M": 0.5}, ValueError, "M = 0.5: the column"),
         ({"flops": 1.5}, ValueError, "flops is 1.5, a whole number"),
         ({"cache": "warm"}, ValueError, "unknown cache 'warm': .*Allowed: cold, hot"),
         ({"timer": "cupti"}, ValueError, "timer = 'cupti': allowed on cpu is monotonic"),
@@ -223,11 +231,70 @@ def test_bad_arguments(given: dict[str, Any], error: type[Exception], said: str)
         bwprof.measure(lambda: None, **({"device": "cpu"} | given))
 
 
+async def coroutine() -> None:
+    pass
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [coroutine, generator])
+def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="it does no work"):
+        bwprof.measure(function, device="cpu")
+
+
+def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted bytes over stated ones say something only where all were stated."""
+    counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
+    monkeypatch.setattr(callables, "_counted", lambda *_: dict(counted))
+    row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
+    assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
+    assert type(row["bytes_read"]) is int
+    row = bwprof.measure(lambda: None, bytes_read=1000, bytes_written=500, counters=True, **QUICK)
+    assert row["traffic_ratio"] == pytest.approx(4 / 3)
+
+
+def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot be had, and where it loses records; not where the device is lost."""
+
+    class Device:
+        backend, index = "cuda", 0
+
+        def measure_call(self, *_: object, timer: str, **__: object) -> dict[str, Any]:
+            if timer == "events":
+                return {"timer": timer}
+            raise _core.DeviceError("lost records") if timer == "cupti" else _core.UnavailableError("no capture")
+
+        def conditions(self) -> dict[str, Any]:
+            return {}
+
+    monkeypatch.setattr(callables, "_timers", lambda *_: ["cupti", "graph", "events"])
+    monkeypatch.setattr(callables.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
+    subject = callables.Subject(lambda: None, "f", stream=0)
+    result, _, notes = callables._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    assert result == {"timer": "events"}
+    assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
+    lost = _core.DeviceError("lost")
+    lost.fatal = True
+    monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
+    with pytest.raises(_core.DeviceError, match=r"^lost$"):
+        callables._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+
+
+def test_a_precision_by_any_case() -> None:
+    row = bwprof.measure(lambda: None, precision="FP32", flops=1, **QUICK)
+    assert row["precision"] == "fp32"
+    assert row["peak_tflops"] is not None
+    assert bwprof.measure(lambda: None, precision="Int4", **QUICK)["precision"] == "Int4"
+
+
 def test_what_is_no_function() -> None:
     with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
         bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
     with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
-        device.measure_call(3)  # type: ignore[arg-type]
+        device.measure_call(3, nothing)  # type: ignore[arg-type]
 
 
 # ---- streams ----
@@ -457,7 +524,7 @@ def test_every_cuda_call_for_a_function_fails_in_turn(gpu: _core.Device, timer: 
         small.launch()
 
         def work() -> None:
-            device.measure_call(small.enqueue, stream=gpu.stream, timer=timer, max_seconds=0.0)
+            device.measure_call(small.enqueue, nothing, stream=gpu.stream, timer=timer, max_seconds=0.0)
 
         work()
         before = device.memory()[0]

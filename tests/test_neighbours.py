@@ -17,7 +17,7 @@ from bwprof.results.difference import comparable
 from bwprof.results.schema import empty_row
 from bwprof.sweep import measure as measuring
 
-QUIET = {"waited_share": 0.006, "stolen_share": 0.0}
+QUIET = {"waited_share": 0.006, "stolen_share": 0.0, "late_samples": 1, "count": 20}
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
         ({"waited_share": math.nan, "stolen_share": math.nan}, 0.09, ""),  # a GPU's
         ({}, 0.12, "wide spread: half of the samples lie 12% apart"),
         ({"waited_share": 0.03}, 0.01, "threads waited for a CPU 3% of the time"),
+        ({"late_samples": 3}, 0.01, "in 3 of 20 samples the GPU waited for the host"),
         ({"stolen_share": 0.3}, 0.01, "the hypervisor took the CPUs 30% of the time"),
     ],
 )

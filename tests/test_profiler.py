@@ -184,6 +184,40 @@ def test_many_ranges_stay_in_few_marks(profiler: bwprof.Profiler) -> None:
     assert len(profiler.times_ms("a")) == 20_000
 
 
+def test_switching_inside_a_range(profiler: bwprof.Profiler) -> None:
+    """The loop goes on; a range that did not run from its beginning to its end is none."""
+    with profiler.range("whole"):
+        pass
+    profiler.enabled = False
+    with profiler.range("late"), profiler.range("whole"):
+        profiler.enabled = True
+    with profiler.range("early"), profiler.range("early"):
+        profiler.enabled = False
+    profiler.enabled = True
+    with profiler.range("early"):
+        profiler.enabled = False
+        profiler.enabled = True
+    profiler.reset()
+    with profiler.range("early"):
+        pass
+    assert len(profiler.times_ms("early")) == 1
+    assert profiler.frame().set_index("range")["count"].to_dict() == {"whole": 0, "early": 1}
+    with pytest.raises(ValueError, match="'early' is not running"):
+        profiler.stop("early")
+
+
+def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:
+    async def coroutine() -> None:
+        pass
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    for function in (coroutine, generator):
+        with pytest.raises(TypeError, match=r"put `with profiler.range\('work'\):` inside it"):
+            profiler.range("work")(function)
+
+
 # ---- the card ----
 
 

@@ -158,6 +158,8 @@ def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str
         "reason": "",
         "waited_share": math.nan,
         "stolen_share": math.nan,
+        "late_samples": 0,
+        "flush_bytes": 0,
         "conditions": {
             **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
             "throttle": "",

@@ -77,22 +77,25 @@ def test_a_point_may_fail() -> None:
             raise RuntimeError("two is too many")
         if n == 3:
             raise MemoryError
+        if n == 6:
+            raise FileNotFoundError("a library")
         return (lambda: 1 / 0) if n == 4 else (lambda: None)
 
-    found = bwprof.sweep(work, n=[1, 2, 3, 4, 5], **QUICK)
-    assert found["status"].tolist() == ["ok", "failed", "skipped", "failed", "ok"]
+    found = bwprof.sweep(work, n=[1, 2, 3, 4, 6, 5], **QUICK)
+    assert found["status"].tolist() == ["ok", "failed", "skipped", "failed", "failed", "ok"]
     assert found["reason"].iloc[1] == "RuntimeError: two is too many"
     assert found["reason"].iloc[2] == "out of memory"
     assert found["reason"].iloc[3] == "ZeroDivisionError: division by zero"
 
 
-def test_an_interrupted_sweep_keeps_its_rows() -> None:
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_sweep_keeps_its_rows(kind: type[BaseException]) -> None:
     def work(n: int) -> object:
         if n == 2:
-            raise KeyboardInterrupt
+            raise kind
         return lambda: None
 
-    with pytest.raises(KeyboardInterrupt) as caught:
+    with pytest.raises(kind) as caught:
         bwprof.sweep(work, n=[1, 2, 3], **QUICK)
     assert caught.value.frame["n"].tolist() == [1]  # type: ignore[attr-defined]
 
@@ -105,6 +108,19 @@ def test_results_can_be_saved(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
     bwprof.save(bwprof.load(path), table)
     assert bwprof.load(table)["case"].tolist() == ["<lambda> color=red", "<lambda> color=blue"]
+
+
+def test_a_check_knows_its_point() -> None:
+    seen: list[int] = []
+
+    def check(n: int) -> bool:
+        seen.append(n)
+        return n < 3
+
+    found = bwprof.sweep(lambda n: None, n=[1, 2, 3], check=check, **QUICK)
+    assert seen == [1, 2, 3]
+    assert found["status"].tolist() == ["ok", "ok", "failed"]
+    assert found["verified"].tolist()[:2] == [True, True]
 
 
 def test_progress_and_time_limit() -> None:
@@ -128,6 +144,8 @@ def test_progress_and_time_limit() -> None:
         ({"metrics": "all"}, "metrics goes with operations"),
         ({"cache": "warm"}, "unknown cache 'warm'"),
         ({"n": []}, "n has no values"),
+        ({"M": [1, "big"]}, "M = 'big': the column of that name holds a whole number"),
+        ({"time_ms": [1]}, "'time_ms' is a column that bwprof fills"),
         ({"n": range(1000), "m": range(1000)}, "1000000 points are more than a sweep can have"),
         ({"max_time": -1}, "max_time is -1"),
     ],

@@ -344,11 +344,12 @@ def normalise_row(row: Row) -> Row:
         try:
             result[column.name] = normalise(row.get(column.name), column.kind)
         except (TypeError, ValueError):
-            raise ValueError(f"column {column.name}: {row.get(column.name)!r} is not {_said(column.kind)}") from None
+            raise ValueError(f"column {column.name}: {row.get(column.name)!r} is not {said(column.kind)}") from None
     return result
 
 
-def _said(kind: Kind) -> str:
+def said(kind: Kind) -> str:
+    """What a column of a kind holds, in words."""
     return {"text": "text", "integer": "a whole number", "number": "a number", "truth": "True or False"}[kind]
 
 

@@ -38,8 +38,8 @@ def obtain(
     """The roofs that a run's rows are held against; None when there was no time for any.
 
     Stored roofs are used where they are this device's, this driver's, this version's and these settings' own, and one
-    ceiling, measured again, is within 3 % of the stored one; the result's `check` says what was found. Points in doubt
-    are measured again. Everything else is measured now, and stored.
+    ceiling, measured again, is within 3 % of the stored one; the result's `check` says what was found (None: there was
+    no time for it). Points in doubt are measured again. Everything else is measured now, and stored.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:
         now = _again(device, point, poll)
         mended = _mended(device, stored, poll)
     except survey.OutOfTimeError:
-        return None
+        return stored  # nothing speaks against them
     if now is None:
         return None
     check = Check(point.stream, point.total_bytes, point.gb_s, now.gb_s)

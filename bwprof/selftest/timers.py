@@ -1,7 +1,7 @@
 """The graph's time against the kernels' own timestamps.
 
-CUPTI says when each kernel of a graph began and ended. Of a launch of several kernels that gives two figures: the sum of
-their durations, and the span from the first start to the last end. While it looks, the GPU rests longer between two
+CUPTI says when each kernel of a graph began and ended. Of a launch of several kernels that gives two figures: the sum
+of their durations, and the span from the first start to the last end. While it looks, the GPU rests longer between two
 kernels than it otherwise would, so that an unobserved launch lies between the sum and the span; of a launch of one
 kernel both are the same. Beside them the timer cupti, whose launches are enqueued one by one.
 """
@@ -51,7 +51,9 @@ def run(bench: Bench) -> Report:
                 else:
                     left_out.append(f"{spec.title}: too little memory")
         except _core.UnavailableError as error:
-            return Report(NAME, _TITLE, left_out=str(error))
+            if not rows:
+                return Report(NAME, _TITLE, left_out=str(error))
+            left_out.append(f"{spec.title}: {error}")
         except (_core.UnsupportedError, MemoryError) as error:
             left_out.append(f"{spec.title}: {error}")
     return _report(rows, "; ".join(left_out))

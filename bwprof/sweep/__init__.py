@@ -70,7 +70,7 @@ def sweep(
     stream: Any = None,
     sets: int | None = None,
     name: str | None = None,
-    check: Callable[[], object] | None = None,
+    check: Callable[..., object] | None = None,
     precision: Words = None,
     backend: str | None = None,
     device: int | str | None = None,
@@ -111,15 +111,16 @@ def sweep(
 
     ``sweep(fn, n=[1, 2], dtype=["fp16", "fp32"])`` measures ``fn(n=1, dtype="fp16")`` and so on, the whole product.
     Where the call returns something callable, that is measured and the call was its preparation; else the call itself
-    is the work (and was made once more to find that out). The parameters become columns.
+    is the work (and was made once more to find that out). The parameters become columns of the frame; a file has those
+    that the schema knows as columns (M, batch, ...), and all of them within `case`.
 
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
         Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
         measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
-        footprint_bytes: numbers, or functions of the parameters; stream, sets, name, check), and knows no suite,
-        variant, seed, kv_lens or metrics. A point that raises an exception becomes a failed row.
+        footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name), and
+        knows no suite, variant, seed, kv_lens or metrics. A point that raises an exception becomes a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -70,6 +71,10 @@ def run(
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
     limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic())
+    for name, values in request.axes.items():
+        for value in values:
+            if name != "precision":
+                callables.check_label(name, _label(value))
     points = [
         (dict(zip(request.axes, values, strict=True)), cache)
         for values in itertools.product(*request.axes.values())
@@ -102,9 +107,9 @@ def run(
         status = "complete"
     except inprocess.DeviceLostError as error:
         raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
-    except (KeyboardInterrupt, OSError) as error:
+    except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
-        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[union-attr]
+        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[attr-defined]
         raise
     finally:
         shown.end()
@@ -133,8 +138,6 @@ def _point(
     try:
         subject = _subject(request, name, params, precision, labels, cache)
         return callables.measure_on(device, subject, context, max_seconds=seconds, deadline=limits.deadline)
-    except OSError:
-        raise
     except (_core.UnsupportedError, MemoryError) as error:
         return measure.ended(callables.blank_row(subject, context), "skipped", str(error) or "out of memory")
     except Exception as error:
@@ -153,6 +156,8 @@ def _subject(
     for work in _WORK:
         if callable(options.get(work)):
             options[work] = options[work](**params)
+    if callable(options.get("check")):
+        options["check"] = functools.partial(options["check"], **params)
 
     def call() -> object:
         return request.function(**params)

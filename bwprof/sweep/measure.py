@@ -26,6 +26,7 @@ COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
 NOISY_WAITED = 0.02  # of the sampling time
+LATE_SHARE = 0.1  # of the samples
 NOISY_STOLEN = 0.05
 STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
@@ -269,8 +270,8 @@ def _add_counters(row: Row, result: dict[str, Any], seconds: float) -> None:
         return
     moved = row["dram_bytes_read"] + row["dram_bytes_written"]
     row["dram_gb_s"] = _core.bandwidth_gb_s(moved, seconds)
-    modelled = (row["algorithmic_bytes_read"] or 0) + (row["algorithmic_bytes_written"] or 0)
-    row["traffic_ratio"] = moved / modelled if modelled else None
+    modelled = (row["algorithmic_bytes_read"], row["algorithmic_bytes_written"])
+    row["traffic_ratio"] = moved / sum(modelled) if None not in modelled and sum(modelled) else None
 
 
 def _add_metrics(row: Row, result: dict[str, Any]) -> None:
@@ -408,6 +409,9 @@ def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
         found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
     if stolen is not None and stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    late = result["late_samples"]
+    if late > LATE_SHARE * result["count"]:
+        found.append(f"in {late} of {result['count']} samples the GPU waited for the host, which was too slow")
     if (row["noise"] or 0) > NOISE_LIMIT:
         found.append(f"wide spread: half of the samples lie {row['noise']:.0%} apart")
     return found
@@ -416,11 +420,12 @@ def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:
     """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
     rotated = result["footprint_bytes"] * result["buffer_sets"]
-    if row["bytes_written"] and result["flush_bytes"]:
+    flushed = bool(result["flush_bytes"])
+    if row["bytes_written"] and flushed:
         cause = "a part of what it wrote probably stayed in the cache for the next flush to write back"
-    elif not result["cold"] or rotated < 4 * (context.facts.get("cache_bytes") or 0):
+    elif not result["cold"] or (not flushed and rotated < 4 * (context.facts.get("cache_bytes") or 0)):
         cause = "part of it probably stayed in the cache"
-    elif row["bytes_written"] > row["bytes_read"]:
+    elif (row["bytes_written"] or 0) > (row["bytes_read"] or 0):
         cause = "part of its writes was probably still on the way to memory"
     elif row["noise"] is not None and row["noise"] > 0.05:
         cause = "the measurement is noisy"

@@ -219,6 +219,7 @@ typedef struct bw_backend {
     double (*plan_host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
     void (*plan_free)(bw_plan *plan);                     /* NULL is fine */
     bw_kernel_times (*plan_kernels)(const bw_plan *plan); /* optional; of the last replay */
+    bool (*plan_late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
 
     /* Optional. Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache;
      * without, what a replay before them has left there, whose writes cannot be told from theirs: those are NaN then.

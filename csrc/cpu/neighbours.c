@@ -3,6 +3,7 @@
 #endif
 #include "cpu/neighbours.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static int64_t waited_of(pid_t thread) {
 /* Of one line of /proc/stat, "cpu7 user nice system idle iowait irq softirq steal ..."; false for any other line. */
 static bool stolen_of(const char *line, int *cpu, int64_t *ticks) {
     long long steal;
+    if (!isdigit((unsigned char)line[3])) return false; /* "cpu  2255 ...": all of them together */
     if (sscanf(line, "cpu%d %*d %*d %*d %*d %*d %*d %*d %lld", cpu, &steal) != 2) return false;
     *ticks = steal;
     return true;

@@ -394,6 +394,7 @@ const bw_backend bw_cuda_backend = {
     .management = bw_cuda_management,
     .libraries = bw_cuda_libraries,
     .plan_kernels = bw_cuda_plan_kernels,
+    .plan_late = bw_cuda_plan_late,
     .counters = bw_cuda_counters,
     .rest = bw_cuda_counters_rest,
     .metric_groups = bw_cuda_metric_groups,

@@ -63,6 +63,7 @@ static struct {
     bw_cupti *owner;   /* NULL: nobody traces */
     uint64_t counting; /* a bit for each device that somebody counts on */
     bw_kernel_span *spans;
+    bw_kernel_span *taken; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
     int64_t count, capacity;
     int64_t lost; /* records dropped by CUPTI or by a lack of memory */
 } bw_cupti_sink = {.lock = ATOMIC_FLAG_INIT};
@@ -288,7 +289,8 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
 static void sink_release(void) {
     sink_lock();
     free(bw_cupti_sink.spans);
-    bw_cupti_sink.spans = NULL;
+    free(bw_cupti_sink.taken);
+    bw_cupti_sink.spans = bw_cupti_sink.taken = NULL;
     bw_cupti_sink.owner = NULL;
     bw_cupti_sink.count = bw_cupti_sink.capacity = bw_cupti_sink.lost = 0;
     sink_unlock();
@@ -341,10 +343,15 @@ bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, i
     BW_TRY(CUPTI(device->cupti, cuptiActivityFlushAll, FLUSH_FORCED));
     sink_lock();
     int64_t lost = bw_cupti_sink.lost;
-    if (bw_cupti_sink.count) qsort(bw_cupti_sink.spans, (size_t)bw_cupti_sink.count, sizeof **spans, by_start);
-    *spans = bw_cupti_sink.spans;
+    bw_kernel_span *taken = bw_cupti_sink.spans;
+    free(bw_cupti_sink.taken);
+    bw_cupti_sink.taken = taken;
     *count = bw_cupti_sink.count;
+    bw_cupti_sink.spans = NULL;
+    bw_cupti_sink.count = bw_cupti_sink.capacity = bw_cupti_sink.lost = 0;
     sink_unlock();
+    if (*count) qsort(taken, (size_t)*count, sizeof *taken, by_start);
+    *spans = taken;
     if (lost == 0) return BW_OK;
     return bw_fail(BW_CODE_DEVICE, "CUPTI lost %lld kernel records: measure with the timer graph", (long long)lost);
 }

@@ -65,6 +65,7 @@ bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);
 void bw_cuda_plan_free(bw_plan *plan);
 bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan);
+bool bw_cuda_plan_late(const bw_plan *plan);
 
 /* marks.c: the vtable's marks. */
 bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out);
@@ -74,8 +75,8 @@ bw_status bw_cuda_mark_passed(bw_marks *marks, int64_t index, bool *out);
 bw_status bw_cuda_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns);
 void bw_cuda_marks_free(bw_marks *marks);
 
-/* counters.cc: the vtable's counters; rest takes the profiler down, close forgets as well why there is none. While it is
- * up every kernel of the process starts 0.18 us later (H200, driver 580). */
+/* counters.cc: the vtable's counters; rest takes the profiler down, close forgets as well why there is none. While it
+ * is up every kernel of the process starts 0.18 us later (H200, driver 580). */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 void bw_cuda_counters_rest(bw_device *device);
 void bw_cuda_counters_close(bw_device *device);

@@ -153,6 +153,11 @@ bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan) {
     return plan->kernels;
 }
 
+/* Of what is traced the timestamps count: the host waits there in any case. */
+bool bw_cuda_plan_late(const bw_plan *plan) {
+    return plan->graph && !plan->tracing && plan->replay.late;
+}
+
 double bw_cuda_plan_host_ns(const bw_plan *plan) {
     return plan->host_ns;
 }

@@ -12,6 +12,7 @@ typedef struct bw_replay {
     bw_device *device;
     cudaEvent_t start, stop;
     int64_t hold_ns; /* how long the stream is held back while the host enqueues; learned from the replays */
+    bool late;       /* the last replay's time holds some of the host's, however often it was tried */
 } bw_replay;
 
 /* Close what was opened, whether or not that succeeded; a zeroed one too. */

@@ -50,7 +50,9 @@ static bool replays_are_fixed(const timed *timed) {
 static int64_t launches_for(const timed *timed, double launch_ns) {
     int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
     bool fixed = replays_are_fixed(timed);
-    if (timed->spec.flush_bytes && timed->spec.callable) return fixed ? bw_min64(wanted, FLUSHED_CALLS) : 1;
+    if (timed->spec.flush_bytes && timed->spec.callable) {
+        return fixed ? bw_max64(timed->spec.set_count, bw_min64(wanted, FLUSHED_CALLS)) : 1;
+    }
     if (timed->spec.flush_bytes) return timed->spec.set_count;
     if (!fixed) return bw_max64(1, wanted);
     return bw_ceil_div(bw_max64(1, wanted), timed->spec.set_count) * timed->spec.set_count;
@@ -194,6 +196,7 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
         if (stop_asked(options)) BW_GOTO(interrupted());
         BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count]));
         note_kernels(timed, &kernels[count++]);
+        if (timed->backend->plan_late && timed->backend->plan_late(timed->plan)) out->late_samples++;
         bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
         if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
         memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);

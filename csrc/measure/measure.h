@@ -27,6 +27,7 @@ typedef struct bw_measurement {
     bool converged;
     bw_rotation rotation;
     int64_t launches_per_sample;
+    int64_t late_samples; /* which hold some of the host's time */
     double warmup_ns, timer_floor_ns, host_launch_ns;
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
     bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where nobody took them */

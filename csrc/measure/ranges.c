@@ -165,6 +165,14 @@ int64_t bw_ranges_running(const bw_ranges *self, int64_t id) {
     return self->names[id].running;
 }
 
+void bw_ranges_drop(bw_ranges *self) {
+    while (self->running_count) {
+        const range *last = &self->running[--self->running_count];
+        self->unused[self->unused_count++] = last->start;
+        self->names[last->id].running--;
+    }
+}
+
 bw_status bw_ranges_read(bw_ranges *self) {
     bw_status status = BW_OK;
     while (self->ended_count) status = bw_status_first(status, read_oldest(self));

@@ -22,6 +22,7 @@ bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);
 bw_status bw_ranges_stop(bw_ranges *ranges, int64_t id);
 int64_t bw_ranges_running(const bw_ranges *ranges, int64_t id);
+void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 
 /* Waits until every stopped range has its time. A range that cannot be read is dropped, and the first such failure
  * returned. */

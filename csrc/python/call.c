@@ -1,6 +1,8 @@
 /* A Python callable as something to measure: _core.Device.measure_call and count_call. */
 #include "python/core.h"
 
+enum { SAID_CHARACTERS = 150 }; /* of an exception's text, in a status's message */
+
 typedef struct python_call {
     PyObject *function;
     bool takes_set; /* it is called with a buffer set's number */
@@ -23,10 +25,12 @@ static bw_status status_of_exception(bw_code code, const char *what) {
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
     PyObject *said = value ? PyObject_Str(value) : NULL;
-    const char *text = said ? PyUnicode_AsUTF8(said) : NULL;
-    bw_status status = bw_fail(code, "%s: %s: %.400s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception",
-                               text ? text : "");
+    PyObject *start = said ? PyUnicode_Substring(said, 0, SAID_CHARACTERS) : NULL;
+    const char *text = start ? PyUnicode_AsUTF8(start) : NULL;
+    bw_status status =
+        bw_fail(code, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception", text ? text : "");
     PyErr_Clear();
+    Py_XDECREF(start);
     Py_XDECREF(said);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -52,14 +56,6 @@ static bw_status call(void *context, int64_t set, bool captured) {
     return bw_fail(BW_CODE_INTERRUPTED, "the function raised an exception");
 }
 
-static bw_status call_nothing(void *context, int64_t set, bool captured) {
-    (void)set, (void)captured;
-    python_call *self = context;
-    PyObject *result = PyObject_CallNoArgs(self->function);
-    Py_XDECREF(result);
-    return result ? BW_OK : bw_fail(BW_CODE_INTERRUPTED, "an empty function raised an exception");
-}
-
 /* What both methods take: a function, its stream, its sets. */
 typedef struct call_work {
     python_call call, nothing;
@@ -69,13 +65,6 @@ typedef struct call_work {
     bw_measurement measured;
     bw_counters counted;
 } call_work;
-
-static PyObject *no_work(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef no_work_methods[] = {{"nothing", no_work, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 /* 0, or -1 with an exception. */
 static int read_subject(device_object *self, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
@@ -107,7 +96,8 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     work->callable.context = &work->call;
     work->callable.enter = work->empty.enter = enter;
     work->callable.leave = work->empty.leave = leave;
-    work->empty.call = call_nothing;
+    work->nothing.takes_set = work->call.takes_set;
+    work->empty.call = call;
     work->empty.context = &work->nothing;
     work->subject = (bw_call){self->session, &work->callable, &work->empty, set_count, footprint_bytes};
     return 0;
@@ -119,26 +109,26 @@ static bw_status run_measure(void *context) {
 }
 
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"function",    "stream",      "sets", "footprint_bytes", "cache", "precision_target",
-                            "min_samples", "max_seconds", "poll", "timer",           NULL};
+    static char *names[] = {"function",         "nothing",     "stream",      "sets", "footprint_bytes", "cache",
+                            "precision_target", "min_samples", "max_seconds", "poll", "timer",           NULL};
     device_object *self = (device_object *)object;
     call_work work = {0};
     core_options given = CORE_OPTIONS_DEFAULT;
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOsdOdOz", names, &function, &stream, &sets, &footprint,
-                                     &given.cache, &given.precision_target, &given.min_samples, &given.max_seconds,
-                                     &given.poll, &given.timer)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOz", names, &function, &work.nothing.function, &stream,
+                                     &sets, &footprint, &given.cache, &given.precision_target, &given.min_samples,
+                                     &given.max_seconds, &given.poll, &given.timer)) {
         return NULL;
+    }
+    if (!PyCallable_Check(work.nothing.function)) {
+        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", work.nothing.function);
     }
     if (core_options_read(&given, &work.options) < 0) return NULL;
     if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
-    work.nothing.function = PyCFunction_New(no_work_methods, NULL);
-    if (!work.nothing.function) return NULL;
     bw_status status = bw_timer_find(self->session, given.timer, &work.options.timer);
     if (!status) status = core_run(self->session, run_measure, &work);
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE(object)), status)
                               : core_measurement_dict(self->session, NULL, &work.options, &work.measured);
-    Py_DECREF(work.nothing.function);
     bw_measurement_free(&work.measured);
     return result;
 }

@@ -360,7 +360,7 @@ static PyMethodDef device_methods[] = {
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
     {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
-     "measure_call($self, /, function, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
+     "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
      "precision_target=0.005, "
      "min_samples=10, max_seconds=2.0, poll=None, timer=None)\n--\n\nWarm up a function, and sample its time."},
     {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,

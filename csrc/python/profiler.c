@@ -84,10 +84,21 @@ static PyObject *profiler_stop(PyObject *object, PyObject *name) {
     Py_RETURN_NONE;
 }
 
+/* For context managers: a range that does not run is none of its business (switched on or off inside it). */
+static PyObject *profiler_finish(PyObject *object, PyObject *name) {
+    profiler_object *self = (profiler_object *)object;
+    if (!self->on) Py_RETURN_NONE;
+    PyObject *known = PyUnicode_Check(name) ? PyDict_GetItemWithError(self->ids, name) : NULL;
+    if (!known && PyErr_Occurred()) return NULL;
+    if (!known || !bw_ranges_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
+    return profiler_stop(object, name);
+}
+
 static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     profiler_object *self = (profiler_object *)object;
     int on = PyObject_IsTrue(value);
     if (on < 0 || (on && check_open(self) < 0)) return NULL;
+    if (self->on && !on && !self->reading) bw_ranges_drop(self->ranges);
     self->on = on;
     Py_RETURN_NONE;
 }
@@ -239,6 +250,8 @@ static PyMethodDef profiler_methods[] = {
     {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
     {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},
     {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\nEnds the latest range of this name."},
+    {"finish", profiler_finish, METH_O,
+     "finish($self, name, /)\n--\n\nEnds the latest range of this name, if one runs."},
     {"read", profiler_read, METH_NOARGS,
      "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
     {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\nForgets the times so far."},

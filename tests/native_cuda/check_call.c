@@ -31,12 +31,13 @@ static struct {
     uint64_t now_ns, kernel_ns;
     int64_t kernels; /* per call */
     bool apart;      /* the calls run beside the flush, on another stream */
-    bool uneven;     /* every second call runs one kernel more */
+    int uneven;      /* every second call runs so many kernels more */
     bool unfit;      /* a capture that is begun cannot be ended */
     bool capturing;
     toy_graph captured;
     int64_t live, calls, entered, captures;
     int64_t slow; /* replays to come in which the host is slower than the hold before them */
+    bool late;    /* the last plan's last replay */
     int64_t holds, held_ns;
     bw_code fails;
 } toy;
@@ -101,7 +102,7 @@ static bw_status call(void *context, int64_t set, bool captured) {
     toy.calls++;
     if (toy.fails) return bw_fail(toy.fails, "the function failed");
     for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns);
-    if (toy.uneven && toy.calls % 2) run_kernel(toy.kernel_ns);
+    for (int i = 0; i < toy.uneven && toy.calls % 2; i++) run_kernel(toy.kernel_ns);
     return BW_OK;
 }
 
@@ -279,6 +280,7 @@ static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, d
     if (!status) status = bw_cuda_call_prepare(&plan);
     for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
     if (kernels) *kernels = plan.kernels;
+    toy.late = plan.replay.late;
     bw_cuda_call_free(&plan);
     bw_cuda_timer_free(&plan);
     if (plan.graph) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(plan.graph));
@@ -318,7 +320,7 @@ static void check_times(void) {
     }
 }
 
-/* A GPU that has waited for the host: the replay is made again, so often and no more. */
+/* A GPU that has waited for the host: the replay is made again, so often and no more; then its time is called late. */
 static void check_slow_host(void) {
     for (int64_t slow = 0; slow < 12; slow++) {
         bw_device device = open_toy();
@@ -326,6 +328,7 @@ static void check_slow_host(void) {
         toy.slow = slow;
         CHECK(!time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL));
         CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : HOST_NS)) < 10.0);
+        CHECK(toy.late == (slow >= 8));
         CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.held_ns >= 0);
         close_toy(&device);
     }
@@ -339,17 +342,20 @@ static void check_refusals(void) {
     expect_failure(BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, BW_CODE_INVALID, "another stream");
 }
 
-/* Three kernels and two in turn: of the first call's number nobody could tell. */
+/* Three kernels and two in turn: of the first call's number nobody could tell. Three and one, with flushes: as many as
+ * calls of two would run, but the flushes are not where they would be. */
 static void check_uneven(void) {
-    bw_device device = open_toy();
-    double ns;
-    toy.uneven = true;
-    toy.kernels = 2;
-    bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, 0, &ns, NULL);
-    CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
-    CHECK(strstr(bw_status_message(status), "10 kernels and copies in 4 calls"));
-    bw_status_free(status);
-    close_toy(&device);
+    for (int more = 1; more <= 2; more++) {
+        bw_device device = open_toy();
+        double ns;
+        toy.uneven = more;
+        toy.kernels = 3 - more;
+        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, more == 2 ? FLUSH_BYTES : 0, &ns, NULL);
+        CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
+        CHECK(strstr(bw_status_message(status), more == 2 ? "12 kernels and copies in 4 calls" : "10 kernels"));
+        bw_status_free(status);
+        close_toy(&device);
+    }
 }
 
 /* The function fails: in a plain call, in a capture; or what it does invalidates the capture. */
