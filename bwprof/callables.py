@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.names import unknown, whole_number
+from bwprof.names import amount, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs, Wanted, obtain, store
@@ -80,17 +80,15 @@ class Subject:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(f"fn is {self.function!r}, a callable is needed")
+        if not isinstance(self.name, str):
+            raise TypeError(f"name is {self.name!r}, a str is needed")
         if self.check is not None and not callable(self.check):
             raise TypeError(f"check is {self.check!r}, a callable is needed")
         if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
             raise TypeError(f"fn is {self.function!r}: calling it only makes a coroutine or generator, it does no work")
         for name in _WORK:
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or whole_number(value, name) < 0:
-                raise ValueError(f"{name} is {value}: allowed is a whole number, 0 or more")
-            object.__setattr__(self, name, int(value))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, amount(getattr(self, name), name))
         if self.precision.lower() in {known["name"] for known in _core.precisions()}:
             object.__setattr__(self, "precision", self.precision.lower())
         if self.cache not in ("cold", "hot"):
@@ -197,7 +195,8 @@ def measure(
         none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
         none.
     precision_target, min_samples, max_seconds, poll
-        As in `bwprof.Case.measure`.
+        As in `bwprof.Case.measure`. `max_seconds` is for the samples after the first `min_samples`: a slow call is
+        warmed up, and made so often, however long that takes.
     **labels
         Columns for whatever tells this row from others. M, N, K, batch, ... fill the schema's columns of that name.
 
@@ -389,8 +388,8 @@ def measure_on(
     result |= _counted(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
-    if subject.check is not None and not subject.check():
-        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
+    if subject.check is not None:
+        _ask(subject)
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
     rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
@@ -407,6 +406,15 @@ def measure_on(
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
     return Outcome(row, list(result["samples_ns"]))
+
+
+def _ask(subject: Subject) -> None:
+    assert subject.check is not None
+    right = subject.check()
+    if right is None:
+        raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
+    if not right:
+        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
 
 
 def blank_row(subject: Subject, context: Context) -> Row:

@@ -68,6 +68,14 @@ def whole_number(value: Any, name: str) -> int:
         raise ValueError(f"{name} is {value!r}, a whole number is needed") from None
 
 
+def amount(value: Any, name: str) -> int:
+    """An int from 0 to 2^63 - 1, of bytes or operations; ValueError with `name` for anything else."""
+    found = -1 if isinstance(value, bool) else whole_number(value, name)
+    if not 0 <= found < 2**63:
+        raise ValueError(f"{name} is {value}: allowed is a whole number from 0 to 2^63 - 1")
+    return found
+
+
 def bytes_text(count: float) -> str:
     """Bytes for people: '256 MiB'.
 

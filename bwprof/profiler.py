@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, callables, hardware
-from bwprof.names import unknown, whole_number
+from bwprof.names import amount, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,16 +19,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FLOOR_FACTOR = 3.0
+_FLOOR_RANGES = 101
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
 class Range:
-    """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs."""
+    """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs.
+
+    Of ranges of one name that overlap (two coroutines) each end ends the one that began last: give them names of their
+    own.
+    """
 
     __slots__ = ("_name", "_start", "_stop")
 
-    def __init__(self, profiler: Profiler, name: str) -> None:
-        self._name, self._start, self._stop = name, profiler.start, profiler._core.finish
+    def __init__(self, core: _core.Profiler, name: str) -> None:
+        self._name, self._start, self._stop = name, core.start, core.finish
 
     def __enter__(self) -> Range:
         self._start(self._name)
@@ -149,14 +154,11 @@ class Profiler:
 
     def range(self, name: str) -> Range:
         """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
-        return Range(self, name)
+        return Range(self._core, name)
 
     def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
         """What one run of a range moves, for `bandwidth_gb_s`."""
-        for given, said in ((bytes_read, "bytes_read"), (bytes_written, "bytes_written")):
-            if whole_number(given, said) < 0:
-                raise ValueError(f"{said} is {given}: allowed is 0 or more")
-        self._bytes[name] = (bytes_read, bytes_written)
+        self._bytes[name] = (amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written"))
 
     def times_ms(self, name: str) -> list[float]:
         """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
@@ -191,7 +193,7 @@ class Profiler:
         import pandas as pd
 
         found = self._read()
-        floor_ms = self._core.floor_ns() / 1e6 if found else float("nan")
+        floor_ms = self._floor_ms() if found else float("nan")
         rows = [self._row(name, [ns / 1e6 for ns in times], floor_ms) for name, times in found.items()]
         frame = pd.DataFrame(
             rows, columns=["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
@@ -206,6 +208,22 @@ class Profiler:
             "device": "" if device is None else hardware.facts(device)["name"],
         }
         return frame
+
+    def _floor_ms(self) -> float:
+        """Of an empty range: two events in a row on a GPU; where calls are the work, those of a `with` block."""
+        assert self._device is not None  # something was found
+        if self._device.backend == "cuda":
+            return self._core.floor_ns() / 1e6
+        core = _core.Profiler()
+        core.open(self._device, 0, _FLOOR_RANGES)
+        try:
+            core.switch(True)
+            for _ in range(_FLOOR_RANGES):
+                with Range(core, ""):
+                    pass
+            return statistics.median(core.read()[""]) / 1e6
+        finally:
+            core.close()
 
     def _row(self, name: str, times: list[float], floor_ms: float) -> dict[str, Any]:
         moved = self._bytes.get(name)

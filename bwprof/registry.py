@@ -81,6 +81,8 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
     """The groups meant, "all" for every one; ValueError with the nearest name for one that there is not."""
     known = metric_names(backend)
     allowed = [*known, "all"] if known else []
+    if names and not known:
+        raise ValueError(f"the {backend} backend counts no metrics")
     for name in names:
         if name not in allowed:
             raise ValueError(unknown(f"metric on {backend}", name, allowed))

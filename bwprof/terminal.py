@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_WIDTH = 118
+_LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
 INTERRUPTED = 130
 
 
@@ -81,8 +82,20 @@ def console(stream: TextIO) -> Console:
             raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, which `guarded` knows; not its own exit
 
     if stream.isatty():
-        return OurConsole(file=stream, highlight=False)
-    return OurConsole(file=stream, width=PLAIN_WIDTH, highlight=False, color_system=None)
+        return OurConsole(file=stream, highlight=False, markup=False)
+    return OurConsole(file=stream, width=PLAIN_WIDTH, highlight=False, markup=False, color_system=None)
+
+
+def show(screen: Console, found: Table) -> None:
+    """Print a table; where the screen is too narrow for its columns, as wide as it is elsewhere: words stay whole."""
+    from rich.measure import Measurement
+
+    if Measurement.get(screen, screen.options, found).minimum <= screen.width >= _LEAST_WIDTH:
+        screen.print(found)
+        return
+    text = io.StringIO()
+    console(text).print(found)
+    screen.file.write(text.getvalue())
 
 
 def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:

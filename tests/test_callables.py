@@ -210,8 +210,11 @@ def test_it_can_measure_what_measures() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is a whole number, 0 or more"),
+        ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is a whole number from 0 to 2"),
         ({"bytes_read": True}, ValueError, "bytes_read is True"),
+        ({"flops": 10**40}, ValueError, "flops is 1000"),
+        ({"name": 5}, TypeError, "name is 5, a str is needed"),
+        ({"check": lambda: None}, RuntimeError, "its check returned nothing"),
         ({"byte_read": 100}, ValueError, "'byte_read' is no option: did you mean 'bytes_read'"),
         ({"batch": "large"}, ValueError, "batch = 'large': the column of that name holds a whole number"),
         ({"M": 0.5}, ValueError, "M = 0.5: the column"),
@@ -281,6 +284,13 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
         callables._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+
+
+def test_numpys_numbers_do_not_overflow() -> None:
+    half = np.int32(2**30)
+    row = bwprof.measure(lambda: None, bytes_read=half, bytes_written=half, **QUICK)
+    assert row["footprint_bytes"] == 2**31
+    assert row["bandwidth_gb_s"] == pytest.approx(2**31 / row["time_ms"] / 1e6)
 
 
 def test_a_precision_by_any_case() -> None:

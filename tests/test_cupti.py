@@ -238,11 +238,11 @@ def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
             case.count_metrics(["tensor"])
         with pytest.raises(TypeError, match="metrics must be a list of names"):
             case.count_metrics(3)
-    with pytest.raises(ValueError, match="unknown metric on cpu 'tensor'"):
+    with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
         bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
     with (
         bwprof.Case("stream_copy", elements=64, backend="cpu") as public,
-        pytest.raises(ValueError, match="unknown metric on cpu 'all'"),
+        pytest.raises(ValueError, match="the cpu backend counts no metrics"),
     ):
         public.count(metrics=["all"])
 

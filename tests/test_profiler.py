@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from test_callables import fail_in_turn
 
@@ -204,6 +207,72 @@ def test_switching_inside_a_range(profiler: bwprof.Profiler) -> None:
     assert profiler.frame().set_index("range")["count"].to_dict() == {"whole": 0, "early": 1}
     with pytest.raises(ValueError, match="'early' is not running"):
         profiler.stop("early")
+
+
+def test_an_empty_range_is_near_the_floor(profiler: bwprof.Profiler) -> None:
+    for _ in range(50):
+        with profiler.range("empty"):
+            pass
+    with profiler.range("work"):
+        spin(1.0)
+    assert profiler.frame().set_index("range")["flags"].to_dict() == {"empty": "near_timer_floor", "work": ""}
+
+
+def test_amounts_of_a_range(profiler: bwprof.Profiler) -> None:
+    with profiler.range("a"):
+        spin(0.2)
+    profiler.set_bytes("a", np.int32(2**30), np.int32(2**30))
+    assert profiler.bandwidth_gb_s("a") == pytest.approx(2**31 / profiler.elapsed_ms("a") / 1e6)
+    with pytest.raises(ValueError, match=r"bytes_written is 1000.*: allowed is a whole number from 0 to"):
+        profiler.set_bytes("a", 1, 10**30)
+
+
+def test_code_that_the_profiler_runs_may_close_it() -> None:
+    """While it is read (by the garbage collector), and while a name is looked up."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            with contextlib.suppress(RuntimeError):
+                profiler.close()
+
+    profiler = bwprof.Profiler(device="cpu")
+    for number in range(3000):
+        with profiler.range(f"r{number % 7}"):
+            pass
+    gc.collect()
+    before = gc.get_threshold()
+    gc.disable()
+    for _ in range(5):
+        Model()
+    gc.set_threshold(10)
+    gc.enable()
+    try:
+        assert len(profiler.times_ms("r1")) == 429
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+
+    class Name(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            profiler.close()
+            return super().__hash__()
+
+    with bwprof.Profiler(device="cpu") as profiler:
+        profiler.start(Name("a"))
+        profiler.stop(Name("a"))
+        assert len(profiler.times_ms("a")) == 1
+
+
+def test_names_in_a_report(profiler: bwprof.Profiler) -> None:
+    for name in ("kv[h]", "[/x]", "[red]b"):
+        with profiler.range(name):
+            pass
+        assert name in profiler.report()
 
 
 def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:

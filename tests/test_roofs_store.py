@@ -141,6 +141,46 @@ def test_a_damaged_file_is_ignored_with_a_warning(cache: Path, caplog: pytest.Lo
     assert store.load(me()) is not None, "and replaced by the next"
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        ("", "floor_seconds", None), ("", "floor_seconds", -1.0), ("", "floor_seconds", math.nan),
+        ("", "others_share", "x"), ("", "measured", 3), ("", "complete", 1),
+        ("points", "seconds", math.inf), ("points", "seconds", True), ("points", "uncertainty", math.nan),
+        ("points", "uncertainty", "x"), ("points", "stream", []), ("points", "total_bytes", 10**400),
+        ("points", "total_bytes", 1.5), ("rates", "tflops", "x"), ("rates", "tflops", -5.0),
+        ("rates", "median_tflops", None),
+    ],
+)  # fmt: skip
+def test_a_damaged_value_is_ignored_with_a_warning(
+    cache: Path, caplog: pytest.LogCaptureFixture, where: str, name: str, value: object
+) -> None:
+    path = store.save(me(), replace(ROOFS, rates=(Rate("fp32", "gemm", "v", 8, 1.0, 1.0, 0.0),)))
+    assert path is not None
+    found = json.loads(path.read_text())
+    part = found["roofs"][where][0] if where else found["roofs"]
+    assert name in part
+    part[name] = value
+    path.write_text(json.dumps(found))
+    with caplog.at_level(logging.WARNING, "bwprof.roofs"):
+        assert store.load(me()) is None
+    assert f"stored roofs are ignored: {path} is damaged" in caplog.text
+
+
+def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A pipe without a writer would never end."""
+    path = store.path_of(me())
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with caplog.at_level(logging.WARNING, "bwprof.roofs"):
+        assert store.load(me()) is None
+    assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert store.load(me()) is None
+
+
 def test_a_failure_while_writing_leaves_the_old_file(
     cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

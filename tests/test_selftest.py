@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import bwprof
-from bwprof import _core
+from bwprof import _core, terminal
 from bwprof.results.difference import DEFAULT_GATE, differ
 from bwprof.selftest import cache, cli, repeat, run, timers
 from bwprof.selftest.part import Bench, Report
@@ -242,6 +244,27 @@ def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: 
     assert [(found["where"], found["pairs"]) for found in report.rows] == [("one process", 2)] * 3 + [
         ("fresh processes", 2)
     ] * 3
+
+
+@pytest.mark.parametrize("target", ["missing/x.json", "."])
+def test_where_the_json_goes_is_checked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], target: str
+) -> None:
+    monkeypatch.setattr(run, "run", lambda *_, **__: pytest.fail("measured before it looked"))
+    assert cli.main(["--json", str(tmp_path / target)]) == cli.USAGE
+    assert "cannot be written" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "same"), [(150, True), (80, False), (40, False)])
+def test_tables_on_a_narrow_screen_keep_their_words(width: int, same: bool) -> None:
+    stream = io.StringIO()
+    screen = Console(file=stream, width=width)
+    found = terminal.table(screen, "A title", ["case", "timed by", *(f"number {i}" for i in range(8))])
+    found.add_row("read 16 MiB", "graph, events", *(f"{i}.123" for i in range(8)))
+    terminal.show(screen, found)
+    text = stream.getvalue()
+    assert all(word in text for word in ("case", "timed by", "read 16 MiB", "graph, events", "number 7", "7.123"))
+    assert (max(map(len, text.splitlines())) <= width) == same
 
 
 # ---- the card ----

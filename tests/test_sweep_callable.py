@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,20 @@ def test_a_check_knows_its_point() -> None:
     assert found["verified"].tolist()[:2] == [True, True]
 
 
+def test_progress_in_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    bwprof.sweep(lambda n: None, n=[1], progress=True, **QUICK)
+    said = capfd.readouterr().err
+    assert "<lambda> n=1: " in said
+    assert "GB/s" not in said
+
+
+def test_sets_want_a_function_of_the_number() -> None:
+    found = bwprof.sweep(lambda n: None, n=[1], sets=3, **QUICK)
+    assert found["reason"].tolist() == [
+        "TypeError: with sets= <lambda> must return a function that takes a set's number"
+    ]
+
+
 def test_progress_and_time_limit() -> None:
     seen: list[tuple[int, int]] = []
     found = bwprof.sweep(
@@ -144,6 +159,9 @@ def test_progress_and_time_limit() -> None:
         ({"metrics": "all"}, "metrics goes with operations"),
         ({"cache": "warm"}, "unknown cache 'warm'"),
         ({"n": []}, "n has no values"),
+        ({"n": itertools.count()}, "1000001 points|points are more than a sweep can have"),
+        ({"flops": -1}, "flops is -1"),
+        ({"timer": "cupti"}, "unknown timer on cpu 'cupti'"),
         ({"M": [1, "big"]}, "M = 'big': the column of that name holds a whole number"),
         ({"time_ms": [1]}, "'time_ms' is a column that bwprof fills"),
         ({"n": range(1000), "m": range(1000)}, "1000000 points are more than a sweep can have"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -148,6 +149,9 @@ class Roofs:
                 "check": Check(**found["check"]) if found.get("check") else None,
             }
         )
+        parts: tuple[Roofs | RoofPoint | Rate, ...] = (made, *made.points, *made.hot_points, *made.rates)
+        for part in parts:
+            _check(part)
         for point in (*made.points, *made.hot_points):
             if not (point.seconds > 0 and point.total_bytes > 0 and 0 <= point.read_fraction <= 1):
                 raise ValueError(f"{point} is no point of a roof")
@@ -233,6 +237,28 @@ class Roofs:
             return at[0]
         low, high = mix[0].read_fraction, mix[1].read_fraction
         return at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0])
+
+
+_FINITE = ("floor_seconds", "seconds", "read_fraction", "tflops", "median_tflops", "others_share", "hot_others_share")
+
+
+def _check(part: Roofs | RoofPoint | Rate) -> None:
+    """ValueError for a field of another type than it should have, or a number that cannot be."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        right = True
+        if field.type == "str":
+            right = isinstance(value, str)
+        elif field.type == "bool":
+            right = isinstance(value, bool)
+        elif field.type == "int":
+            right = type(value) is int and 0 <= value < 2**63
+        elif field.type == "float":
+            # Nothing is known of a spread where there were too few samples: that may be infinite.
+            most = sys.float_info.max if field.name in _FINITE else math.inf
+            right = type(value) in (int, float) and 0 <= value <= most
+        if not right:
+            raise ValueError(f"{field.name} is {value!r}")
 
 
 def _busy(share: float) -> str:

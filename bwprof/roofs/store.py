@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bwprof.roofs.model import Roofs
 _log = logging.getLogger("bwprof.roofs")
 
 FORMAT = 1
+_MOST_BYTES = 4 << 20  # one of ours has some ten thousand
 
 # What a file is named after: another device, driver or version has a file of its own.
 _KEY = ("name", "uuid", "driver", "runtime", "units")
@@ -80,13 +82,14 @@ def load(identity: Identity) -> Roofs | None:
 
     A file that cannot be read, or does not hold roofs, is ignored with a warning.
     """
+    path = None
     try:
         path = path_of(identity)
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        _log.warning("stored roofs are ignored: %s", error)
+        _log.warning("stored roofs are ignored: %s%s", "" if path is None else f"{path}: ", error)
         return None
     try:
         stored = found["identity"]
@@ -94,10 +97,18 @@ def load(identity: Identity) -> Roofs | None:
             _log.info("stored roofs are out of date (%s): %s", ", ".join(_differences(stored, identity)), path)
             return None
         roofs = Roofs.from_dict(found["roofs"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         _log.warning("stored roofs are ignored: %s is damaged (%s: %s)", path, type(error).__name__, error)
         return None
     return _with_source(roofs, path)
+
+
+def _text(path: Path) -> str:
+    """A file's text; ValueError for what cannot be one of ours, a pipe that never ends among it."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        raise ValueError("no file of roofs")
+    return path.read_text(encoding="utf-8")
 
 
 def _with_source(roofs: Roofs, path: Path) -> Roofs:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from bwprof.results.jsonfile import plain
 from bwprof.selftest.part import Report, Value
 from bwprof.sweep.interrupts import Interrupts, StoppedError
 from bwprof.terminal import console, guarded, table
+from bwprof.terminal import show as show_table
 
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -77,15 +80,18 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
     from bwprof.selftest import run
 
     started = time.monotonic()
+    if options.json not in (None, "-"):
+        _check_target(Path(options.json))
     screen = console(sys.stderr if options.json == "-" else sys.stdout)
 
     def progress(text: str) -> None:
         if not options.quiet:
-            sys.stderr.write(f"bwprof: {text}\n")
+            with suppress(OSError):  # a line that nobody reads is no reason to stop
+                sys.stderr.write(f"bwprof: {text}\n")
 
     def show(report: Report) -> None:
         for shown in rendered(report):
-            screen.print(shown, markup=False) if isinstance(shown, str) else screen.print(shown)
+            screen.print(shown) if isinstance(shown, str) else show_table(screen, shown)
 
     def rendered(report: Report) -> list[Any]:
         return [*([_table(report)] if report.rows else [report.title]), *_lines(report), ""]
@@ -129,6 +135,12 @@ def _said(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.2f}" if abs(value) < 100 else f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) else value
+
+
+def _check_target(path: Path) -> None:
+    """Before anything is measured: minutes later is too late to say so."""
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"--json {path} cannot be written: name a file in a folder that exists, or '-'")
 
 
 def _write(target: str, text: str) -> None:

@@ -146,7 +146,7 @@ def sweep(
         everything. It fills the last columns, and `metrics_status` says what could not be counted.
     max_time : float, optional
         Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
-        skipped rows.
+        skipped rows. One that has begun is still warmed up and takes its ten samples, however slow it is.
     roofs : bool, or Roofs for a callable
         Hold rows against the device's roofs: measured at the first sweep (about 3 s) and then kept in the user's cache
         folder, checked at every use. Without them the roof columns stay empty.

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, callables, hardware
+from bwprof import _core, callables, hardware, registry
 from bwprof.callables import Subject
+from bwprof.names import unknown
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata
 from bwprof.sweep.loop import Limits, case_seconds
@@ -51,7 +52,8 @@ def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     points = 1
     for name, value in params.items():
         single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
-        axes[name] = (value,) if single or getattr(value, "ndim", 1) == 0 else tuple(value)
+        one = single or getattr(value, "ndim", 1) == 0
+        axes[name] = (value,) if one else tuple(itertools.islice(value, MOST_CASES + 1))
         points *= len(axes[name])
         if not axes[name]:
             raise ValueError(f"{name} has no values")
@@ -75,6 +77,7 @@ def run(
         for value in values:
             if name != "precision":
                 callables.check_label(name, _label(value))
+    _check_options(request)
     points = [
         (dict(zip(request.axes, values, strict=True)), cache)
         for values in itertools.product(*request.axes.values())
@@ -82,6 +85,9 @@ def run(
     ]
     shown = inprocess.progress_of(progress)
     choice = callables.choose(request.backend, request.device)
+    timer, timers = request.options.get("timer"), registry.timer_names(choice.backend)
+    if timer is not None and timer not in timers:
+        raise ValueError(unknown(f"timer on {choice.backend}", str(timer), timers))
     run_data = metadata.describe(metadata.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
     status = "failed"
@@ -115,6 +121,13 @@ def run(
         shown.end()
         store.finish(status)
     return frames.from_rows(store.rows, run_data)
+
+
+def _check_options(request: Request) -> None:
+    """ValueError or TypeError for options that no point could be measured with."""
+    asked = request.options.items()
+    options = {name: value for name, value in asked if name != "name" and not (name in _WORK and callable(value))}
+    Subject(request.function, request.options.get("name") or callables.name_of(request.function), **options)
 
 
 def _point(
@@ -164,6 +177,8 @@ def _subject(
 
     made = call()
     function = made if callable(made) else call
+    if function is call and options.get("sets") is not None:
+        raise TypeError(f"with sets= {name} must return a function that takes a set's number")
     return Subject(function, name, precision=precision, labels=labels, cache=cache, **options)
 
 

@@ -118,7 +118,9 @@ def describe(row: Row) -> str:
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
     if row["status"] != "ok":
         return f"{name}: {row['status']}: {row['reason']}"
-    words = [f"{name}: {_time(row['time_ms'])}", f"{row['bandwidth_gb_s']:.4g} GB/s"]
+    words = [f"{name}: {_time(row['time_ms'])}"]
+    if row["bandwidth_gb_s"] is not None:
+        words.append(f"{row['bandwidth_gb_s']:.4g} GB/s")
     if row["flops"]:
         words.append(f"{row['tflops'] * 1e3:.4g} GFLOP/s")
     if row["pct_attainable"] is not None:

@@ -1,12 +1,14 @@
 /* _core.Profiler: named ranges of a running program. */
 #include "python/core.h"
 
+#include <math.h>
+
 #include "measure/ranges.h"
 
 typedef struct profiler_object {
     PyObject_HEAD
     bool on;      /* false: start and stop do nothing, and this is all that they look at */
-    bool reading; /* without the GIL: other threads may not close it under that */
+    bool reading; /* other threads, and what the garbage collector runs, may not close it under that */
     device_object *device;
     bw_ranges *ranges;    /* NULL: closed, or not open yet */
     PyObject *ids;        /* name -> number */
@@ -34,13 +36,9 @@ static int check_thread(profiler_object *self) {
 
 /* A name's number, or -1 with an exception. */
 static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
-    PyObject *known = PyUnicode_Check(name) ? PyDict_GetItemWithError(self->ids, name) : NULL;
+    PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (known) return PyLong_AsLongLong(known);
     if (PyErr_Occurred()) return -1;
-    if (!PyUnicode_Check(name)) {
-        PyErr_Format(PyExc_TypeError, "a range's name is a str, not %R", name);
-        return -1;
-    }
     if (!add) {
         PyErr_Format(PyExc_ValueError, "no range %R was started", name);
         return -1;
@@ -57,22 +55,23 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     return result < 0 ? -1 : id;
 }
 
-/* Neither lets go of the GIL: marking takes less time than that. */
-static PyObject *profiler_start(PyObject *object, PyObject *name) {
-    profiler_object *self = (profiler_object *)object;
-    if (!self->on) Py_RETURN_NONE;
-    if (check_thread(self) < 0) return NULL;
+/* A new reference to the name as a plain str: comparing and hashing one runs no code of anybody's. */
+static PyObject *plain_name(PyObject *name) {
+    if (PyUnicode_CheckExact(name)) return Py_NewRef(name);
+    if (PyUnicode_Check(name)) return PyUnicode_FromObject(name);
+    return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %R", name);
+}
+
+/* None lets go of the GIL: marking takes less time than that. */
+static PyObject *start_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, true);
     if (id < 0) return NULL;
     bw_status status = bw_ranges_start(self->ranges, id);
-    if (status) return core_raise(state_of(object), status);
+    if (status) return core_raise(state_of((PyObject *)self), status);
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_stop(PyObject *object, PyObject *name) {
-    profiler_object *self = (profiler_object *)object;
-    if (!self->on) Py_RETURN_NONE;
-    if (check_thread(self) < 0) return NULL;
+static PyObject *stop_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, false);
     if (id < 0) return NULL;
     if (!bw_ranges_running(self->ranges, id)) {
@@ -80,18 +79,38 @@ static PyObject *profiler_stop(PyObject *object, PyObject *name) {
         return NULL;
     }
     bw_status status = bw_ranges_stop(self->ranges, id);
-    if (status) return core_raise(state_of(object), status);
+    if (status) return core_raise(state_of((PyObject *)self), status);
     Py_RETURN_NONE;
 }
 
-/* For context managers: a range that does not run is none of its business (switched on or off inside it). */
-static PyObject *profiler_finish(PyObject *object, PyObject *name) {
-    profiler_object *self = (profiler_object *)object;
-    if (!self->on) Py_RETURN_NONE;
-    PyObject *known = PyUnicode_Check(name) ? PyDict_GetItemWithError(self->ids, name) : NULL;
+/* For context managers: a range that does not run is none of their business (switched on or off inside it). */
+static PyObject *finish_range(profiler_object *self, PyObject *name) {
+    PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (!known && PyErr_Occurred()) return NULL;
     if (!known || !bw_ranges_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
-    return profiler_stop(object, name);
+    return stop_range(self, name);
+}
+
+static PyObject *with_name(PyObject *object, PyObject *name, PyObject *(*use)(profiler_object *, PyObject *)) {
+    profiler_object *self = (profiler_object *)object;
+    if (!self->on) Py_RETURN_NONE;
+    if (check_thread(self) < 0) return NULL;
+    PyObject *plain = plain_name(name);
+    PyObject *result = plain ? use(self, plain) : NULL;
+    Py_XDECREF(plain);
+    return result;
+}
+
+static PyObject *profiler_start(PyObject *object, PyObject *name) {
+    return with_name(object, name, start_range);
+}
+
+static PyObject *profiler_stop(PyObject *object, PyObject *name) {
+    return with_name(object, name, stop_range);
+}
+
+static PyObject *profiler_finish(PyObject *object, PyObject *name) {
+    return with_name(object, name, finish_range);
 }
 
 static PyObject *profiler_switch(PyObject *object, PyObject *value) {
@@ -151,7 +170,7 @@ static void release(profiler_object *self) {
 static PyObject *profiler_close(PyObject *object, PyObject *unused) {
     (void)unused;
     if (((profiler_object *)object)->reading) {
-        PyErr_SetString(PyExc_RuntimeError, "this Profiler is being read in another thread: wait for it");
+        PyErr_SetString(PyExc_RuntimeError, "this Profiler is being read: close it after that");
         return NULL;
     }
     release((profiler_object *)object);
@@ -172,20 +191,20 @@ static bw_status run_read(void *context) {
 /* Waits for every range that has been stopped. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0 || check_thread(self) < 0) return -1;
-    self->reading = true;
     bw_status status = core_run(self->device->session, run_read, self->ranges);
-    self->reading = false;
     if (!status) return 0;
     core_raise(state_of((PyObject *)self), status);
     return -1;
 }
 
+/* Making a list may collect garbage, and so run code that stops ranges: their times are asked for after that. */
 static PyObject *times_list(const bw_ranges *ranges, int64_t id) {
-    int64_t count;
-    const double *ns = bw_ranges_times(ranges, id, &count);
+    int64_t count, now;
+    bw_ranges_times(ranges, id, &count);
     PyObject *list = PyList_New((Py_ssize_t)count);
+    const double *ns = bw_ranges_times(ranges, id, &now);
     for (int64_t i = 0; list && i < count; i++) {
-        PyObject *value = PyFloat_FromDouble(ns[i]);
+        PyObject *value = PyFloat_FromDouble(i < now ? ns[i] : NAN);
         if (value) {
             PyList_SET_ITEM(list, (Py_ssize_t)i, value);
         } else {
@@ -195,9 +214,7 @@ static PyObject *times_list(const bw_ranges *ranges, int64_t id) {
     return list;
 }
 
-static PyObject *profiler_read(PyObject *object, PyObject *unused) {
-    (void)unused;
-    profiler_object *self = (profiler_object *)object;
+static PyObject *all_times(profiler_object *self) {
     if (read_all(self) < 0) return NULL;
     PyObject *result = PyDict_New(), *name, *number;
     Py_ssize_t position = 0;
@@ -209,10 +226,24 @@ static PyObject *profiler_read(PyObject *object, PyObject *unused) {
     return result;
 }
 
+static PyObject *profiler_read(PyObject *object, PyObject *unused) {
+    (void)unused;
+    profiler_object *self = (profiler_object *)object;
+    bool nested = self->reading; /* by what the garbage collector runs */
+    self->reading = true;
+    PyObject *result = all_times(self);
+    self->reading = nested;
+    return result;
+}
+
 static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
-    if (read_all(self) < 0) return NULL;
+    bool nested = self->reading;
+    self->reading = true;
+    int result = read_all(self);
+    self->reading = nested;
+    if (result < 0) return NULL;
     bw_ranges_forget(self->ranges);
     Py_RETURN_NONE;
 }
