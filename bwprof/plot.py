@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -87,14 +88,18 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
-    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched."""
+    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched.
+
+    One of these endings may stand in `path` already.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure = comparison(data).figure
     FigureCanvasAgg(figure)  # type: ignore[arg-type]
     written = []
+    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
     for ending in (".png", ".svg"):
-        target = Path(f"{path}{ending}")
+        target = Path(f"{base}{ending}")
         figure.savefig(target, dpi=150)  # type: ignore[union-attr]
         written.append(target)
     return written

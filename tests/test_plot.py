@@ -95,6 +95,7 @@ def test_nothing_to_draw_is_said() -> None:
 def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
     rows = pair(name, 100.0, 80.0, device="$_{$")
     assert len(plot.save(frame.from_rows(rows), tmp_path / "a")) == 2
+    assert plot.save(frame.from_rows(rows), tmp_path / "b.png") == [tmp_path / "b.png", tmp_path / "b.svg"]
 
 
 def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:

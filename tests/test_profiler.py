@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_callables import fail_in_turn
+from test_callables_gpu import fail_in_turn
 
 import bwprof
 from bwprof import _core

@@ -1,0 +1,187 @@
+/* A device of a few lines for check_cupti.c: what its kernels do to DRAM and when they run, in the fake library's
+ * books, and whatever else csrc/cuda's use of CUPTI needs of the rest of csrc/cuda. */
+#ifndef TOY_GPU_H
+#define TOY_GPU_H
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/cupti.h"
+#include "cuda/plan.h"
+#include "fake_cupti.h"
+
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };
+
+/* The toy device: what a launch and a flush do to DRAM, and which kernels they are. */
+static struct {
+    fake_cupti *books;
+    int64_t memory, dirty_bytes, launches, kernels_per_launch;
+    int64_t disturbed; /* so many of the next counted launches see somebody else's writes */
+    uint64_t now_ns;
+    cudaError_t launch_error;
+} toy;
+
+static void move(double read, double written) {
+    if (!toy.books || !toy.books->in_range) return;
+    toy.books->seen[0] += read;
+    toy.books->seen[1] += written;
+    toy.books->seen[2] += read + written;
+}
+
+static void run_kernel(uint64_t length_ns) {
+    toy.now_ns += 100;
+    if (toy.books && toy.books->tracing && toy.books->kernels < 64) {
+        toy.books->start_ns[toy.books->kernels] = toy.now_ns;
+        toy.books->end_ns[toy.books->kernels++] = toy.now_ns + length_ns;
+    }
+    toy.now_ns += length_ns;
+}
+
+/* ---- what csrc/cuda needs of the rest of itself ---- */
+
+cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+    api->calls_made++;
+    if (api->fault_countdown <= 0) return cudaSuccess;
+    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
+}
+
+bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
+    (void)api, (void)file, (void)line;
+    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
+}
+
+bw_status bw_cuda_context(void **out) {
+    *out = &toy;
+    return BW_OK;
+}
+
+bw_status bw_cuda_enter(bw_device *device) {
+    (void)device;
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_empty(bw_device *device) {
+    (void)device;
+    run_kernel(10);
+    return BW_OK;
+}
+
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+    (void)api, (void)event;
+    *out = false;
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
+    (void)device, (void)stream, (void)ns;
+    run_kernel(5555);
+    return BW_OK;
+}
+
+bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
+    (void)device, (void)memory;
+    move((double)bytes, (double)toy.dirty_bytes);
+    toy.dirty_bytes = 0;
+    run_kernel(5000);
+    return BW_OK;
+}
+
+bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
+    (void)device, (void)index;
+    return spec->variant->launch(&spec->sets[0]);
+}
+
+static bw_status toy_launch(const bw_launch *launch) {
+    (void)launch;
+    toy.launches++;
+    if (toy.launch_error != cudaSuccess) return bw_fail(BW_CODE_DEVICE, "the launch failed");
+    move(READ, 0);
+    if (toy.books && toy.books->in_range && toy.disturbed > 0) {
+        toy.disturbed--;
+        move(0, MIB / 4);
+    }
+    toy.dirty_bytes += WRITTEN;
+    for (int64_t i = 0; i < toy.kernels_per_launch; i++) run_kernel((uint64_t)(1000 * (i + 1)));
+    return BW_OK;
+}
+
+static cudaError_t toy_allocate(void **out, size_t bytes) {
+    (void)bytes;
+    toy.memory++;
+    *out = malloc(1);
+    return cudaSuccess;
+}
+
+static cudaError_t toy_release(void *memory) {
+    toy.memory--;
+    free(memory);
+    return cudaSuccess;
+}
+
+static cudaError_t toy_set(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    (void)memory, (void)value, (void)bytes, (void)stream;
+    toy.dirty_bytes += 7 * MIB;
+    return cudaSuccess;
+}
+
+static cudaError_t toy_synchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+static cudaError_t toy_synchronize_all(void) {
+    return cudaSuccess;
+}
+
+static cudaError_t toy_last_error(void) {
+    return cudaSuccess;
+}
+
+static void open_toy(bw_device *device) {
+    memset(device, 0, sizeof *device);
+    device->api.memory_allocate = toy_allocate;
+    device->api.memory_free = toy_release;
+    device->api.memory_set = toy_set;
+    device->api.stream_synchronize = toy_synchronize;
+    device->api.device_synchronize = toy_synchronize_all;
+    device->api.last_error = toy_last_error;
+    device->api.fault = cudaErrorUnknown;
+    device->facts.cache_bytes = 50 * MIB;
+    toy.memory = toy.dirty_bytes = 0;
+    toy.kernels_per_launch = 2;
+}
+
+static void close_toy(bw_device *device) {
+    bw_cuda_counters_close(device);
+    bw_cupti_close(device);
+    CHECK(toy.memory == 0);
+    if (!toy.books) return;
+    CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->initialized == 0);
+    CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
+}
+
+static fake_cupti *open_books(void) {
+    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
+    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
+    fake_cupti *(*books)(void);
+    memcpy(&books, &symbol, sizeof symbol);
+    return symbol ? books() : NULL;
+}
+
+static const bw_variant variant = {.name = "toy", .launch = toy_launch};
+static bw_launch set;
+static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
+static const bw_plan_spec once = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 1, .flush_bytes = 1};
+
+#endif
