@@ -6,7 +6,7 @@ import inspect
 import logging
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -58,6 +58,15 @@ class MeasuredRow(dict[str, Any]):
         )
 
 
+def only_makes(function: Callable[..., object]) -> bool:
+    """Whether a call gives a coroutine or a generator, and does none of its work."""
+    return any(
+        test(one)
+        for one in (function, type(function).__call__)
+        for test in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A function with all that is said about it."""
@@ -84,8 +93,10 @@ class Subject:
             raise TypeError(f"name is {self.name!r}, a str is needed")
         if self.check is not None and not callable(self.check):
             raise TypeError(f"check is {self.check!r}, a callable is needed")
-        if inspect.iscoroutinefunction(self.function) or inspect.isgeneratorfunction(self.function):
+        if only_makes(self.function):
             raise TypeError(f"fn is {self.function!r}: calling it only makes a coroutine or generator, it does no work")
+        if not isinstance(self.precision, str):
+            raise TypeError(f"precision is {self.precision!r}, a str is needed")
         for name in _WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
@@ -103,25 +114,30 @@ def check_label(name: str, value: Any) -> None:
     Raises
     ------
     ValueError
-        For a column that bwprof fills, a value that the schema's column cannot hold, and a name that is nearly an
-        option's.
+        For a column that bwprof fills, and for a value that the schema's column cannot hold.
     """
+    if name not in schema.names():
+        return
+    if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+        raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
+    kind = schema.kinds()[name]
+    try:
+        schema.normalise(value, kind)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+        ) from None
+
+
+def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
+    """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
     import difflib
 
-    if name in schema.names():
-        if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
-            raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
-        kind = schema.kinds()[name]
-        try:
-            schema.normalise(value, kind)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
-            ) from None
-        return
-    near = difflib.get_close_matches(name, inspect.signature(measure).parameters, n=1, cutoff=0.84)
-    if near:
-        raise ValueError(f"'{name}' is no option: did you mean '{near[0]}'? (for a label take a name less like it)")
+    known = list(options)
+    for name in names:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.84)
+        if near:
+            raise ValueError(f"'{name}' is no option: did you mean '{near[0]}'? (for a label take a name less like it)")
 
 
 def measure(
@@ -230,6 +246,7 @@ def measure(
     >>> row["operation"], row["elements"], row["timer"], row["verified"]
     ('copy', 65536, 'monotonic', True)
     """
+    check_spelling(labels, inspect.signature(measure).parameters)
     subject = Subject(
         fn,
         name or name_of(fn),
@@ -308,6 +325,7 @@ def opened(backend: str | None, device: int | str | None) -> Iterator[tuple[hard
     """The chosen device, open and current."""
     choice = choose(backend, device)
     with current_device_kept(choice), hardware.opened(choice.backend, choice.index) as handle:
+        _core.make_current(choice.backend, choice.index)  # which opening does, but not taking one that is open
         yield choice, handle
 
 
@@ -501,7 +519,7 @@ def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
     if subject.cache != "cold":
         return {"counters_status": "not counted: counters see a cold call, this row is hot"}
     try:
-        return device.count_call(subject.function, sets=subject.sets)
+        return hardware.counted(device, device.count_call(subject.function, sets=subject.sets))
     except _core.DeviceError as error:
         if error.fatal:
             raise

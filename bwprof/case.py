@@ -291,6 +291,8 @@ class Case:
         """
         groups = registry.check_metrics(list(metrics), self.backend)
         found = self._case.count()
+        if self._device is not None:
+            hardware.counted(self._device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}

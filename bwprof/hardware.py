@@ -69,6 +69,8 @@ def choose(backend: str | None = None, index: int | None = None) -> Choice:
 
 # GPUs that are open and that nobody uses, by backend and number; of this process.
 _idle: dict[tuple[int, str, int], list[_core.Device]] = {}
+# Handles not to be taken again, by id() while they are open.
+_single: set[int] = set()
 
 
 def open_device(backend: str, index: int) -> _core.Device:
@@ -84,7 +86,8 @@ def open_device(backend: str, index: int) -> _core.Device:
 
 def close_device(device: _core.Device) -> None:
     """Give a handle back, its cases and profilers closed."""
-    kept = bool(device.stream)
+    kept = bool(device.stream) and id(device) not in _single
+    _single.discard(id(device))
     if kept:
         try:
             device.rest()
@@ -97,6 +100,13 @@ def close_device(device: _core.Device) -> None:
         _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
     else:
         device.close()
+
+
+def counted(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
+    """`found`, as counting gave it. A handle remembers why it could not count: the next one should ask anew."""
+    if found.get("counters_status") not in (None, "ok"):
+        _single.add(id(device))
+    return found
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import statistics
 from collections.abc import Callable
 from types import TracebackType
@@ -52,10 +51,7 @@ class Range:
         TypeError
             For a coroutine function or a generator function: a call of it does not run it.
         """
-        if any(
-            test(function)
-            for test in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        ):
+        if callables.only_makes(function):
             raise TypeError(
                 f"a call of {function.__name__} does not run it: put `with profiler.range({self._name!r}):` inside it"
             )

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,7 @@ def test_it_can_measure_what_measures() -> None:
         ({"bytes_read": True}, ValueError, "bytes_read is True"),
         ({"flops": 10**40}, ValueError, "flops is 1000"),
         ({"name": 5}, TypeError, "name is 5, a str is needed"),
+        ({"precision": 16}, TypeError, "precision is 16, a str is needed"),
         ({"check": lambda: None}, RuntimeError, "its check returned nothing"),
         ({"byte_read": 100}, ValueError, "'byte_read' is no option: did you mean 'bytes_read'"),
         ({"batch": "large"}, ValueError, "batch = 'large': the column of that name holds a whole number"),
@@ -241,7 +242,16 @@ def generator() -> Iterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("function", [coroutine, generator])
+async def generator_of_coroutines() -> AsyncIterator[int]:
+    yield 1
+
+
+class Coroutine:
+    async def __call__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, generator_of_coroutines, Coroutine()])
 def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="it does no work"):
         bwprof.measure(function, device="cpu")

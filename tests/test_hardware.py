@@ -60,6 +60,21 @@ def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
 
 
 @pytest.mark.usefixtures("handles")
+def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
+    """It would remember why, whether or not that still holds."""
+    first = hardware.open_device("cuda", 0)
+    assert hardware.counted(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
+    hardware.counted(first, {"counters_status": None})
+    hardware.close_device(first)
+    assert hardware.open_device("cuda", 0) is first
+    hardware.counted(first, {"counters_status": "another CUPTI user is active"})
+    hardware.close_device(first)
+    assert first.closed == 1
+    assert hardware.open_device("cuda", 0) is not first
+    assert not hardware._single
+
+
+@pytest.mark.usefixtures("handles")
 def test_a_fork_does_not_take_its_parents_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     first = hardware.open_device("cuda", 0)
     hardware.close_device(first)

@@ -147,7 +147,8 @@ def test_a_damaged_file_is_ignored_with_a_warning(cache: Path, caplog: pytest.Lo
         ("", "floor_seconds", None), ("", "floor_seconds", -1.0), ("", "floor_seconds", math.nan),
         ("", "others_share", "x"), ("", "measured", 3), ("", "complete", 1),
         ("points", "seconds", math.inf), ("points", "seconds", True), ("points", "uncertainty", math.nan),
-        ("points", "uncertainty", "x"), ("points", "stream", []), ("points", "total_bytes", 10**400),
+        ("points", "uncertainty", "x"), ("points", "noise", 10**400), ("points", "seconds", 1e-320),
+        ("points", "stream", []), ("points", "total_bytes", 10**400),
         ("points", "total_bytes", 1.5), ("rates", "tflops", "x"), ("rates", "tflops", -5.0),
         ("rates", "median_tflops", None),
     ],
@@ -177,8 +178,11 @@ def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCapt
     assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
     path.unlink()
     with path.open("wb") as file:
-        file.truncate(1 << 40)
-    assert store.load(me()) is None
+        file.truncate((4 << 20) + 1)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "bwprof.roofs"):
+        assert store.load(me()) is None
+    assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
 
 
 def test_a_failure_while_writing_leaves_the_old_file(
@@ -291,6 +295,33 @@ def test_measured_once_then_checked(cpu: _core.Device, bench: Bench) -> None:
     assert again.check.deviation == pytest.approx(1 / 1.01 - 1)
     assert again.to_dict()["check"]["stored_gb_s"] == pytest.approx(256 * MIB / 64e-6 / 1e9)
     assert Roofs.from_dict(json.loads(json.dumps(again.to_dict()))) == again
+
+
+def out_of_time(*_: object, **__: object) -> None:
+    raise survey.OutOfTimeError
+
+
+def test_without_time_for_a_check_the_stored_ones_hold(
+    cpu: _core.Device, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = obtain(cpu)
+    monkeypatch.setattr(survey, "measure_point", out_of_time)
+    found = obtain(cpu)
+    assert (found.points, found.check) == (first.points, None)
+    assert found.source.endswith(".json")
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.25])
+def test_without_time_for_mending_the_check_counts(
+    cpu: _core.Device, bench: Bench, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    obtain(cpu)
+    bench.calls.clear()
+    bench.factor = factor
+    monkeypatch.setitem(obtain_or_none.__globals__, "_mended", out_of_time)
+    found = obtain(cpu)
+    assert (found.source == NEW) == (factor != 1.0)
+    assert (found.check is None) == (factor != 1.0)
 
 
 @pytest.mark.parametrize("factor", [0.95, 1.05])

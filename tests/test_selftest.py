@@ -276,6 +276,7 @@ def test_graph_agrees_with_the_timestamps_of_its_kernels() -> None:
     one another 0.18 us later, which is no kernel's own time."""
     command = [sys.executable, "-m", "bwprof.selftest", "timers", "--backend", "cuda", "--quick", "--quiet"]
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout, done.stderr
     (part,) = json.loads(done.stdout)["parts"]
     if not part["rows"]:
         pytest.skip(part["left_out"])

@@ -173,6 +173,17 @@ def test_bad_arguments(given: dict[str, Any], said: str) -> None:
         bwprof.sweep(lambda **_: None, **(QUICK | given))
 
 
+def test_parameters_the_function_does_not_take() -> None:
+    with pytest.raises(TypeError, match="<lambda> cannot be called with max_seconds"):
+        bwprof.sweep(lambda n=1: None, max_seconds=[1], **QUICK)
+    with pytest.raises(TypeError, match="<lambda> cannot be called with nothing: missing a required argument: 'n'"):
+        bwprof.sweep(lambda n: None, **QUICK)
+    with pytest.raises(ValueError, match="'max_times' is no option: did you mean 'max_time'"):
+        bwprof.sweep(lambda **_: None, max_times=3, **QUICK)
+    found = bwprof.sweep(lambda counter, devices: None, counter=[1], devices=["a"], **QUICK)
+    assert found["counter"].tolist() == [1]
+
+
 def test_operations_take_no_roofs_object() -> None:
     with pytest.raises(ValueError, match="roofs= must be true or false"):
         bwprof.sweep("stream_copy", elements=64, roofs=bwprof.roofs.Roofs("x", "", "", "", 0.0, ()))  # type: ignore[call-overload]

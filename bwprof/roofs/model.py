@@ -153,7 +153,7 @@ class Roofs:
         for part in parts:
             _check(part)
         for point in (*made.points, *made.hot_points):
-            if not (point.seconds > 0 and point.total_bytes > 0 and 0 <= point.read_fraction <= 1):
+            if not (point.seconds >= _LEAST_SECONDS and point.total_bytes > 0 and 0 <= point.read_fraction <= 1):
                 raise ValueError(f"{point} is no point of a roof")
         return made
 
@@ -239,6 +239,7 @@ class Roofs:
         return at[0] + (read_fraction - low) / (high - low) * (at[1] - at[0])
 
 
+_LEAST_SECONDS = 1e-12  # no stream takes less
 _FINITE = ("floor_seconds", "seconds", "read_fraction", "tflops", "median_tflops", "others_share", "hot_others_share")
 
 
@@ -256,7 +257,7 @@ def _check(part: Roofs | RoofPoint | Rate) -> None:
         elif field.type == "float":
             # Nothing is known of a spread where there were too few samples: that may be infinite.
             most = sys.float_info.max if field.name in _FINITE else math.inf
-            right = type(value) in (int, float) and 0 <= value <= most
+            right = type(value) in (int, float) and 0 <= float(value) <= most
         if not right:
             raise ValueError(f"{field.name} is {value!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bwprof import _core, hardware
@@ -90,7 +91,6 @@ def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:
     point = min(ceilings, key=lambda point: abs(point.read_fraction - 0.5))
     try:
         now = _again(device, point, poll)
-        mended = _mended(device, stored, poll)
     except survey.OutOfTimeError:
         return stored  # nothing speaks against them
     if now is None:
@@ -99,7 +99,9 @@ def _checked(device: _core.Device, stored: Roofs, poll: Poll) -> Roofs | None:
     if abs(check.deviation) > DEVIATION_LIMIT:
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", check)
         return None
-    return replace(mended, check=check)
+    with suppress(survey.OutOfTimeError):
+        stored = _mended(device, stored, poll)
+    return replace(stored, check=check)
 
 
 def _again(device: _core.Device, point: RoofPoint, poll: Poll) -> RoofPoint | None:

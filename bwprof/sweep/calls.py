@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from bwprof import _core, callables, hardware, registry
 from bwprof.callables import Subject
 from bwprof.names import unknown
 from bwprof.results import frame as frames
-from bwprof.sweep import SweepError, inprocess, measure, metadata
+from bwprof.sweep import SweepError, inprocess, measure, metadata, sweep
 from bwprof.sweep.loop import Limits, case_seconds
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import MOST_CASES
@@ -73,10 +74,7 @@ def run(
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
     limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic())
-    for name, values in request.axes.items():
-        for value in values:
-            if name != "precision":
-                callables.check_label(name, _label(value))
+    _check_axes(request)
     _check_options(request)
     points = [
         (dict(zip(request.axes, values, strict=True)), cache)
@@ -121,6 +119,24 @@ def run(
         shown.end()
         store.finish(status)
     return frames.from_rows(store.rows, run_data)
+
+
+def _check_axes(request: Request) -> None:
+    """ValueError or TypeError for parameters that the function does not take, or whose columns cannot hold them."""
+    for name, values in request.axes.items():
+        for value in values:
+            if name != "precision":
+                callables.check_label(name, _label(value))
+    try:
+        signature = inspect.signature(request.function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    callables.check_spelling(request.axes.keys() - signature.parameters.keys(), sweep.__kwdefaults__ or {})
+    try:
+        signature.bind(**dict.fromkeys(request.axes))
+    except TypeError as error:
+        given = ", ".join(request.axes) or "nothing"
+        raise TypeError(f"{callables.name_of(request.function)} cannot be called with {given}: {error}") from None
 
 
 def _check_options(request: Request) -> None:

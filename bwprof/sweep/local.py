@@ -47,9 +47,11 @@ class LocalExecutor:
         """One case, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        return measuring.measure(
+        outcome = measuring.measure(
             self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
         )
+        hardware.counted(self.device, outcome.row)
+        return outcome
 
     def close(self) -> None:
         """Close the device."""

@@ -87,6 +87,25 @@ static void sets_that_were_never_reached(int op_index) {
     }
 }
 
+/* Those of the warm-up do not count. */
+static void late_replays_are_counted(int op_index) {
+    int64_t replays = 0;
+    for (int pass = 0; pass < 3; pass++) {
+        fixture f;
+        bw_measurement m = {0};
+        bw_measure_options options = usual_options();
+        fake.replays = 0;
+        fake.late_from = pass == 0 ? 0 : pass == 1 ? 1 : replays - 1;
+        if (OK(open_small(&f, op_index, 4)) && OK(bw_measure(f.content, &options, &m))) {
+            replays = fake.replays;
+            CHECK_EQUAL(m.late_samples, pass == 0 ? 0 : pass == 1 ? m.statistics.count : 2);
+        }
+        bw_measurement_free(&m);
+        close_case(&f);
+    }
+    fake.late_from = 0;
+}
+
 const check replay_checks[] = {
     {"right_case_is_measured", true, right_case_is_measured},
     {"wrong_before_timing", true, wrong_before_timing},
@@ -96,5 +115,6 @@ const check replay_checks[] = {
     {"wrong_on_the_last_set_only", true, wrong_on_the_last_set_only},
     {"all_launches_on_one_set", true, all_launches_on_one_set},
     {"sets_that_were_never_reached", false, sets_that_were_never_reached},
+    {"late_replays_are_counted", false, late_replays_are_counted},
     {NULL, false, NULL},
 };

@@ -445,6 +445,10 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     return BW_OK;
 }
 
+static bool plan_late(const bw_plan *plan) {
+    return plan && fake.late_from && fake.replays >= fake.late_from;
+}
+
 static double plan_host_ns(const bw_plan *plan) {
     return plan ? 1234.0 : 0.0;
 }
@@ -513,15 +517,15 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-#define FAKE_BACKEND                                                                                              \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,            \
-    .device_name = device_name, .device_open = device_open, .device_close = device_close,                         \
-    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,     \
-    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,      \
-    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,               \
-    .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions, .marks_create = marks_create, \
-    .marks_reserve = marks_reserve, .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed,     \
-    .marks_free = marks_free
+#define FAKE_BACKEND                                                                                          \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,        \
+    .device_name = device_name, .device_open = device_open, .device_close = device_close,                     \
+    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate, \
+    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,  \
+    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,           \
+    .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions,   \
+    .marks_create = marks_create, .marks_reserve = marks_reserve, .mark = mark, .mark_passed = mark_passed,   \
+    .marks_elapsed = marks_elapsed, .marks_free = marks_free
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

@@ -39,6 +39,7 @@ typedef struct fake_state {
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
+    int64_t late_from;        /* replays from this one on hold some of the host's time; 0 = none */
     int64_t marks_passed;     /* the stream has passed so many marks; -1 = all */
     bw_conditions conditions; /* what the sensors say */
     bool sensors_fail;
