@@ -167,7 +167,8 @@ def measure(
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
     It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
-    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return.
+    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return; the thread is
+    not pinned, and a flush before a call takes the interpreter's own code out of the cache as well.
 
     Parameters
     ----------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,8 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
         sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
     try:
-        code = command()
+        with _tolerant_stderr():
+            code = command()
         sys.stdout.flush()
     except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
         with suppress(OSError):
@@ -51,6 +52,36 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
         _silence(2)
         return failed
     return code
+
+
+class _Tolerant:
+    """A stream whose words may be lost: its disk is full, or its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _tolerant_stderr() -> Iterator[None]:
+    """Progress that nobody can read is no reason to stop measuring."""
+    before = sys.stderr
+    sys.stderr = cast("TextIO", _Tolerant(before))
+    try:
+        yield
+    finally:
+        sys.stderr = before
 
 
 def _open_missing_streams() -> None:

@@ -57,6 +57,14 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> No
     assert said.strip().splitlines()[-1] == "bwprof: error: the standard output: No space left on device"
 
 
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
+def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: str) -> None:
+    sweep = "sweep stream_copy -p elements=4096,8192,16384 --backend cpu --precision fp32 --csv rows.csv --output out"
+    code, _ = in_shell(f"$B {sweep} {where} >/dev/null", tmp_path)
+    assert code == 0
+    assert bwprof.load(tmp_path / "rows.csv")["status"].tolist() == ["ok"] * 3
+
+
 @pytest.mark.parametrize("what", ["--help", "sweep --list", "info"])
 def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} | true", tmp_path)

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +85,7 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
 
     def progress(text: str) -> None:
         if not options.quiet:
-            with suppress(OSError):  # a line that nobody reads is no reason to stop
-                sys.stderr.write(f"bwprof: {text}\n")
+            sys.stderr.write(f"bwprof: {text}\n")
 
     def show(report: Report) -> None:
         for shown in rendered(report):
