@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rows import row
@@ -325,3 +326,22 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
     found = survey.measure_hot(device, budget_seconds=0.2)
     assert found.points == ()
     assert found.cache_gb_s(1 << 20) > 0
+
+
+def test_points_in_doubt_are_measured_again_before_new_ones(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two tries of each size are in doubt, a third one is not."""
+    asked: list[tuple[str, int]] = []
+
+    def point(_: object, stream: dict[str, Any], total: int, seconds: float, **__: object) -> RoofPoint:
+        asked.append((stream["name"], total))
+        doubt = 0.5 if asked.count(asked[-1]) <= 2 else 0.001
+        return RoofPoint(stream["name"], 1.0, total, total / 1e10, doubt)
+
+    monkeypatch.setattr(survey, "measure_point", point)
+    made = survey._Survey(cpu, "cold", 5.0, None)
+    monkeypatch.setattr(made, "_refine", lambda: asked.append(("refined", 0)))
+    points = made.points()
+    assert len(points) >= 4 * 2
+    assert not any(found.doubt for found in points)
+    assert asked[-1] == ("refined", 0)
+    assert {asked.count(one) for one in asked[:-1]} == {3}

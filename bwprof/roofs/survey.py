@@ -31,11 +31,13 @@ _CACHE_FACTOR = 4
 # On a CPU the rotation passes the caches whatever a launch's size, and first touches of memory are dear.
 LARGEST_BYTES = {"cpu": 256 * 1024**2, "cuda": 4 * 1024**3}
 
-# Seconds for the four ceilings and the curve below them; for the curve of hot streams.
-BUDGET_SECONDS = {"cpu": 2.8, "cuda": 1.9}
+# Seconds for the four ceilings and the curve below them; for the curve of hot streams. On a CPU each point first fills
+# four times its caches: the ceilings take about 2 s, and with less than this most of the others would be in doubt.
+BUDGET_SECONDS = {"cpu": 6.0, "cuda": 1.9}
 HOT_BUDGET_SECONDS = {"cpu": 1.8, "cuda": 0.9}
 # Seconds of sampling for one point at most. A GPU's clock is up after the first; a CPU is noisier.
 _POINT_SECONDS = {"cold": {"cpu": 0.12, "cuda": 0.004}, "hot": {"cpu": 0.02, "cuda": 0.004}}
+_MENDING = 3  # so many times as long, for one in doubt
 _PRECISION_TARGET = 0.01
 
 # The first sizes are this factor apart. Between two of them the middle is measured next, and the halves of whichever
@@ -84,7 +86,7 @@ def measure(
     device : bwprof._core.Device
         An open device.
     budget_seconds : float, optional
-        For the streams; 2.8 s on a CPU and 1.9 s on a GPU when left out.
+        For the streams; 6 s on a CPU and 1.9 s on a GPU when left out.
     deadline : float, optional
         A time.monotonic() after which nothing more is measured; the roofs are then not `complete`. When it comes before
         both ends of every stream's curve are there, there are no points: a part of them would stand for mixes that it
@@ -92,7 +94,7 @@ def measure(
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 2.8)
+    budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 6.0)
     watch = until(deadline, poll)
     rates: tuple[Rate, ...] = ()
     complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
@@ -183,6 +185,7 @@ class _Survey:
         """Measure; without both ends of every curve there are none."""
         try:
             self._coarse()
+            self._mend()
             self._refine()
         except OutOfTimeError:
             self.complete = False
@@ -217,6 +220,18 @@ class _Survey:
             self._take(name, size, self._left() / (len(plan) - number) / 3)
         self._owed = 0
 
+    def _mend(self) -> None:
+        """Points in doubt once more: a few good ones are worth more than many that nobody should rely on."""
+        doubted = [(name, point) for name, curve in self._found.items() for point in curve.values() if point.doubt]
+        for name, point in sorted(doubted, key=lambda found: -found[1].total_bytes):
+            if self._left() <= 0:
+                return
+            seconds = _MENDING * _POINT_SECONDS[self._cache].get(self._device.backend, 0.02)
+            again = measure_point(
+                self._device, self._streams[name], point.total_bytes, seconds, cache=self._cache, poll=self._poll
+            )
+            self._found[name][point.total_bytes] = better(point, again)
+
     def _refine(self) -> None:
         """The middle of every interval, worst first; 1 stands for not yet known."""
         todo = [
@@ -250,7 +265,7 @@ class _Survey:
         spent = time.monotonic() - begun
         if point is not None and point.doubt and self._left() > (self._owed + 2) * spent:
             again = measure_point(
-                self._device, self._streams[name], size, 3 * seconds, cache=self._cache, poll=self._poll
+                self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
             )
             point = better(point, again)
         if point is not None:

@@ -148,8 +148,8 @@ def sweep(
         Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
         skipped rows. One that has begun is still warmed up and takes its ten samples, however slow it is.
     roofs : bool, or Roofs for a callable
-        Hold rows against the device's roofs: measured at the first sweep (about 3 s) and then kept in the user's cache
-        folder, checked at every use. Without them the roof columns stay empty.
+        Hold rows against the device's roofs: measured at the first sweep (some seconds) and then kept in the user's
+        cache folder, checked at every use. Without them the roof columns stay empty.
     recalibrate : bool
         Measure the roofs anew, whatever is kept.
     output : path, optional
