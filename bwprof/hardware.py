@@ -76,9 +76,9 @@ _single: set[int] = set()
 def open_device(backend: str, index: int) -> _core.Device:
     """A device handle of one's own until it is given to `close_device`.
 
-    A GPU that was given back stays open and is taken first. Every new handle brings a stream, and from the eighth
-    stream of a process on each kernel that anybody in it launches starts 0.18 us later, for good (seen on an H200,
-    driver 580): a program that measures now and then should not become slower by it.
+    A GPU that was given back stays open and is taken first. Every new handle brings a stream, and once a process has
+    run graphs on a second stream, or has made eight, each kernel that anybody in it launches starts 0.18 us later, for
+    good (seen on an H200, driver 580): a program that measures now and then should not become slower by it.
     """
     idle = _idle.get((os.getpid(), backend, index))
     return idle.pop() if idle else _core.Device(backend, index)

@@ -300,8 +300,8 @@ def gpu() -> object:
 
 @pytest.fixture(scope="module")
 def timed() -> list[list[dict[str, Any]]]:
-    """Each of TIMED by each timer, in a process of their own: from the eighth stream of a process on, a graph's kernels
-    follow one another 0.18 us later."""
+    """Each of TIMED by each timer, in a process of their own: once a process has worked on a second stream, a graph's
+    kernels follow one another 0.18 us later."""
     command = [sys.executable, "-c", MEASURE_TIMED, json.dumps(TIMED), json.dumps(TIMERS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
