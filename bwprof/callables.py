@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.names import amount, unknown, whole_number
+from bwprof.names import amount, nearest, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs, Wanted, obtain, store
@@ -28,7 +28,7 @@ _log = logging.getLogger("bwprof.callables")
 _TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
-_WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")
+WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
 
 
 def nothing() -> None:
@@ -97,7 +97,7 @@ class Subject:
             raise TypeError(f"fn is {self.function!r}: calling it only makes a coroutine or generator, it does no work")
         if not isinstance(self.precision, str):
             raise TypeError(f"precision is {self.precision!r}, a str is needed")
-        for name in _WORK:
+        for name in WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
         if self.precision.lower() in {known["name"] for known in _core.precisions()}:
@@ -131,13 +131,11 @@ def check_label(name: str, value: Any) -> None:
 
 def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
-    import difflib
-
     known = list(options)
     for name in names:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.84)
-        if near:
-            raise ValueError(f"'{name}' is no option: did you mean '{near[0]}'? (for a label take a name less like it)")
+        near = nearest(name, known, likeness=0.84)
+        if near is not None:
+            raise ValueError(f"'{name}' is no option: did you mean '{near}'? (for a label take a name less like it)")
 
 
 def measure(

@@ -20,6 +20,13 @@ _COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
 
 
+def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | None:
+    """The allowed name most like the given one, if any is as like as that (0 to 1, difflib's ratio)."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=likeness)), None)
+
+
 def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "") -> str:
     """One sentence for a name that is not known.
 
@@ -28,12 +35,10 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     >>> unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
     """
-    import difflib
-
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(str(given).lower(), list(lowered), n=1, cutoff=0.5)
-    hint = f"did you mean '{lowered[near[0]]}'? " if near else ""
+    near = nearest(str(given).lower(), lowered, likeness=0.5)
+    hint = f"did you mean '{lowered[near]}'? " if near is not None else ""
     prefix = f"{where}: " if where else ""
     return f"{prefix}unknown {kind} '{given}': {hint}Allowed: {', '.join(choices) or '(none)'}"
 

@@ -72,6 +72,13 @@ def timer_names(backend: str) -> list[str]:
     return [name for row in _core.backends() if row["name"] == backend for name in row["timers"]]
 
 
+def check_timer(name: str | None, backend: str) -> None:
+    """ValueError with the nearest one for a timer that the backend does not have; None is its own."""
+    known = timer_names(backend)
+    if name is not None and name not in known:
+        raise ValueError(unknown(f"timer on {backend}", name, known))
+
+
 def metric_names(backend: str) -> list[str]:
     """The groups of metrics that a backend can count by replaying a launch."""
     return [name for row in _core.backends() if row["name"] == backend for name in row["metrics"]]

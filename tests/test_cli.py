@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ import pytest
 
 import bwprof
 from bwprof import _core, suites
-from bwprof.results import schema
 from bwprof.sweep.cli import main
 from bwprof.sweep.plan import Spec
 
@@ -556,60 +554,3 @@ def test_a_lost_device_raises_with_the_finished_rows(monkeypatch: pytest.MonkeyP
 def test_bad_arguments_of_the_function(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.sweep(**options)
-
-
-# ---- bwprof, bwprof info
-
-
-def test_the_console_script_and_info(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.__main__ import main as bwprof_main
-
-    assert bwprof_main(["--version"]) == 0
-    assert capsys.readouterr().out == f"bwprof {bwprof.__version__}\n"
-    assert bwprof_main(["--list"]) == bwprof_main(["sweep", "--list"]) == 0
-    out = capsys.readouterr().out
-    assert out[: len(out) // 2] == out[len(out) // 2 :]
-    assert bwprof_main(["info", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["version"] == bwprof.__version__
-    assert [device["backend"] for device in found["devices"]][-1] == "cpu"
-    assert bwprof_main(["info"]) == 0
-    assert "cpu:0" in capsys.readouterr().out
-
-
-def test_info_is_a_dict() -> None:
-    found = bwprof.info()
-    assert {backend["name"] for backend in found["backends"]} == {"cuda", "cpu"}
-    cpu = found["devices"][-1]
-    assert cpu["facts"]["memory_bytes"] > 0
-    assert cpu["libraries"] == []
-    assert cpu["works"]["counters"].startswith("not probed")
-    assert cpu["works"]["timer monotonic"].startswith("ok")
-    assert schema.SCHEMA_VERSION == 1
-
-
-def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.info.cli import main as info_main
-
-    assert info_main(["--probe", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["devices"][-1]["works"]["counters"] == "the cpu backend has no hardware counters"
-    assert not [said for device in found["devices"] for said in device["works"].values() if "not probed" in said]
-
-
-def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.info.cli import _library
-
-    found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
-    assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"
-    missing = found | {"path": "", "version": "", "note": "CUPTI was not found"}
-    assert _library(missing) == "none (counters): CUPTI was not found"
-
-
-@pytest.mark.cuda
-def test_info_on_a_gpu() -> None:
-    """Every library is there with path and version, or says why not."""
-    (device,) = [device for device in bwprof.info()["devices"] if device["backend"] == "cuda"][:1]
-    assert [library["name"] for library in device["libraries"]] == ["cuBLASLt", "CUPTI", "NVML"]
-    for library in device["libraries"]:
-        assert (library["path"] and re.match(r"\d+\.\d+|API \d+", library["version"])) or library["note"], library

@@ -226,11 +226,7 @@ class _Survey:
         for name, point in sorted(doubted, key=lambda found: -found[1].total_bytes):
             if self._left() <= 0:
                 return
-            seconds = _MENDING * _POINT_SECONDS[self._cache].get(self._device.backend, 0.02)
-            again = measure_point(
-                self._device, self._streams[name], point.total_bytes, seconds, cache=self._cache, poll=self._poll
-            )
-            self._found[name][point.total_bytes] = better(point, again)
+            self._found[name][point.total_bytes] = self._longer(name, point, point.total_bytes, self._point_seconds())
 
     def _refine(self) -> None:
         """The middle of every interval, worst first; 1 stands for not yet known."""
@@ -258,19 +254,26 @@ class _Survey:
 
     def _take(self, name: str, size: int, share_seconds: float) -> RoofPoint | None:
         """One point; one that is in doubt gets a second, longer try while there is time."""
-        most = _POINT_SECONDS[self._cache].get(self._device.backend, 0.02)
+        most = self._point_seconds()
         seconds = max(min(0.01, most), min(most, share_seconds))
         begun = time.monotonic()
         point = measure_point(self._device, self._streams[name], size, seconds, cache=self._cache, poll=self._poll)
         spent = time.monotonic() - begun
         if point is not None and point.doubt and self._left() > (self._owed + 2) * spent:
-            again = measure_point(
-                self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
-            )
-            point = better(point, again)
+            point = self._longer(name, point, size, seconds)
         if point is not None:
             self._found[name][point.total_bytes] = point
         return point
+
+    def _longer(self, name: str, point: RoofPoint, size: int, seconds: float) -> RoofPoint:
+        """A point in doubt, or a better one of a longer try."""
+        again = measure_point(
+            self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
+        )
+        return better(point, again)
+
+    def _point_seconds(self) -> float:
+        return _POINT_SECONDS[self._cache].get(self._device.backend, 0.02)
 
 
 def better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:

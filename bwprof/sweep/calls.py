@@ -12,8 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, callables, hardware, registry
-from bwprof.callables import Subject
-from bwprof.names import unknown
+from bwprof.callables import WORK, Subject
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata, sweep
 from bwprof.sweep.loop import Limits, case_seconds
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bwprof.roofs import Roofs
-
-# Said of every point: a number, or a function of the point's parameters.
-_WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,7 @@ def run(
     ]
     shown = inprocess.progress_of(progress)
     choice = callables.choose(request.backend, request.device)
-    timer, timers = request.options.get("timer"), registry.timer_names(choice.backend)
-    if timer is not None and timer not in timers:
-        raise ValueError(unknown(f"timer on {choice.backend}", str(timer), timers))
+    registry.check_timer(request.options.get("timer"), choice.backend)
     run_data = metadata.describe(metadata.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
     status = "failed"
@@ -142,7 +136,7 @@ def _check_axes(request: Request) -> None:
 def _check_options(request: Request) -> None:
     """ValueError or TypeError for options that no point could be measured with."""
     asked = request.options.items()
-    options = {name: value for name, value in asked if name != "name" and not (name in _WORK and callable(value))}
+    options = {name: value for name, value in asked if name != "name" and not (name in WORK and callable(value))}
     Subject(request.function, request.options.get("name") or callables.name_of(request.function), **options)
 
 
@@ -182,7 +176,7 @@ def _subject(
     """What is measured at a point: what the function returns for it, if that is callable, else the function itself."""
     options = dict(request.options)
     options.pop("name", None)
-    for work in _WORK:
+    for work in WORK:  # a number, or a function of the point's parameters
         if callable(options.get(work)):
             options[work] = options[work](**params)
     if callable(options.get("check")):

@@ -142,9 +142,7 @@ def make(request: Request, backend: str) -> Plan:
     """
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
     caches_of(request.caches)
-    timers = registry.timer_names(backend)
-    if request.timer is not None and request.timer not in timers:
-        raise ValueError(unknown(f"timer on {backend}", request.timer, timers))
+    registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
     request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)

@@ -1,22 +1,6 @@
 /* csrc/cuda/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI
  * library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
-#include <dlfcn.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
-#include "fake_cupti.h"
-
-#define CHECK(condition)                                                   \
-    do {                                                                   \
-        if (!(condition)) {                                                \
-            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
+#include "toy.h"
 
 enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, HOST_NS = 30000, FLUSH_BYTES = 4096, CALLS = 4 };
 
@@ -70,17 +54,6 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     *out = toy.slow > 0;
     if (toy.slow > 0) toy.slow--;
     return BW_CUDA(api, last_error());
-}
-
-cudaError_t bw_cuda_injected(bw_cuda_api *api) {
-    api->calls_made++;
-    if (api->fault_countdown <= 0) return cudaSuccess;
-    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
-}
-
-bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
-    (void)api, (void)file, (void)line;
-    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
 }
 
 bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
@@ -430,13 +403,9 @@ static const struct {
               {"cupti_faults", check_cupti_faults}};
 
 int main(int count, char **words) {
-    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
-    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
-    fake_cupti *(*books)(void) = NULL;
-    memcpy(&books, &symbol, sizeof symbol);
-    for (size_t i = 0; books && count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
+    toy.books = open_books();
+    for (size_t i = 0; toy.books && count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
         if (strcmp(words[1], checks[i].name) != 0) continue;
-        toy.books = books();
         checks[i].check();
         return 0;
     }

@@ -3,23 +3,7 @@
 #ifndef TOY_GPU_H
 #define TOY_GPU_H
 
-#include <dlfcn.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
-#include "fake_cupti.h"
-
-#define CHECK(condition)                                                   \
-    do {                                                                   \
-        if (!(condition)) {                                                \
-            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
+#include "toy.h"
 
 enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };
 
@@ -49,17 +33,6 @@ static void run_kernel(uint64_t length_ns) {
 }
 
 /* ---- what csrc/cuda needs of the rest of itself ---- */
-
-cudaError_t bw_cuda_injected(bw_cuda_api *api) {
-    api->calls_made++;
-    if (api->fault_countdown <= 0) return cudaSuccess;
-    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
-}
-
-bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
-    (void)api, (void)file, (void)line;
-    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
-}
 
 bw_status bw_cuda_context(void **out) {
     *out = &toy;
@@ -169,14 +142,6 @@ static void close_toy(bw_device *device) {
     if (!toy.books) return;
     CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->initialized == 0);
     CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
-}
-
-static fake_cupti *open_books(void) {
-    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
-    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
-    fake_cupti *(*books)(void);
-    memcpy(&books, &symbol, sizeof symbol);
-    return symbol ? books() : NULL;
 }
 
 static const bw_variant variant = {.name = "toy", .launch = toy_launch};
