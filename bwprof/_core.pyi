@@ -188,8 +188,8 @@ class Case:
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """needed, free, buffer_sets and fits (bool) for measure(cache=...)."""
     def run(self, arrays: Mapping[str, Buffer], /) -> dict[str, bytes]:
-        """One launch. arrays: stored bits of any in/inout operands; those left out get the generated inputs. Returns
-        every out/inout operand's bits."""
+        """One launch. arrays: stored bits of any in/inout operands, as bytes or as items of the operand's kind and size
+        in this machine's byte order; those left out get the generated inputs. Returns all out and inout operands."""
     def inputs(self) -> dict[str, bytes]:
         """The generated bits of every in/inout operand."""
     def verify(self, budget_s: float = 0.1) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class Case:
         ----------
         **arrays : array-like
             By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type is
-            taken as its stored bits. Operands left out get the generated inputs.
+            taken as its stored bits, in this machine's byte order. Operands left out get the generated inputs.
 
         Returns
         -------
@@ -342,7 +342,11 @@ def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
         if not np.array_equal(stored, array):
             raise ValueError(f"{name} holds values that do not fit into {dtype}")
         return stored.tobytes()
-    if array.dtype == np.uint16 and dtype not in ("fp32", "tf32"):
+    if dtype not in ("fp32", "tf32") and array.dtype.kind in "iu" and array.dtype.itemsize == 2:
+        if array.dtype != np.uint16:
+            raise ValueError(
+                f"{name} holds {array.dtype.str}: {dtype} takes floats, or its stored bits as {np.dtype(np.uint16).str}"
+            )
         return array.tobytes()
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {array.dtype}, numbers are needed")

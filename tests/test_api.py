@@ -43,6 +43,18 @@ def test_case_takes_and_gives_narrow_types() -> None:
         np.testing.assert_array_equal(case.run(a=values)["b"], values)
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
         np.testing.assert_array_equal(case.run(a=bits)["b"], values)
+        np.testing.assert_array_equal(case.run(a=values.astype(">f4"))["b"], values)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("kind", [">u2", "<i2", ">i2"])
+def test_stored_bits_of_another_kind_are_no_numbers(precision: str, kind: str) -> None:
+    bits = np.array([0x3F80, 0xC020, 0x4049, 0x0001], dtype=np.uint16)
+    with (
+        bwprof.Case("stream_copy", precision=precision, elements=4, backend="cpu") as case,
+        pytest.raises(ValueError, match=f"a holds {kind}: {precision} takes floats, or its stored bits as <u2"),
+    ):
+        case.run(a=bits.astype(kind))
 
 
 def test_case_measures() -> None:

@@ -5,6 +5,8 @@ What would crash or hang runs in a process of its own, with a time limit.
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -27,9 +29,10 @@ def make():
 
 
 def outcome_of(code: str) -> str:
-    """What a process prints that runs `code` after START."""
+    """What a process prints that runs `code` after START. Freed memory is overwritten there, so that its use shows."""
     done = subprocess.run(
         [sys.executable, "-c", START + textwrap.dedent(code)],
+        env={**os.environ, "MALLOC_PERTURB_": "170"},
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -203,3 +206,185 @@ def test_a_handle_does_not_outlive_a_fork():
         print(os.waitpid(child, 0)[1], case.verify()["verified"])
         """)
     assert said.splitlines() == ["True"] * 5 + ["0 True"]
+
+
+# ---- exceptions of others ----
+
+
+class Stop:
+    """Whatever is asked of it, somebody presses Ctrl-C."""
+
+    def __index__(self):
+        raise KeyboardInterrupt
+
+    def __getattr__(self, name):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda device: _core.complete("gemm", "fp32", {"M": Stop()}),
+        lambda device: _core.complete("gemm", "fp32", Stop()),
+        lambda device: _core.complete("attention_decode", "fp32", {}, [Stop()]),
+        lambda device: _core.Case(device, "gemm", "fp32", PARAMS, seed=Stop()),
+        lambda device: _core.Device("cpu", Stop()),
+        lambda device: device.measure_call(print, print, sets=Stop()),
+    ],
+)
+def test_an_interrupt_within_a_number_stays_one(cpu, use):
+    with pytest.raises(KeyboardInterrupt):
+        use(cpu)
+
+
+@pytest.mark.parametrize("value", [1.5, "3", None, [3], np.array([1, 2])])
+def test_what_is_no_whole_number(value):
+    with pytest.raises(ValueError, match=r"gemm: M = .*: allowed is a whole number"):
+        _core.complete("gemm", "fp32", {"M": value})
+
+
+def test_text_that_is_no_utf8(monkeypatch):
+    monkeypatch.setenv("BWPROF_CPU_ISA", "\udcff\u00e9")
+    with pytest.raises(ValueError, match=r"^BWPROF_CPU_ISA is '\\xff\u00e9', which is no instruction set"):
+        _core.Device("cpu")
+
+
+# ---- names and arrays given in a strange way ----
+
+
+class Name(str):
+    """Equal to nothing but itself, so that a dict holds two of one text."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return self is other
+
+    def __hash__(self):
+        return id(self)
+
+
+def test_an_array_given_twice_under_one_name(cpu):
+    first, second = np.zeros((3, 7), np.float32), np.zeros((3, 7), np.float32)
+    counts = sys.getrefcount(first), sys.getrefcount(second)
+    with _core.Case(cpu, "gemm", "fp32", PARAMS) as case, pytest.raises(ValueError, match="gemm: A is given twice"):
+        case.run({"A": first, Name("A"): second})
+    assert (sys.getrefcount(first), sys.getrefcount(second)) == counts
+    with pytest.raises(ValueError, match="gemm: M is given twice"):
+        _core.complete("gemm", "fp32", {"M": 1, Name("M"): 2})
+
+
+A32 = np.linspace(-1, 1, 21, dtype=np.float32).reshape(3, 7)
+A16 = A32.astype(np.float16)
+
+
+@pytest.mark.parametrize(
+    ("precision", "array", "said"),
+    [
+        ("fp32", A32.astype(">f4"), "items '>f' of 4 bytes: allowed are bytes, or fp32 items of 4 bytes in this"),
+        ("fp32", A16.repeat(2).reshape(3, 14), "items 'e' of 2 bytes"),
+        ("fp32", A32.astype(np.int32), "items 'i' of 4 bytes"),
+        ("fp16", A16.view(np.uint16).astype(">u2"), "items '>H' of 2 bytes"),
+        ("fp16", A16.view(np.int16), "items 'h' of 2 bytes"),
+        ("bf16", A16, "items 'e' of 2 bytes: allowed are bytes, or bf16 items"),
+        ("fp16", A32[:, :3], "not C-contiguous"),
+        ("fp16", np.zeros(21, [("a", "u2")]), "items 'T{H:a:}' of 2 bytes"),
+    ],
+)
+def test_arrays_of_another_kind(cpu, precision, array, said):
+    with (
+        _core.Case(cpu, "gemm", precision, PARAMS) as case,
+        pytest.raises(ValueError, match=f"{re.escape(said)}"),
+    ):
+        case.run({"A": array})
+
+
+@pytest.mark.parametrize("array", [A16, A16.view(np.uint16), A16.tobytes(), A16.view(np.int8), A16.astype("=f2")])
+def test_arrays_of_the_right_kind(cpu, array):
+    with _core.Case(cpu, "gemm", "fp16", PARAMS) as case:
+        assert case.run({"A": array}) == case.run({"A": A16.tobytes()})
+        assert case.run({"A": array}) != case.run({})
+
+
+# ---- other code in between ----
+
+
+def test_objects_made_for_a_case_that_closes_meanwhile():
+    """Where making an object collects garbage, a finalizer may close what the object is made of."""
+    said = outcome_of("""
+        import gc
+        gc.disable()
+        class Closer:
+            def __init__(self, target):
+                self.target, self.itself = target, self
+            def __del__(self):
+                self.target.close()
+        for name in ("params", "operands", "cost", "variant_note"):
+            case = make()
+            gc.collect()
+            Closer(case)
+            gc.set_threshold(1)
+            gc.enable()
+            value = getattr(case, name)
+            gc.disable()
+            print(repr(value)[:1])
+        other = _core.Device("cpu")
+        gc.collect()
+        Closer(other)
+        gc.enable()
+        facts = other.facts()
+        gc.disable()
+        print(facts["timer"])
+        """)
+    assert said.split() == ["{", "[", "{", "'", "monotonic"]
+
+
+def test_a_device_that_closes_as_soon_as_a_measurement_ends():
+    """The result names the timer, which is the device's."""
+    said = outcome_of("""
+        import threading
+        sys.setswitchinterval(1e-6)
+        for _ in range(30):
+            device = _core.Device("cpu")
+            started = threading.Event()
+            def close():
+                started.wait()
+                while True:
+                    try:
+                        return device.close()
+                    except RuntimeError:
+                        pass
+            thread = threading.Thread(target=close)
+            thread.start()
+            said = device.measure_call(started.set, lambda: None, cache="hot", max_seconds=0.0)["timer"]
+            thread.join()
+            assert said == "monotonic", said
+        print("done")
+        """)
+    assert said == "done"
+
+
+def test_a_device_that_four_threads_open():
+    """One of them does; the others are told so, and nothing of theirs stays."""
+    said = outcome_of("""
+        import threading
+        target = _core.Device.__new__(_core.Device)
+        start = threading.Barrier(4)
+        said = []
+        def use():
+            start.wait()
+            try:
+                target.__init__("cpu")
+                said.append("open")
+            except ValueError as error:
+                said.append(str(error))
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        target.close()
+        told = [line for line in said if line.startswith("this Device is")]
+        print(len(told), said.count("open"))
+        """)
+    assert said == "3 1"

@@ -81,25 +81,51 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
 
 /* ---- creation ---- */
 
-/* Everything that follows from the variant: layout of a set, cost. */
-static bw_status adopt_variant(bw_case *self, const bw_variant *variant) {
+/* Room for what others will see; `cause` is why the variant before is passed over, NULL for the first one. */
+static bw_status create_view(const bw_case_view *before, const char *cause, bw_case_view **out) {
+    const char *note = before ? before->note : "", *name = before ? before->variant->name : "";
+    size_t size = cause ? strlen(note) + strlen(cause) + strlen(name) + 32 : 1;
+    bw_case_view *view = malloc(sizeof *view + size);
+    if (!view) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
+    *view = (bw_case_view){.before = before};
+    view->note[0] = '\0';
+    if (cause) snprintf(view->note, size, "%s%svariant %s passed over: %s", note, note[0] ? "; " : "", name, cause);
+    *out = view;
+    return BW_OK;
+}
+
+const bw_case_view *bw_case_look(bw_case *self) {
+    return atomic_load(&self->view);
+}
+
+/* Everything that follows from the variant: layout of a set, cost. Changes nothing when it fails. */
+static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const char *cause) {
     const bw_device_facts *facts = facts_of(self);
-    self->variant = variant;
-    self->scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->dtype, facts) : 0;
-    self->workspace_bytes = variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->dtype, facts) : 0;
+    int64_t scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->dtype, facts) : 0;
+    int64_t workspace_bytes = variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->dtype, facts) : 0;
+    bw_case_view *view = NULL;
+    bw_cost cost;
     bw_checked offset = bw_num(0);
     for (int i = 0; i < self->operand_count; i++) {
-        self->offsets[i] = offset.value;
+        self->offsets[i] = offset.value; /* the same for every variant */
         offset = align_up(bw_add(offset, bw_num(self->operands[i].bytes)));
     }
-    self->scratch_offset = offset.value;
-    offset = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
-    if (offset.overflow || self->scratch_bytes < 0 || self->workspace_bytes < 0) {
+    bw_checked end = align_up(bw_add(offset, bw_num(scratch_bytes)));
+    if (end.overflow || scratch_bytes < 0 || workspace_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        self->op->name);
     }
-    self->set_bytes = offset.value;
-    return bw_cost_of(self->op, variant, &self->dims, self->dtype, facts, &self->cost);
+    BW_TRY(bw_cost_of(self->op, variant, &self->dims, self->dtype, facts, &cost));
+    BW_TRY(create_view(self->view, cause, &view));
+    self->variant = view->variant = variant;
+    self->scratch_offset = offset.value;
+    self->scratch_bytes = scratch_bytes;
+    self->workspace_bytes = view->workspace_bytes = workspace_bytes;
+    self->set_bytes = view->set_bytes = end.value;
+    self->cost = view->cost = cost;
+    view->footprint_bytes = bw_case_footprint(self);
+    atomic_store(&self->view, view);
+    return BW_OK;
 }
 
 bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
@@ -132,7 +158,7 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
     } else {
         BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, 0, &variant));
     }
-    BW_GOTO(adopt_variant(self, variant));
+    BW_GOTO(adopt_variant(self, variant, NULL));
     *out = self;
     return BW_OK;
 cleanup:
@@ -159,7 +185,10 @@ void bw_case_free(bw_case *self) {
     if (!self) return;
     release_memory(self);
     bw_expected_free(self->expected);
-    free((void *)self->variant_note);
+    for (const bw_case_view *view = self->view, *before; view; view = before) {
+        before = view->before;
+        free((void *)view);
+    }
     free(self->kv_lens);
     free(self);
 }
@@ -320,17 +349,6 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
     return backend->synchronize(device);
 }
 
-/* Adds why the present variant is passed over; a lost note (no host memory) is no reason to fail. */
-static void add_note(bw_case *self, const char *cause) {
-    const char *before = self->variant_note ? self->variant_note : "";
-    size_t size = strlen(before) + strlen(cause) + strlen(self->variant->name) + 32;
-    char *note = malloc(size);
-    if (!note) return;
-    snprintf(note, size, "%s%svariant %s passed over: %s", before, before[0] ? "; " : "", self->variant->name, cause);
-    free((void *)self->variant_note);
-    self->variant_note = note;
-}
-
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
     const bw_variant_table *table = self->session->backend->variants(self->session->device, self->op_index);
@@ -343,10 +361,10 @@ static bw_status step_down(bw_case *self, bw_status cause) {
         bw_status_free(status);
         return cause;
     }
-    self->passed_over = passed_over;
-    add_note(self, bw_status_message(cause));
+    status = adopt_variant(self, next, bw_status_message(cause));
     bw_status_free(cause);
-    return adopt_variant(self, next);
+    if (!status) self->passed_over = passed_over;
+    return status;
 }
 
 /* *again: another variant stands in now, and its layout is not that of the one before. */

@@ -2,6 +2,7 @@
 #ifndef BW_MEASURE_CASE_H
 #define BW_MEASURE_CASE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +27,16 @@ typedef struct bw_rotation {
 typedef struct bw_expected bw_expected; /* the sampled reference rows (measure/verify.c) */
 void bw_expected_free(bw_expected *expected);
 
+/* The variant that runs and what follows from it, all of one moment. Never changed; kept until the case is freed. */
+typedef struct bw_case_view {
+    const struct bw_case_view *before; /* of the variant that this one stepped in for; NULL = of the first */
+    const bw_variant *variant;
+    bw_cost cost;
+    int64_t footprint_bytes, workspace_bytes, set_bytes;
+    char note[]; /* why defaults were passed over; "" = none was */
+} bw_case_view;
+
+/* One thread at a time works with a case (bw_session_enter); any other may look at it meanwhile with bw_case_look. */
 typedef struct bw_case {
     bw_session *session;
     int op_index;
@@ -34,16 +45,17 @@ typedef struct bw_case {
     bw_dims dims;
     int64_t *kv_lens; /* owned copy behind dims.kv_lens */
     uint64_t seed;
-    const bw_variant *variant;
-    bool variant_asked;       /* named by the caller: no other may stand in for it */
-    const char *variant_note; /* why defaults were passed over; owned; NULL = none was */
-    uint64_t passed_over;     /* a bit per row of the variant table */
+    bool variant_asked;   /* named by the caller: no other may stand in for it */
+    uint64_t passed_over; /* a bit per row of the variant table */
 
     bw_operand operands[BW_MAX_OPERANDS];
     int operand_count;
     int64_t offsets[BW_MAX_OPERANDS]; /* of each operand in a set */
+
+    const bw_variant *variant;
     int64_t scratch_offset, scratch_bytes, workspace_bytes, set_bytes;
     bw_cost cost;
+    const bw_case_view *_Atomic view; /* what others see of the variant */
 
     /* Resources of bw_case_ready. */
     char *memory; /* all sets in one allocation */
@@ -95,6 +107,9 @@ bw_status bw_case_launch(bw_case *self, int64_t set);
 
 /* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
 bw_status bw_case_launch_once(bw_case *self);
+
+/* What runs now, for any thread; valid until the case is freed. */
+const bw_case_view *bw_case_look(bw_case *self);
 
 /* Distinct bytes that one launch touches, intermediates included. */
 int64_t bw_case_footprint(const bw_case *self);

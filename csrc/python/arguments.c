@@ -8,15 +8,17 @@ int core_set(PyObject *dict, const char *key, PyObject *value) {
     return result;
 }
 
+PyObject *core_text(const char *text) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+}
+
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
-    PyObject *dict = PyDict_New();
-    if (!dict) return NULL;
-    if (!PyObject_HasAttrString(mapping, "keys")) {
+    PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
+    if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %R", argument, mapping);
-        Py_CLEAR(dict);
-    } else if (PyDict_Update(dict, mapping) < 0) {
-        Py_CLEAR(dict);
     }
+    Py_XDECREF(keys);
+    if (dict && PyDict_Update(dict, mapping) < 0) Py_CLEAR(dict);
     return dict;
 }
 
@@ -43,10 +45,10 @@ bw_status core_find_op(const char *name, int *index, const bw_op **op) {
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
     const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);
-    if (!integer) {
+    if (!integer && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Format(PyExc_ValueError, "%s%s%s = %R: allowed is a whole number", prefix, separator, name, value);
-        return -1;
     }
+    if (!integer) return -1;
     int overflow;
     *out = PyLong_AsLongLongAndOverflow(integer, &overflow);
     Py_DECREF(integer);
@@ -67,9 +69,36 @@ int core_read_seed(PyObject *value, uint64_t *out) {
     return -1;
 }
 
-int core_take_buffer(PyObject *array, bool as_copy, Py_buffer *out) {
-    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS) < 0) return -1;
-    if (!as_copy) return 0;
+/* Whether an array's items can be an operand's elements: a letter of the struct module, for the machine's own order. */
+static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
+    const bw_dtype_info *info = bw_dtype_get(operand->dtype);
+    const char *format = view->format ? view->format : "B";
+    if (*format == '@' || *format == '=' || *format == (PY_BIG_ENDIAN ? '>' : '<')) format++;
+    if (!*format || format[1]) return false;
+    if (strchr("Bbc", *format)) return true; /* bytes, of whatever they are */
+    if (view->itemsize != info->block_bytes) return false;
+    if (info->kind == BW_KIND_INDEX) return strchr("hHiIlLqQnN", *format) != NULL;
+    if (strchr("HILQN", *format)) return true; /* stored bits */
+    return *format == (view->itemsize == 4 ? 'f' : 'e') && operand->dtype != BW_BF16;
+}
+
+int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out) {
+    if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
+    if (!items_fit(operand, out)) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s: array has items '%s' of %zd bytes: allowed are bytes, or %s items of %d bytes in this machine's "
+            "byte order",
+            operand->name, out->format, out->itemsize, bw_dtype_get(operand->dtype)->name,
+            bw_dtype_get(operand->dtype)->block_bytes);
+        return -1;
+    }
+    if (out->len != operand->bytes) {
+        PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", operand->name, out->len,
+                     (long long)operand->bytes);
+        return -1;
+    }
+    if (operand->recipe != BW_RECIPE_HOST) return 0;
     PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
     PyBuffer_Release(out);
     if (!copy) return -1;
@@ -97,6 +126,9 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_di
         int index = name ? bw_op_param_index(op, name) : -1;
         if (index < 0) {
             unknown_param(op, key);
+            result = -1;
+        } else if (*given & 1u << index) { /* keys of a subclass of str can be of one text, and differ */
+            PyErr_Format(PyExc_ValueError, "%s: %s is given twice", op->name, name);
             result = -1;
         } else {
             result = core_read_int64(op->name, name, value, &dims->value[index]);

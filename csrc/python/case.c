@@ -132,7 +132,14 @@ static PyObject *case_exit(PyObject *object, PyObject *args) {
     return case_close(object, NULL);
 }
 
-/* ---- attributes ---- */
+/* ---- attributes: asked for while another thread measures, too. What they make objects of is a copy, because making
+ * one may collect garbage, and so run code that closes the case. ---- */
+
+/* Valid until the case is closed; NULL with an exception when it is. */
+static const bw_case_view *look(PyObject *object) {
+    bw_case *content = content_of((case_object *)object);
+    return content ? bw_case_look(content) : NULL;
+}
 
 static PyObject *get_operation(PyObject *object, void *closure) {
     (void)closure;
@@ -148,38 +155,42 @@ static PyObject *get_precision(PyObject *object, void *closure) {
 
 static PyObject *get_variant(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(content->variant->name) : NULL;
+    const bw_case_view *view = look(object);
+    return view ? PyUnicode_FromString(view->variant->name) : NULL;
 }
 
 static PyObject *get_variant_note(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(content->variant_note ? content->variant_note : "") : NULL;
+    const bw_case_view *view = look(object);
+    return view ? core_text(view->note) : NULL;
 }
 
 static PyObject *get_params(PyObject *object, void *closure) {
     (void)closure;
     bw_case *content = content_of((case_object *)object);
-    return content ? core_params_dict(content->op, &content->dims) : NULL;
+    if (!content) return NULL;
+    const bw_dims dims = content->dims;
+    return core_params_dict(content->op, &dims);
 }
 
 static PyObject *get_cost(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? core_cost_dict(&content->cost, bw_case_footprint(content)) : NULL;
+    const bw_case_view *view = look(object);
+    if (!view) return NULL;
+    const bw_cost cost = view->cost;
+    return core_cost_dict(&cost, view->footprint_bytes);
 }
 
 static PyObject *get_set_bytes(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyLong_FromLongLong(content->set_bytes) : NULL;
+    const bw_case_view *view = look(object);
+    return view ? PyLong_FromLongLong(view->set_bytes) : NULL;
 }
 
 static PyObject *get_workspace_bytes(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyLong_FromLongLong(content->workspace_bytes) : NULL;
+    const bw_case_view *view = look(object);
+    return view ? PyLong_FromLongLong(view->workspace_bytes) : NULL;
 }
 
 static PyObject *operand_dict(const bw_operand *operand) {
@@ -201,9 +212,12 @@ static PyObject *get_operands(PyObject *object, void *closure) {
     (void)closure;
     bw_case *content = content_of((case_object *)object);
     if (!content) return NULL;
-    PyObject *list = PyList_New(content->operand_count);
-    for (int i = 0; list && i < content->operand_count; i++) {
-        PyObject *item = operand_dict(&content->operands[i]);
+    const int count = content->operand_count;
+    bw_operand operands[BW_MAX_OPERANDS];
+    memcpy(operands, content->operands, sizeof operands);
+    PyObject *list = PyList_New(count);
+    for (int i = 0; list && i < count; i++) {
+        PyObject *item = operand_dict(&operands[i]);
         if (item) {
             PyList_SET_ITEM(list, i, item);
         } else {
@@ -316,12 +330,11 @@ static int take_array(core_state *state, run_work *work, PyObject *key, PyObject
         PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
         return -1;
     }
-    if (core_take_buffer(array, operand->recipe == BW_RECIPE_HOST, &work->given[index]) < 0) return -1;
-    if (work->given[index].len != operand->bytes) {
-        PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", name, work->given[index].len,
-                     (long long)operand->bytes);
+    if (work->given[index].obj) { /* keys of a subclass of str can be of one text, and differ */
+        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", work->content->op->name, name);
         return -1;
     }
+    if (core_take_array(operand, array, &work->given[index]) < 0) return -1;
     if (operand->recipe == BW_RECIPE_HOST) {
         bw_status status = check_indices(operand, work->given[index].buf);
         if (status) {

@@ -29,9 +29,9 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
     const bw_verdict *v = &work.verdict;
-    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:s}", "verified", v->verified ? Py_True : Py_False, "max_error",
+    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:N}", "verified", v->verified ? Py_True : Py_False, "max_error",
                          v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
-                         "rows_total", (long long)v->rows_total, "reason", v->reason);
+                         "rows_total", (long long)v->rows_total, "reason", core_text(v->reason));
 }
 
 /* Called between replays, without the GIL: signals first, then the caller's own function. */
@@ -78,41 +78,43 @@ static PyObject *conditions_dict(const bw_measurement *m) {
     bool sampled = m->samples_ns != NULL;
     char throttle[CORE_THROTTLE_SIZE] = "";
     if (sampled) bw_throttle_words(c->throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:s}", "sm_clock_mhz", sampled ? c->sm_clock_mhz : NAN,
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:N}", "sm_clock_mhz", sampled ? c->sm_clock_mhz : NAN,
                          "mem_clock_mhz", sampled ? c->mem_clock_mhz : NAN, "power_w", sampled ? c->power_w : NAN,
                          "temperature_c", sampled ? c->temperature_c : NAN, "energy_j", sampled ? c->energy_j : NAN,
                          "throttle", throttle, "readings", (long long)(sampled ? c->readings : 0), "reading_us",
-                         sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note", sampled ? c->note : "");
+                         sampled && c->readings ? c->reading_ns * 1e-3 : NAN, "note",
+                         core_text(sampled ? c->note : ""));
 }
 
 /* What only a case has. */
-static int add_case(PyObject *dict, const bw_case *content, const bw_measurement *m) {
+static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
+    const bw_case_view *view = bw_case_look(content);
     PyObject *more = Py_BuildValue(
-        "{s:L,s:O,s:d,s:d,s:L,s:L,s:s,s:s}", "footprint_bytes", (long long)bw_case_footprint(content), "verified",
+        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)view->footprint_bytes, "verified",
         m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
         "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
-        m->verdict.reason, "variant_note", content->variant_note ? content->variant_note : "");
+        core_text(m->verdict.reason), "variant_note", core_text(view->note));
     int result = more ? PyDict_Update(dict, more) : -1;
     Py_XDECREF(more);
     return result;
 }
 
-PyObject *core_measurement_dict(const bw_session *session, const bw_case *content, const bw_measure_options *options,
+PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *m) {
     const bw_statistics *s = &m->statistics;
     bool sampled = m->samples_ns != NULL;
+    PyObject *timer = core_text(bw_timer_name(session, options->timer)); /* first: what follows may run Python code */
     PyObject *dict = Py_BuildValue(
-        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:s,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d}",
+        "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d}",
         "samples_ns", samples_list(m), "median_ns", sampled ? s->median : NAN, "lo_ns", sampled ? s->low : NAN, "hi_ns",
         sampled ? s->high : NAN, "min_ns", sampled ? s->minimum : NAN, "noise", sampled ? s->noise : NAN, "count",
-        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer",
-        bw_timer_name(session, options->timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
-        m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets",
-        (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample, "late_samples",
-        (long long)m->late_samples, "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns,
-        "timer_floor_ns", m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns,
-        "kernel_span_ns", m->kernels.span_ns, "conditions", conditions_dict(m), "waited_share", m->disturbance.waited,
-        "stolen_share", m->disturbance.stolen);
+        (long long)(sampled ? s->count : 0), "converged", m->converged ? Py_True : Py_False, "timer", timer, "cache",
+        options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False, "cache_note",
+        m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets, "launches_per_sample",
+        (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples, "flush_bytes",
+        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
+        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns", m->kernels.span_ns,
+        "conditions", conditions_dict(m), "waited_share", m->disturbance.waited, "stolen_share", m->disturbance.stolen);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }
@@ -189,9 +191,9 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
 }
 
 PyObject *core_counters_dict(const bw_counters *c) {
-    return Py_BuildValue("{s:d,s:d,s:d,s:s}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
+    return Py_BuildValue("{s:d,s:d,s:d,s:N}", "dram_bytes_read", c->dram_bytes_read, "dram_bytes_written",
                          c->dram_bytes_written, "l2_bytes", c->l2_bytes, "counters_status",
-                         c->status[0] ? c->status : "ok");
+                         core_text(c->status[0] ? c->status : "ok"));
 }
 
 typedef struct count_work {
@@ -259,7 +261,7 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
         if (core_set(result, m->metric[i].name, PyFloat_FromDouble(m->metric[i].value)) < 0) Py_CLEAR(result);
     }
     if (result && (core_set(result, "passes", PyLong_FromLong(m->passes)) < 0 ||
-                   core_set(result, "metrics_status", PyUnicode_FromString(m->status[0] ? m->status : "ok")) < 0)) {
+                   core_set(result, "metrics_status", core_text(m->status[0] ? m->status : "ok")) < 0)) {
         Py_CLEAR(result);
     }
     core_case_let_go(self);

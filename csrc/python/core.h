@@ -17,6 +17,7 @@ typedef struct core_state {
 typedef struct device_object {
     PyObject_HEAD
     bw_session *session; /* NULL once closed */
+    bool opening;        /* by a thread that lets others run meanwhile */
     int index;
     Py_ssize_t open_cases, open_profilers;
 } device_object;
@@ -36,6 +37,9 @@ PyObject *core_raise(core_state *state, bw_status status);
 int core_add_exceptions(PyObject *module, core_state *state);
 
 /* ---- arguments.c ---- */
+/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
+PyObject *core_text(const char *text);
+
 typedef struct core_dims {
     bw_dims dims;
     int64_t *kv_lens; /* owned */
@@ -49,8 +53,10 @@ const char *core_name(PyObject *key);
 /* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out);
 int core_read_seed(PyObject *value, uint64_t *out);
-/* An array's bytes; `as_copy` where they are checked, so that nobody changes them between the check and the use. */
-int core_take_buffer(PyObject *array, bool as_copy, Py_buffer *out);
+/* An operand's array: its bytes, or items of the operand's kind and size in this machine's order. Copied where the
+ * values are checked, so that nobody changes them between the check and the use. 0, or -1 with an exception; what was
+ * taken is the caller's to release either way. */
+int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
 bw_status core_find_op(const char *name, int *index, const bw_op **op);
@@ -87,7 +93,7 @@ typedef struct core_options {
     { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }
 int core_options_read(const core_options *given, bw_measure_options *out); /* all but the timer; 0, or -1 */
 /* content NULL: of a caller's function. */
-PyObject *core_measurement_dict(const bw_session *session, const bw_case *content, const bw_measure_options *options,
+PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *measurement);
 PyObject *core_counters_dict(const bw_counters *counters);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
@@ -107,8 +113,8 @@ enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
-/* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held: no
- * other thread can close it in between. */
+/* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held, and
+ * left when it is held again: no other thread can close it in between. */
 bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context);
 
 /* ---- numbers.c ---- */

@@ -11,8 +11,8 @@ bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context
     bw_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = work(context);
-    bw_session_leave(session);
     Py_END_ALLOW_THREADS;
+    bw_session_leave(session);
     return status;
 }
 
@@ -31,16 +31,19 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|O", names, &backend_name, &index_object)) return -1;
     if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
     if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
-    if (self->session) {
-        PyErr_SetString(PyExc_ValueError, "this Device is open already");
+    if (self->session || self->opening) {
+        PyErr_SetString(PyExc_ValueError, self->session ? "this Device is open already"
+                                                        : "this Device is being opened by another thread");
         return -1;
     }
     bw_status status = bw_backend_find(backend_name, &backend);
     if (!status) {
         bw_session *session = NULL;
+        self->opening = true;
         Py_BEGIN_ALLOW_THREADS;
         status = bw_session_open(backend, (int)index, &session);
         Py_END_ALLOW_THREADS;
+        self->opening = false;
         self->session = session;
         self->index = (int)index;
     }
@@ -101,15 +104,17 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
-    const bw_device_facts *f = session->backend->device_facts(session->device);
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:s,s:N,s:s,s:s,s:O,s:s}", "name",
-                         f->name, "uuid", f->uuid, "pci_bus_id", f->pci_bus_id, "driver", f->driver, "runtime",
-                         f->runtime, "major", f->major, "minor", f->minor, "units", f->units, "memory_bytes",
-                         (long long)f->memory_bytes, "cache_bytes", (long long)f->cache_bytes, "shared_bytes",
-                         (long long)f->shared_bytes, "memory_clock_khz", (long long)f->memory_clock_khz, "bus_bits",
-                         (long long)f->bus_bits, "peak_gb_s", f->peak_gb_s, "peak_source", f->peak_source,
-                         "peak_tflops", peak_tflops(f), "tflops_source", f->tflops_source, "timer", f->timer,
-                         "fixed_replay", f->fixed_replay ? Py_True : Py_False, "note", f->note);
+    /* A copy: making objects may collect garbage, and so run code that closes the device. */
+    const bw_device_facts facts = *session->backend->device_facts(session->device), *f = &facts;
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name",
+                         core_text(f->name), "uuid", core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id),
+                         "driver", core_text(f->driver), "runtime", core_text(f->runtime), "major", f->major, "minor",
+                         f->minor, "units", f->units, "memory_bytes", (long long)f->memory_bytes, "cache_bytes",
+                         (long long)f->cache_bytes, "shared_bytes", (long long)f->shared_bytes, "memory_clock_khz",
+                         (long long)f->memory_clock_khz, "bus_bits", (long long)f->bus_bits, "peak_gb_s", f->peak_gb_s,
+                         "peak_source", core_text(f->peak_source), "peak_tflops", peak_tflops(f), "tflops_source",
+                         core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
+                         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
 }
 
 typedef struct memory_work {
@@ -197,10 +202,10 @@ static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     bw_status status = core_run(work.session, run_conditions, &work);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     bw_throttle_words(work.found.throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:s}", "sm_clock_mhz", work.found.sm_clock_mhz, "mem_clock_mhz",
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", work.found.sm_clock_mhz, "mem_clock_mhz",
                          work.found.mem_clock_mhz, "power_w", work.found.power_w, "temperature_c",
                          work.found.temperature_c, "energy_j", work.found.energy_j, "throttle", throttle, "note",
-                         work.note);
+                         core_text(work.note));
 }
 
 typedef struct management_work {
@@ -227,9 +232,9 @@ static PyObject *device_management(PyObject *object, PyObject *unused) {
     bw_status status = core_run(work.session, run_management, &work);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     const bw_management *m = &work.found;
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:d}", "library", m->library, "note", m->note, "driver", m->driver,
-                         "ecc", truth_or_none(m->ecc), "persistence", truth_or_none(m->persistence), "power_limit_w",
-                         m->power_limit_w);
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
+                         "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
+                         truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
 }
 
 typedef struct libraries_work {
@@ -254,8 +259,9 @@ static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     PyObject *list = PyList_New(work.count);
     for (int i = 0; list && i < work.count; i++) {
         const bw_library_info *found = &work.found[i];
-        PyObject *item = Py_BuildValue("{s:s,s:s,s:s,s:s,s:s}", "name", found->name, "purpose", found->purpose, "path",
-                                       found->path, "version", found->version, "note", found->note);
+        PyObject *item =
+            Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose, "path",
+                          core_text(found->path), "version", core_text(found->version), "note", core_text(found->note));
         if (item) {
             PyList_SET_ITEM(list, i, item);
         } else {

@@ -28,8 +28,10 @@ PyObject *core_raise(core_state *state, bw_status status) {
         return NULL;
     }
     PyObject *type = exception_for(state, code);
-    PyObject *error = PyObject_CallFunction(type, "s", bw_status_message(status));
+    PyObject *text = core_text(bw_status_message(status));
     bw_status_free(status);
+    PyObject *error = text ? PyObject_CallOneArg(type, text) : NULL;
+    Py_XDECREF(text);
     if (!error) return NULL;
     if (type == state->device_error &&
         PyObject_SetAttrString(error, "fatal", code == BW_CODE_DEVICE_LOST ? Py_True : Py_False) < 0) {

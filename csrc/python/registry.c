@@ -116,7 +116,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
             Py_DECREF(list);
             return core_raise(state, status);
         }
-        if (append(list, Py_BuildValue("{s:i,s:s}", "index", i, "name", name)) < 0) {
+        if (append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
             Py_DECREF(list);
             return NULL;
         }
@@ -141,11 +141,12 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
         const bw_backend *backend = bw_backend_at(i);
         char reason[256] = "";
         PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
-        PyObject *item = devices ? Py_BuildValue("{s:s,s:s,s:O,s:s,s:N,s:N,s:N}", "name", backend->name, "text",
-                                                 backend->text, "built", backend->built ? Py_True : Py_False, "reason",
-                                                 reason, "devices", devices, "timers", names_list(backend->timers),
-                                                 "metrics", names_list(backend->metric_groups))
-                                 : NULL;
+        PyObject *item =
+            devices
+                ? Py_BuildValue("{s:s,s:s,s:O,s:N,s:N,s:N,s:N}", "name", backend->name, "text", backend->text, "built",
+                                backend->built ? Py_True : Py_False, "reason", core_text(reason), "devices", devices,
+                                "timers", names_list(backend->timers), "metrics", names_list(backend->metric_groups))
+                : NULL;
         if (append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

@@ -1,4 +1,8 @@
 /* Which variant a case gets, and how a missing library gives way to the next row. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "check.h"
 
 static void expect_variant(const char *asked, const char *wanted) {
@@ -47,10 +51,10 @@ static void measure_steps_down(const char *wanted, const char *note, const char 
     bw_measurement m = {0};
     bw_measure_options options = usual_options();
     if (OK(open_copy(&f, 1024)) && OK(bw_measure(f.content, &options, &m))) {
-        const char *found = f.content->variant_note ? f.content->variant_note : "";
-        CHECK(strcmp(f.content->variant->name, wanted) == 0, "%s, expected %s", f.content->variant->name, wanted);
-        CHECK(strstr(found, note) && strstr(found, second_note), "'%s' should mention '%s' and '%s'", found, note,
-              second_note);
+        const bw_case_view *found = bw_case_look(f.content);
+        CHECK(strcmp(found->variant->name, wanted) == 0, "%s, expected %s", found->variant->name, wanted);
+        CHECK(strstr(found->note, note) && strstr(found->note, second_note), "'%s' should mention '%s' and '%s'",
+              found->note, note, second_note);
         CHECK(m.verdict.verified, "%s", m.verdict.reason);
     }
     bw_measurement_free(&m);
@@ -199,6 +203,54 @@ static void a_missing_library_steps_down_for_one_launch(int op_index) {
     close_case(&f);
 }
 
+/* A case that others look at while it steps down. Each row says by what follows from it which one it is. */
+static bw_case *looked_at;
+static _Atomic int looks;
+
+static void look(void) {
+    static const char *const names[FAKE_ROWS] = {"plain", "middle", "library"};
+    static const char *const notes[FAKE_ROWS] = {"variant middle passed over", "variant library passed over", ""};
+    const bw_case_view *found = bw_case_look(looked_at);
+    looks++;
+    int row = (int)(found->workspace_bytes / 100) - 1;
+    CHECK(strcmp(found->variant->name, names[row]) == 0, "%s", found->variant->name);
+    CHECK(strstr(found->note, notes[row]) && (row < 2 || !*found->note), "%s: '%s'", found->variant->name, found->note);
+    CHECK_EQUAL(found->cost.algorithmic_bytes_read - found->cost.bytes_read, fake.scratch[row]);
+    CHECK_EQUAL(found->set_bytes, 2 * 4096 + fake.scratch[row]);
+}
+
+static void *look_on(void *stop) {
+    while (!atomic_load((_Atomic bool *)stop)) look();
+    return NULL;
+}
+
+static void a_step_down_is_seen_whole(int op_index) {
+    (void)op_index;
+    fixture f;
+    pthread_t other;
+    _Atomic bool stop = false;
+    fake.rows = FAKE_ROWS;
+    fake.missing[1] = fake.missing[2] = true;
+    for (int row = 0; row < FAKE_ROWS; row++) {
+        fake.scratch[row] = 256 * (row + 1);
+        fake.workspace[row] = 100 * (row + 1);
+    }
+    if (OK(open_copy(&f, 1024))) {
+        looked_at = f.content;
+        CHECK(pthread_create(&other, NULL, look_on, &stop) == 0, "no second thread");
+        while (looks < 10) sched_yield();
+        fake.meanwhile = look;
+        OK(bw_case_ready(f.content, 1));
+        fake.meanwhile = NULL;
+        for (int before = looks; looks < before + 10;) sched_yield();
+        atomic_store(&stop, true);
+        pthread_join(other, NULL);
+        CHECK(strcmp(f.content->variant->name, "plain") == 0, "%s", f.content->variant->name);
+        looked_at = NULL;
+    }
+    close_case(&f);
+}
+
 const check variant_checks[] = {
     {"the_last_supported_row_is_the_default", false, the_last_supported_row_is_the_default},
     {"refusals_say_why", false, refusals_say_why},
@@ -209,6 +261,7 @@ const check variant_checks[] = {
     {"prepared_once", false, prepared_once},
     {"launched_once", false, launched_once},
     {"prepared_again_after_once", false, prepared_again_after_once},
+    {"a_step_down_is_seen_whole", false, a_step_down_is_seen_whole},
     {"a_missing_library_steps_down_for_one_launch", false, a_missing_library_steps_down_for_one_launch},
     {NULL, false, NULL},
 };

@@ -308,28 +308,35 @@ static void release_state(void *state) {
     free(state);
 }
 
-#define ROW_FUNCTIONS(row)                                                                                \
-    static const char *refuses_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) { \
-        (void)dims, (void)dtype, (void)facts;                                                             \
-        return fake.refusing[row] ? "this row refuses everything" : NULL;                                 \
-    }                                                                                                     \
-    static bool prefers_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {        \
-        (void)dims, (void)dtype, (void)facts;                                                             \
-        return fake.preferring[row];                                                                      \
-    }                                                                                                     \
-    static int64_t scratch_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {     \
-        (void)dims, (void)dtype, (void)facts;                                                             \
-        return fake.scratch[row];                                                                         \
-    }                                                                                                     \
-    static int64_t workspace_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {   \
-        (void)dims, (void)dtype, (void)facts;                                                             \
-        return fake.workspace[row];                                                                       \
-    }                                                                                                     \
-    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {              \
-        return prepare_row(row, sets, set_count, state);                                                  \
-    }                                                                                                     \
-    static bw_status launch_##row(const bw_launch *launch) {                                              \
-        return launch_row(row, launch);                                                                   \
+#define ROW_FUNCTIONS(row)                                                                                           \
+    static const char *refuses_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {            \
+        (void)dims, (void)dtype, (void)facts;                                                                        \
+        return fake.refusing[row] ? "this row refuses everything" : NULL;                                            \
+    }                                                                                                                \
+    static bool prefers_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                   \
+        (void)dims, (void)dtype, (void)facts;                                                                        \
+        return fake.preferring[row];                                                                                 \
+    }                                                                                                                \
+    static int64_t scratch_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                \
+        (void)dims, (void)dtype, (void)facts;                                                                        \
+        return fake.scratch[row];                                                                                    \
+    }                                                                                                                \
+    static int64_t workspace_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {              \
+        (void)dims, (void)dtype, (void)facts;                                                                        \
+        if (fake.meanwhile) fake.meanwhile();                                                                        \
+        return fake.workspace[row];                                                                                  \
+    }                                                                                                                \
+    static bw_status extra_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) { \
+        (void)dims, (void)dtype, (void)facts;                                                                        \
+        if (fake.meanwhile) fake.meanwhile();                                                                        \
+        cost->algorithmic_bytes_read += fake.scratch[row];                                                           \
+        return BW_OK;                                                                                                \
+    }                                                                                                                \
+    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {                         \
+        return prepare_row(row, sets, set_count, state);                                                             \
+    }                                                                                                                \
+    static bw_status launch_##row(const bw_launch *launch) {                                                         \
+        return launch_row(row, launch);                                                                              \
     }
 ROW_FUNCTIONS(0)
 ROW_FUNCTIONS(1)
@@ -338,8 +345,8 @@ ROW_FUNCTIONS(2)
 #define ROW(row, title)                                                                                      \
     {                                                                                                        \
         .name = title, .text = title, .precisions = ~0u, .refuses = refuses_##row, .prefers = prefers_##row, \
-        .scratch_bytes = scratch_##row, .workspace_bytes = workspace_##row, .prepare = prepare_##row,        \
-        .release = release_state, .launch = launch_##row                                                     \
+        .scratch_bytes = scratch_##row, .workspace_bytes = workspace_##row, .extra_cost = extra_##row,       \
+        .prepare = prepare_##row, .release = release_state, .launch = launch_##row                           \
     }
 static const bw_variant variant_rows[FAKE_ROWS] = {ROW(0, "plain"), ROW(1, "middle"), ROW(2, "library")};
 

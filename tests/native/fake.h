@@ -36,6 +36,7 @@ typedef struct fake_state {
     bool refusing[FAKE_ROWS];     /* refuses every shape */
     bool preferring[FAKE_ROWS];   /* prefers every shape */
     int64_t scratch[FAKE_ROWS];   /* bytes */
+    void (*meanwhile)(void);      /* called while a case asks a row what follows from it */
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
