@@ -64,8 +64,9 @@ def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:
     """bytes / seconds / 1e9, for numbers or anything numpy.asarray takes (broadcast); zero seconds give inf or nan."""
 
 def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
-    """From float64 samples: median_ns, lo_ns, hi_ns (95 % CI of the median by order statistics), min_ns, noise
-    (interquartile range / median), count."""
+    """From float64 samples in the order taken: median_ns, lo_ns, hi_ns (95 % CI of the median: order statistics of the
+    medians of blocks, wider where neighbours resemble each other), min_ns, noise (interquartile range / median),
+    count."""
 
 def current_device(backend: str, /) -> int:
     """The number of the calling thread's current device: what a caller's own code works on; 0 on a CPU."""
@@ -208,7 +209,9 @@ class Case:
         flush: str | None = None,
         trace: bool = False,
     ) -> dict[str, Any]:
-        """Verify, warm up, sample until the CI of the median is within precision_target, verify again.
+        """Verify, warm up, sample until the CI of the median is within precision_target and so are the medians of both
+        halves of the samples, verify again. At least min_samples are taken, for at least 50 ms (or max_seconds); at
+        most 1 048 576.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, late_samples (below), flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns,
         kernel_sum_ns, kernel_span_ns (below), footprint_bytes, verified, max_error, tolerance, rows_checked,

@@ -218,11 +218,12 @@ class Case:
         cache : {"cold", "hot"}
             Cold rotates over buffer sets so that every launch finds its inputs outside the cache.
         precision_target : float
-            Half width of the median's 95 % confidence interval to stop at, relative.
+            Half width of the median's 95 % confidence interval to stop at, relative; the medians of both halves of the
+            samples must then lie as close to each other.
         min_samples : int
-            Never fewer than this.
+            Never fewer than this, 1 to 1 048 576; and, below the time limit, samples for 50 ms.
         max_seconds : float
-            Time limit of the sampling.
+            Time limit of the sampling; it ends before that only when it has converged (or has 1 048 576 samples).
         verify_budget_s : float
             Processor time for the float64 reference, s; the processors there are share it.
         poll : callable, optional

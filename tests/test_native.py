@@ -11,21 +11,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from compiled import FLAGS, NATIVE, call, clean_environment, compile_checks, sanitizers
 
 from bwprof import _core
-
-ROOT = Path(__file__).resolve().parent.parent
-NATIVE = ROOT / "tests" / "native"
-LAYERS = ("base", "ops", "measure")
-NVML = ("csrc/cuda/nvml.c", "csrc/cuda/library.c")  # they need neither CUDA nor its headers
-FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread -Icsrc -Itests/native")
-SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
-WRAP = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose"
 
 
 def check_names() -> list[str]:
@@ -36,12 +28,6 @@ def check_names() -> list[str]:
             operations = [operation["name"] for operation in _core.operations()]
             names += [f"{name}/{operation}" for operation in operations] if per_op == "true" else [name]
     return names
-
-
-def clean_environment() -> dict[str, str]:
-    """Without what a sanitizer's run of the whole test suite has set for Python."""
-    drop = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "CFLAGS")
-    return {name: value for name, value in os.environ.items() if name not in drop}
 
 
 @dataclass
@@ -61,35 +47,6 @@ class Checks:
         )
 
 
-def call(command: list[str]) -> None:
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}"
-
-
-def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Flags and environment: the sanitizers if a program built with them runs, leak detection if that works here."""
-    source, program = folder / "probe.c", folder / "probe"
-    source.write_text("int main(void) { return 0; }\n")
-    command = [*compiler, *SANITIZE, str(source), "-o", str(program)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        return [], {}
-    for leaks in ("1", "0"):
-        # It finds leaks in no process that is being traced.
-        options = {"ASAN_OPTIONS": f"detect_leaks={leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
-        environment = clean_environment() | options
-        if subprocess.run([program], env=environment, capture_output=True, check=False).returncode == 0:
-            return SANITIZE, options
-    return [], {}
-
-
 @pytest.fixture(scope="session")
 def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Checks:
     name = shlex.split(os.environ.get("CC", "")) or ["cc"]
@@ -97,18 +54,7 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
         pytest.skip(f"no C compiler: {name[0]} was not found")
     folder = tmp_path_factory.mktemp("native")
     flags, options = sanitizers(name, folder)
-    sources = [path for layer in LAYERS for path in sorted((source_tree / "csrc" / layer).glob("*.c"))]
-    sources += [source_tree / name for name in NVML]
-    sources += sorted(NATIVE.glob("*.c"))
-    objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
-
-    def compile_one(source: Path, target: Path) -> None:
-        call([*name, *FLAGS, *flags, "-c", str(source), "-o", str(target)])
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(compile_one, sources, objects))
-    program = folder / "checks"
-    call([*name, "-pthread", *flags, WRAP, *map(str, objects), "-lm", "-ldl", "-o", str(program)])
+    program = compile_checks(source_tree / "csrc", folder, name, flags)
     library = folder / "libfake_nvml.so"
     call([*name, *FLAGS, "-shared", "-fPIC", str(NATIVE / "libraries" / "fake_nvml.c"), "-o", str(library)])
     return Checks(program, clean_environment() | options | {"BWPROF_TEST_NVML": str(library)})

@@ -1,19 +1,24 @@
 #include "measure/measure.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 
 enum {
-    SAMPLES_MOST = 4096,
-    LAUNCHES_MOST = 8192, /* of one replay, unless there are more sets */
-    FLUSHED_CALLS = 16,   /* of a caller's function, with a flush before each */
-    WARMUP_LEAST = 3,     /* replays */
+    SAMPLES_AT_FIRST = 512, /* for which there is room */
+    LAUNCHES_MOST = 8192,   /* of one replay, unless there are more sets */
+    FLUSHED_CALLS = 16,     /* of a caller's function, with a flush before each */
+    WARMUP_LEAST = 3,       /* replays */
     WARMUP_WINDOW = 4
 };
 
+/* However close they are, samples of a shorter time say nothing of what comes and goes. */
+static const double sampling_least_s = 50e-3;
 static const double replay_least_ns = 1e6; /* a sample lasts at least this */
 static const double warmup_least_ns = 20e6;
 static const double warmup_most_ns = 400e6; /* a clock that has not settled by then is the samples' noise */
@@ -146,11 +151,6 @@ static bw_status settle(const bw_measure_options *options, timed *timed, bw_meas
     return warm_up(options, timed, &out->warmup_ns, &launch_ns);
 }
 
-static bool narrow_enough(const bw_statistics *statistics, double target) {
-    double widest = fmax(statistics->high - statistics->median, statistics->median - statistics->low);
-    return widest <= target * statistics->median;
-}
-
 /* One sample; `busy_ns` adds up the timed launches for whoever watches the conditions. */
 static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, double *launch_ns) {
     bw_watch_look(watch, bw_now_s(), timed->run, *busy_ns, false);
@@ -159,19 +159,43 @@ static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, dou
     return BW_OK;
 }
 
-static void note_kernels(const timed *timed, bw_kernel_times *out) {
-    *out = (bw_kernel_times){NAN, NAN};
-    if (timed->backend->plan_kernels) *out = timed->backend->plan_kernels(timed->plan);
+/* What sampling keeps; both grow together. */
+typedef struct sampled {
+    double *ns, *scratch;
+    bw_kernel_times *kernels; /* NULL where the backend takes none */
+    int64_t count, room;
+} sampled;
+
+static void sampled_free(sampled *self) {
+    free(self->ns);
+    free(self->scratch);
+    free(self->kernels);
 }
 
-/* The median of one member over the samples, per launch; `sorted` is overwritten. */
-static double median_kernels(const bw_kernel_times *kernels, size_t member, double *sorted, int64_t count,
-                             int64_t launches) {
-    for (int64_t i = 0; i < count; i++) {
-        memcpy(&sorted[i], (const char *)&kernels[i] + member, sizeof sorted[i]);
-        if (isnan(sorted[i])) return NAN;
+static bw_status enlarge(void **memory, int64_t count, size_t size) {
+    void *larger = realloc(*memory, (size_t)count * size);
+    if (!larger) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " samples", count);
+    *memory = larger;
+    return BW_OK;
+}
+
+static bw_status make_room(sampled *self, bool with_kernels) {
+    if (self->count < self->room) return BW_OK;
+    int64_t room = bw_min64(BW_SAMPLES_MOST, bw_max64(SAMPLES_AT_FIRST, 2 * self->room));
+    BW_TRY(enlarge((void **)&self->ns, room, sizeof *self->ns));
+    BW_TRY(enlarge((void **)&self->scratch, bw_statistics_scratch(room), sizeof *self->scratch));
+    if (with_kernels) BW_TRY(enlarge((void **)&self->kernels, room, sizeof *self->kernels));
+    self->room = room;
+    return BW_OK;
+}
+
+/* The median of one member over the samples, per launch. */
+static double median_kernels(const sampled *samples, size_t member, int64_t launches) {
+    for (int64_t i = 0; samples->kernels && i < samples->count; i++) {
+        memcpy(&samples->scratch[i], (const char *)&samples->kernels[i] + member, sizeof *samples->scratch);
+        if (isnan(samples->scratch[i])) return NAN;
     }
-    return bw_statistics_of(sorted, count).median / (double)launches;
+    return samples->kernels ? bw_median(samples->scratch, samples->count) / (double)launches : NAN;
 }
 
 /* What others took since the last call. */
@@ -180,42 +204,52 @@ static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
     if (session->backend->neighbours) session->backend->neighbours(session->device, out);
 }
 
+static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
+    const bw_backend *backend = timed->backend;
+    BW_TRY(make_room(samples, backend->plan_kernels != NULL));
+    BW_TRY(sample_once(timed, watch, busy_ns, &samples->ns[samples->count]));
+    if (samples->kernels) samples->kernels[samples->count] = backend->plan_kernels(timed->plan);
+    if (backend->plan_late && backend->plan_late(timed->plan)) out->late_samples++;
+    samples->count++;
+    return BW_OK;
+}
+
+/* Whether the samples are enough, or time is over: out->statistics are then theirs. Looking at them costs time, too:
+ * the next look is a while after this one. */
+static bool enough(const bw_measure_options *options, const sampled *samples, double elapsed_s, int64_t *next_look,
+                   bw_measurement *out) {
+    double least_s = fmin(sampling_least_s, options->max_seconds);
+    if (samples->count < options->min_samples) return false;
+    bool over = elapsed_s >= options->max_seconds || samples->count == BW_SAMPLES_MOST;
+    if (!over && (samples->count < *next_look || elapsed_s < least_s)) return false;
+    *next_look = samples->count + bw_max64(2, samples->count / 8);
+    out->statistics = bw_statistics_of(samples->ns, samples->count, samples->scratch);
+    out->converged = bw_statistics_converged(&out->statistics, options->precision_target);
+    return over || out->converged;
+}
+
 static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
+    sampled samples = {0};
     double busy_ns = 0.0;
-    double *sorted = malloc(SAMPLES_MOST * sizeof *sorted);
-    bw_kernel_times *kernels = malloc(SAMPLES_MOST * sizeof *kernels);
-    out->samples_ns = malloc(SAMPLES_MOST * sizeof *out->samples_ns);
+    int64_t next_look = 0;
     bw_status status = BW_OK;
-    if (!sorted || !kernels || !out->samples_ns) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for samples"));
-    int64_t count = 0, next_look = options->min_samples;
-    double deadline = bw_now_s() + options->max_seconds;
-    bw_watch_begin(&watch, timed->session, bw_now_s());
+    double start_s = bw_now_s();
+    bw_watch_begin(&watch, timed->session, start_s);
     look_at_neighbours(timed->session, &out->disturbance);
-    for (;;) {
+    do {
         if (stop_asked(options)) BW_GOTO(interrupted());
-        BW_GOTO(sample_once(timed, &watch, &busy_ns, &out->samples_ns[count]));
-        note_kernels(timed, &kernels[count++]);
-        if (timed->backend->plan_late && timed->backend->plan_late(timed->plan)) out->late_samples++;
-        bool out_of_time = count >= options->min_samples && bw_now_s() >= deadline;
-        if (count < next_look && !out_of_time && count < SAMPLES_MOST) continue;
-        memcpy(sorted, out->samples_ns, (size_t)count * sizeof *sorted);
-        out->statistics = bw_statistics_of(sorted, count);
-        out->converged = narrow_enough(&out->statistics, options->precision_target);
-        if (out->converged || out_of_time || count == SAMPLES_MOST) break;
-        next_look = count + bw_max64(2, count / 8);
-    }
+        BW_GOTO(take_sample(timed, &watch, &busy_ns, &samples, out));
+    } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
     look_at_neighbours(timed->session, &out->disturbance);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
-    double *members[] = {&out->kernels.sum_ns, &out->kernels.span_ns};
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        size_t member = (size_t)((char *)members[i] - (char *)&out->kernels);
-        *members[i] = median_kernels(kernels, member, sorted, count, timed->spec.launches);
-    }
+    out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
+    out->kernels.span_ns = median_kernels(&samples, offsetof(bw_kernel_times, span_ns), timed->spec.launches);
+    out->samples_ns = samples.ns;
+    samples.ns = NULL;
 cleanup:
-    free(kernels);
-    free(sorted);
+    sampled_free(&samples);
     return status;
 }
 

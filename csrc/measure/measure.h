@@ -8,6 +8,8 @@
 #include "measure/statistics.h"
 #include "measure/verify.h"
 
+enum { BW_SAMPLES_MOST = 1 << 20 }; /* more are not taken, however much time there is: a quarter of an hour at 1 ms */
+
 typedef struct bw_measure_options {
     bw_cache cache;
     bw_flush flush;          /* where the cache is flushed at all */

@@ -1,4 +1,5 @@
-/* Statistics of one case's samples. */
+/* Statistics of one case's samples. They are not independent: clocks, caches and neighbours change more slowly than
+ * samples follow each other. */
 #ifndef BW_MEASURE_STATISTICS_H
 #define BW_MEASURE_STATISTICS_H
 
@@ -10,10 +11,20 @@ typedef struct bw_statistics {
     double median, minimum;
     double low, high; /* 95 % confidence interval of the median; infinite below 6 samples, which cannot give one */
     double noise;     /* interquartile range / median */
+    double halves;    /* |median of the first half - median of the second| / median; infinite below 2 samples */
+    int64_t block;    /* samples in each of the blocks that the interval comes from */
 } bw_statistics;
 
-/* Sorts `samples` in place; count >= 1. */
-bw_statistics bw_statistics_of(double *samples, int64_t count);
+/* Of samples in the order taken; count >= 1, scratch for bw_statistics_scratch(count) doubles.
+ *
+ * The interval comes from order statistics of the medians of blocks. Blocks grow while the medians of neighbours still
+ * resemble each other, as far as ten blocks are left; for the resemblance that remains, or that so few blocks cannot
+ * rule out, the interval is widened. */
+bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scratch);
+int64_t bw_statistics_scratch(int64_t count);
+
+/* The interval is within `target` of the median, and the two halves of the samples are no further apart than that. */
+bool bw_statistics_converged(const bw_statistics *statistics, double target);
 
 /* Ranks (0-based) whose order statistics bracket the median with at least 95 % confidence, whatever the distribution:
  * sum over low < i <= high of C(n, i) / 2^n >= 0.95. False when n < 6. */

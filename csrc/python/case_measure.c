@@ -123,8 +123,9 @@ static int check_options(const bw_measure_options *o) {
     if (!(o->precision_target > 0.0)) return core_refuse_float("precision_target", o->precision_target, "a number > 0");
     if (!(o->max_seconds >= 0.0)) return core_refuse_float("max_seconds", o->max_seconds, "a number >= 0");
     if (!(o->verify_budget_s >= 0.0)) return core_refuse_float("verify_budget_s", o->verify_budget_s, "a number >= 0");
-    if (o->min_samples < 1 || o->min_samples > 4096) {
-        PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to 4096", (long long)o->min_samples);
+    if (o->min_samples < 1 || o->min_samples > BW_SAMPLES_MOST) {
+        PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to %d", (long long)o->min_samples,
+                     BW_SAMPLES_MOST);
         return -1;
     }
     return 0;

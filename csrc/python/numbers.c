@@ -64,14 +64,14 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
         PyErr_SetString(PyExc_ValueError, "samples must be a buffer of at least one float64");
         return NULL;
     }
-    double *copy = PyMem_Malloc((size_t)view.len);
-    if (!copy) {
+    int64_t count = view.len / view.itemsize;
+    double *scratch = PyMem_New(double, bw_statistics_scratch(count));
+    if (!scratch) {
         PyBuffer_Release(&view);
         return PyErr_NoMemory();
     }
-    memcpy(copy, view.buf, (size_t)view.len);
-    bw_statistics s = bw_statistics_of(copy, view.len / view.itemsize);
-    PyMem_Free(copy);
+    bw_statistics s = bw_statistics_of(view.buf, count, scratch);
+    PyMem_Free(scratch);
     PyBuffer_Release(&view);
     return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high, "min_ns",
                          s.minimum, "noise", s.noise, "count", (long long)s.count);

@@ -1,7 +1,9 @@
 /* When sampling stops, what it leaves behind, and the guard against a second thread. */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "check.h"
+#include "coverage.h"
 
 typedef struct run {
     fixture f;
@@ -24,17 +26,35 @@ static void quiet_times_stop_at_once(int op_index) {
         run r;
         bw_measure_options options = usual_options();
         options.min_samples = least;
+        fake.launch_ns = 6e6;
         if (measure(&r, &options)) {
             CHECK(r.m.converged, "quiet times did not converge");
             CHECK_EQUAL(r.m.statistics.count, least);
             for (int64_t i = 0; i < r.m.statistics.count; i++) {
-                CHECK(fabs(r.m.samples_ns[i] - 1e6) < 1e-3, "sample %g", r.m.samples_ns[i]);
+                CHECK(fabs(r.m.samples_ns[i] - 6e6) < 1e-3, "sample %g", r.m.samples_ns[i]);
             }
             CHECK(r.m.statistics.low == r.m.statistics.high && r.m.statistics.noise == 0.0,
                   "an interval of quiet times");
             CHECK(r.m.timer_floor_ns == 500.0, "floor %g", r.m.timer_floor_ns);
             CHECK(r.m.host_launch_ns == 1234.0, "host time %g", r.m.host_launch_ns);
             CHECK(r.m.warmup_ns >= 20e6, "warmed up for %g ns", r.m.warmup_ns);
+        }
+        end(&r);
+    }
+}
+
+/* Ten samples of a millisecond say nothing of what comes and goes within 50; a limit below that is kept. */
+static void short_samples_are_taken_for_a_while(int op_index) {
+    (void)op_index;
+    for (double limit_s = 0.02; limit_s < 20.0; limit_s += 10.0) {
+        run r;
+        bw_measure_options options = usual_options();
+        options.cache = BW_CACHE_HOT; /* one launch a sample */
+        options.max_seconds = limit_s;
+        if (measure(&r, &options)) {
+            int64_t wanted = limit_s < 0.05 ? 20 : 50;
+            CHECK(r.m.converged, "quiet times did not converge");
+            CHECK(llabs(r.m.statistics.count - wanted) <= 1, "%" PRId64 " samples", r.m.statistics.count);
         }
         end(&r);
     }
@@ -54,7 +74,7 @@ static void six_samples_at_least(int op_index) {
     end(&r);
 }
 
-/* +-2 %: a median known to 0.5 % takes more than 10 samples and far fewer than 4096. */
+/* +-2 %: a median known to 0.5 % takes more than 50 samples and far fewer than the 20 000 that there is time for. */
 static void noise_takes_more_samples(int op_index) {
     (void)op_index;
     run r;
@@ -64,7 +84,7 @@ static void noise_takes_more_samples(int op_index) {
     if (measure(&r, &options)) {
         const bw_statistics *s = &r.m.statistics;
         CHECK(r.m.converged, "not converged");
-        CHECK(s->count > 10 && s->count < 1000, "%" PRId64 " samples", s->count);
+        CHECK(s->count > 50 && s->count < 1000, "%" PRId64 " samples", s->count);
         CHECK(s->high - s->median <= 0.005 * s->median && s->median - s->low <= 0.005 * s->median,
               "%g in [%g, %g] is not within 0.5 %%", s->median, s->low, s->high);
         CHECK(fabs(s->median - 1e6) < 0.01e6, "median %g", s->median);
@@ -84,14 +104,67 @@ static void the_time_limit_is_not_convergence(int op_index) {
         CHECK_EQUAL(r.m.statistics.count, 10);
     }
     end(&r);
-    /* The samples kept are bounded even where time is not. */
-    options.max_seconds = 1e9;
-    options.precision_target = 1e-9;
+    /* Samples of 2 ms are taken until then, many or few. */
+    options.cache = BW_CACHE_HOT;
+    fake.launch_ns = 2e6;
+    fake.amplitude = 1e-6;
+    options.precision_target = 1e-300;
+    for (options.max_seconds = 0.1; options.max_seconds < 30.0; options.max_seconds *= 10.0) {
+        if (measure(&r, &options)) {
+            double taken_s = 2e-3 * (double)r.m.statistics.count;
+            CHECK(!r.m.converged, "converged to nothing");
+            CHECK(taken_s >= options.max_seconds && taken_s < options.max_seconds + 5e-3, "%g s of %g s", taken_s,
+                  options.max_seconds);
+        }
+        end(&r);
+    }
+}
+
+/* A first half that differs from the second is no converged median, however narrow its interval. */
+static double stepped(void *context, int64_t replay) {
+    const int64_t *step_at = context;
+    return 1e6 * (replay < *step_at ? 1.0 : 1.02);
+}
+
+static void halves_that_differ_do_not_converge(int op_index) {
+    (void)op_index;
+    run r;
+    int64_t step_at = 47; /* 2 replays tell how long they take, 20 warm up, 50 are samples */
+    bw_measure_options options = usual_options();
+    options.cache = BW_CACHE_HOT;
+    options.max_seconds = 0.05;
+    fake.clock = FAKE_GIVEN;
+    fake.given = stepped;
+    fake.given_context = &step_at;
     if (measure(&r, &options)) {
-        CHECK(!r.m.converged, "converged to 1e-9");
-        CHECK_EQUAL(r.m.statistics.count, 4096);
+        CHECK(!r.m.converged, "a step of 2 %% in the middle counts as converged");
+        CHECK(r.m.statistics.low <= 1e6 && r.m.statistics.high >= 1.02e6, "[%g, %g] leaves a level out",
+              r.m.statistics.low, r.m.statistics.high);
     }
     end(&r);
+    step_at = 1 << 30;
+    if (measure(&r, &options)) CHECK(r.m.converged, "without a step it does not converge");
+    end(&r);
+}
+
+/* Through the whole measurement: as many intervals hold the median that the samples were made with. */
+static void intervals_hold_the_median(int op_index) {
+    (void)op_index;
+    static const struct {
+        coverage_of asked;
+        int least;
+    } rows[] = {
+        {{COVERAGE_STEADY, 0.0, 0.01, 1.25, 1.0, 100, 1}, 95},   {{COVERAGE_STEADY, 0.7, 0.005, 1.25, 1.0, 100, 1}, 93},
+        {{COVERAGE_STEADY, 0.9, 0.0005, 1.25, 1.0, 100, 1}, 90}, {{COVERAGE_STEADY, 0.9, 0.01, 1.25, 1.0, 100, 1}, 90},
+        {{COVERAGE_STEADY, 0.9, 0.005, 20.0, 1.0, 100, 1}, 90},  {{COVERAGE_BIMODAL, 0.5, 0.01, 1.25, 1.0, 100, 1}, 93},
+        {{COVERAGE_DRIFTING, 0.7, 0.05, 1.25, 1.0, 40, 1}, 37}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const coverage_of *asked = &rows[i].asked;
+        coverage_found found;
+        if (!coverage_run(asked, &found)) return;
+        CHECK(found.held >= rows[i].least, "%s samples, correlation %g, noise %g: %d of %d held it",
+              coverage_names[asked->model], asked->correlation, asked->noise, found.held, asked->trials);
+    }
 }
 
 /* Samples come back in the order taken, so that a drift can be seen in them. */
@@ -101,7 +174,7 @@ static void drift_stays_visible(int op_index) {
     bw_measure_options options = usual_options();
     fake.clock = FAKE_DRIFTING;
     fake.amplitude = 0.02;
-    options.max_seconds = 0.0;
+    options.max_seconds = 0.4;
     if (measure(&r, &options)) {
         CHECK(!r.m.converged, "2 %% per sample count as converged");
         for (int64_t i = 1; i < r.m.statistics.count; i++) {
@@ -179,9 +252,12 @@ static void sessions_check_the_index(int op_index) {
 
 const check stop_checks[] = {
     {"quiet_times_stop_at_once", false, quiet_times_stop_at_once},
+    {"short_samples_are_taken_for_a_while", false, short_samples_are_taken_for_a_while},
     {"six_samples_at_least", false, six_samples_at_least},
     {"noise_takes_more_samples", false, noise_takes_more_samples},
     {"the_time_limit_is_not_convergence", false, the_time_limit_is_not_convergence},
+    {"halves_that_differ_do_not_converge", false, halves_that_differ_do_not_converge},
+    {"intervals_hold_the_median", false, intervals_hold_the_median},
     {"drift_stays_visible", false, drift_stays_visible},
     {"poll_interrupts", false, poll_interrupts},
     {"a_second_thread_is_busy", false, a_second_thread_is_busy},

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/input.h"
 
@@ -414,6 +415,7 @@ static double launch_time(int64_t replay) {
         case FAKE_NOISY: return fake.launch_ns * (1.0 + fake.amplitude * ((double)noise / 2147483648.0 - 1.0));
         case FAKE_DRIFTING: return fake.launch_ns * (1.0 + fake.amplitude * (double)replay);
         case FAKE_SLOW_START: return fake.launch_ns * (replay < 10 ? fake.amplitude : 1.0);
+        case FAKE_GIVEN: return fake.given(fake.given_context, replay);
         case FAKE_QUIET: break;
     }
     return fake.launch_ns;
@@ -449,6 +451,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     *ns =
         (double)plan->spec.launches * (plan->spec.variant || plan->spec.callable ? launch_time(fake.replays++) : 500.0);
     fake.last_replay_ns = *ns;
+    fake.now_ns += (int64_t)*ns;
     return BW_OK;
 }
 
@@ -536,6 +539,19 @@ static void marks_free(bw_marks *marks) {
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
+
+/* ---- the monotonic clock: the linker sends who asks for it here ---- */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
+    static _Atomic int64_t looks; /* each takes a nanosecond */
+    if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, time);
+    int64_t now_ns = fake.now_ns + ++looks;
+    *time = (struct timespec){now_ns / 1000000000, now_ns % 1000000000};
+    return 0;
+}
 
 /* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
 

@@ -1,4 +1,5 @@
-/* A backend for the tests of csrc/measure: host memory, a toy clock, and faults on demand.
+/* A backend for the tests of csrc/measure: host memory, a toy clock, and faults on demand. Time stands still but for
+ * what its replays say they took.
  *
  * Its kernel works out the outputs from the descriptor's own reference rows, so that it is right by construction for
  * every operation of the registry; what is then planted is the only error there is. One device, one process per check.
@@ -20,7 +21,7 @@ typedef enum fake_plant {
 } fake_plant;
 
 typedef enum fake_when { FAKE_ALWAYS, FAKE_IN_REPLAYS, FAKE_ON_LAST_SET } fake_when;
-typedef enum fake_clock { FAKE_QUIET, FAKE_NOISY, FAKE_DRIFTING, FAKE_SLOW_START } fake_clock;
+typedef enum fake_clock { FAKE_QUIET, FAKE_NOISY, FAKE_DRIFTING, FAKE_SLOW_START, FAKE_GIVEN } fake_clock;
 
 typedef struct fake_state {
     /* What a check asks for. */
@@ -40,6 +41,8 @@ typedef struct fake_state {
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */
     fake_clock clock;
+    double (*given)(void *context, int64_t replay); /* FAKE_GIVEN: a launch's time in a replay, in ns */
+    void *given_context;
     int64_t late_from;        /* replays from this one on hold some of the host's time; 0 = none */
     int64_t marks_passed;     /* the stream has passed so many marks; -1 = all */
     bw_conditions conditions; /* what the sensors say */
@@ -54,6 +57,7 @@ typedef struct fake_state {
     int64_t live_allocations, live_bytes, live_plans, live_states, live_devices, live_marks;
     int64_t marks_made, marks_taken, waits; /* waits: for marks that the stream had not passed */
     int64_t refused_allocations;            /* asked for more than was free */
+    int64_t now_ns;                         /* of the monotonic clock */
     int64_t replays, plans, launches, prepared[FAKE_ROWS];
     int64_t prepared_once;  /* of these, the ones for a single launch */
     bw_plan_spec last_plan; /* its pointers are not to be followed */

@@ -1,9 +1,11 @@
 /* Checks of csrc/measure against a fake backend, and of csrc/cuda/nvml.c against a fake library. `checks --list` names
  * them, `checks NAME` runs one (exit status 1: it failed), `checks --ranks N` prints the ranks of the median's interval
- * for 1 to N samples. */
+ * for 1 to N samples, `checks --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval
+ * of so many measurements held the median. */
 #include <stdlib.h>
 
 #include "check.h"
+#include "coverage.h"
 
 int check_failures;
 
@@ -99,6 +101,22 @@ static void print_ranks(int64_t most) {
     }
 }
 
+static int print_coverage(char **words) {
+    coverage_of asked = {.correlation = atof(words[1]),
+                         .noise = atof(words[2]),
+                         .launch_ms = atof(words[3]),
+                         .max_seconds = atof(words[4]),
+                         .trials = atoi(words[5]),
+                         .seed = strtoull(words[6], NULL, 10)};
+    coverage_found found;
+    while (coverage_names[asked.model] && strcmp(coverage_names[asked.model], words[0]) != 0) asked.model++;
+    if (!coverage_names[asked.model] || asked.trials < 1) return 2;
+    fake_reset();
+    if (!coverage_run(&asked, &found)) return 1;
+    printf("%d %d %d %g %g\n", found.held, found.converged, found.held_converged, found.samples, found.seconds);
+    return 0;
+}
+
 static bool run_check(const char *name) {
     for (int i = 0; i < LISTS; i++) {
         for (const check *row = lists[i]; row->name; row++) {
@@ -120,12 +138,13 @@ int main(int argc, char **argv) {
         print_ranks(atoll(argv[2]));
         return 0;
     }
+    if (argc == 9 && strcmp(argv[1], "--coverage") == 0) return print_coverage(argv + 2);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         list_checks();
         return 0;
     }
     if (argc != 2 || !run_check(argv[1])) {
-        printf("usage: checks --list | --ranks N | NAME\n");
+        printf("usage: checks --list | --ranks N | --coverage ... | NAME\n");
         return 2;
     }
     CHECK_EQUAL(fake.live_allocations, 0);

@@ -1,0 +1,72 @@
+"""Compiles the checks of tests/native: csrc/measure with a fake backend, and csrc/cuda/nvml.c."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "tests" / "native"
+LAYERS = ("base", "ops", "measure")
+NVML = ("cuda/nvml.c", "cuda/library.c")  # they need neither CUDA nor its headers
+FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
+SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
+WRAPPED = ("malloc", "calloc", "realloc", "aligned_alloc", "dlopen", "dlsym", "dlclose", "clock_gettime")
+WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in WRAPPED)
+
+
+def clean_environment() -> dict[str, str]:
+    """Without what a sanitizer's run of the whole test suite has set for Python."""
+    drop = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "CFLAGS")
+    return {name: value for name, value in os.environ.items() if name not in drop}
+
+
+def call(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}"
+
+
+def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment: the sanitizers if a program built with them runs, leak detection if that works here."""
+    source, program = folder / "probe.c", folder / "probe"
+    source.write_text("int main(void) { return 0; }\n")
+    command = [*compiler, *SANITIZE, str(source), "-o", str(program)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return [], {}
+    for leaks in ("1", "0"):
+        # It finds leaks in no process that is being traced.
+        options = {"ASAN_OPTIONS": f"detect_leaks={leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        environment = clean_environment() | options
+        if subprocess.run([program], env=environment, capture_output=True, check=False).returncode == 0:
+            return SANITIZE, options
+    return [], {}
+
+
+def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Sequence[str] = ()) -> Path:
+    """The program, in `folder`, from a tree of C sources."""
+    sources = [path for layer in LAYERS for path in sorted((csrc / layer).glob("*.c"))]
+    sources += [csrc / name for name in NVML]
+    sources += sorted(NATIVE.glob("*.c"))
+    objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
+    include = [f"-I{csrc}", f"-I{NATIVE}"]
+
+    def compile_one(source: Path, target: Path) -> None:
+        call([*compiler, *FLAGS, *include, *flags, "-c", str(source), "-o", str(target)])
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(compile_one, sources, objects))
+    program = folder / "checks"
+    call([*compiler, "-pthread", *flags, WRAP, *map(str, objects), "-lm", "-ldl", "-o", str(program)])
+    return program
