@@ -138,8 +138,6 @@ def print_summary(rows: Sequence[Row], screen: Console) -> None:
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 118 columns wide at most."""
-    from rich.text import Text
-
     from bwprof.terminal import table
 
     lines, _ = _summary_rows(data)
@@ -164,7 +162,7 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     result.append(grid)
     notes = _notes(lines)
     if notes:
-        result.append(Text("\n".join(notes)))
+        result.append("\n".join(notes))
     return result
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
 from bwprof.hardware import Choice
 from bwprof.names import bytes_text, seconds_text
-from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Plan, Spec
-
-# Where the device's theory says nothing: an ordinary machine, for an estimate that is only an estimate.
-_GUESSED_GB_S = {"cpu": 20.0, "cuda": 1000.0}
-_FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
+from bwprof.sweep.estimate import case_seconds, launch_seconds
+from bwprof.sweep.plan import Plan, Spec
 
 
 def print_operations(stream: TextIO) -> None:
@@ -67,7 +63,8 @@ def _estimated(
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
         return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
-    launch, seconds = _seconds(cost, need, facts, spec, backend)
+    launch = launch_seconds(cost, spec.precision, facts, backend)
+    seconds = case_seconds(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
     work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
@@ -76,16 +73,3 @@ def _estimated(
         note = f"skipped: only {bytes_text(need['free'])} free"
         return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
     return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds
-
-
-def _seconds(
-    cost: dict[str, int], need: dict[str, int], facts: dict[str, Any], spec: Spec, backend: str
-) -> tuple[float, float]:
-    """Estimated seconds of one launch, and of the whole case."""
-    peak = facts["peak_gb_s"]
-    gb_s = _GUESSED_GB_S.get(backend, 20.0) if math.isnan(peak) else peak * 0.85
-    launch = (cost["algorithmic_bytes_read"] + cost["algorithmic_bytes_written"]) / gb_s / 1e9
-    rate = facts["peak_tflops"].get(spec.precision, math.nan)
-    if not math.isnan(rate) and rate > 0:
-        launch = max(launch, cost["flops"] / rate / 1e12)
-    return launch, need["needed"] / gb_s / 1e9 / _FILL_SHARE + max(10 * launch, DEFAULT_CASE_SECONDS / 4)

@@ -86,9 +86,13 @@ class Spec:
     def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
         """The same from a file that others may have written; ValueError for what cannot be run."""
         spec = cls.from_dict(found)
-        for name, value in (("case", spec.case), ("cache", spec.cache), ("variant", spec.variant or "")):
-            if not isinstance(value, str):
+        for name in ("case", "cache", "timer", "variant"):
+            value = getattr(spec, name)
+            if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
                 raise ValueError(f"{name} is {value!r}, text is needed")
+        registry.check_timer(spec.timer, backend)
+        if not isinstance(spec.counters, bool):
+            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
