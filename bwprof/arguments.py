@@ -1,10 +1,16 @@
-"""The argument parser of every command."""
+"""The argument parser of every command, and the commands that only read and show."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import logging
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from bwprof.terminal import guarded
+
+USAGE, FAILED = 2, 3
 
 
 class _StoreOnce(argparse.Action):
@@ -37,3 +43,24 @@ class Parser(argparse.ArgumentParser):
         )
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)
+
+
+def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:
+    """The exit code of a command that measures nothing: 2, and a sentence, for what cannot be used or read."""
+
+    def checked() -> int:
+        try:
+            options = parser.parse_args(arguments)
+        except SystemExit as ended:
+            return USAGE if ended.code else 0
+        logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", force=True)
+        try:
+            return command(options)
+        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
+            said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        except (ValueError, ImportError) as error:
+            said = str(error)
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        return USAGE
+
+    return guarded(checked, failed=FAILED)

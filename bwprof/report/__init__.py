@@ -131,8 +131,12 @@ def print_summary(rows: Sequence[Row], screen: Console) -> None:
     """The summary of rows on a terminal or in a file, then what failed, was skipped, or should be doubted."""
     from bwprof.results import frame
 
-    renderables = tables(frame.from_rows(rows), screen)
-    for renderable in renderables:
+    print_tables(frame.from_rows(rows), screen)
+
+
+def print_tables(data: pd.DataFrame, screen: Console) -> None:
+    """The same of a frame."""
+    for renderable in tables(data, screen):
         screen.print(renderable)
 
 
