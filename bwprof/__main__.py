@@ -1,10 +1,11 @@
-"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof selftest ...`, `bwprof info ...`.
+"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof info ...` and the others.
 
 Without a command it is `bwprof sweep`.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -12,10 +13,12 @@ from bwprof.terminal import guarded
 
 FAILED = 3
 
-_COMMANDS = ("sweep", "selftest", "info")
+_COMMANDS = ("sweep", "report", "plot", "selftest", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof report RUN|FILE     the summary of results
+       bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
        bwprof --version
@@ -42,17 +45,9 @@ def _main(given: list[str]) -> int:
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:
-    if name == "info":
-        from bwprof.info.cli import main as info_main
-
-        return info_main
-    if name == "selftest":
-        from bwprof.selftest.cli import main as selftest_main
-
-        return selftest_main
-    from bwprof.sweep.cli import main as sweep_main
-
-    return sweep_main
+    module = importlib.import_module(f"bwprof.{name}.cli")
+    found: Callable[[Sequence[str]], int] = module.main
+    return found
 
 
 if __name__ == "__main__":

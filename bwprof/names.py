@@ -18,6 +18,29 @@ _SUFFIXES = {
 }
 _COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
+_LONGEST_QUOTE = 200  # characters of what was given that a message repeats
+
+# What a terminal obeys instead of showing it, what turns a line around, and what XML has no letters for.
+_UNSHOWN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+
+def spelt(text: str) -> str:
+    """The same text with control characters spelt out, so that it can be shown whoever wrote it; lines stay lines.
+
+    Examples
+    --------
+    >>> spelt("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def quoted(given: object) -> str:
+    """What was given as a message repeats it: as it is, and no longer than a line or two."""
+    text = str(given)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
 def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | None:
@@ -37,10 +60,10 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     """
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    near = nearest(str(given).lower(), lowered, likeness=0.5)
+    near = nearest(str(given)[:_LONGEST_QUOTE].lower(), lowered, likeness=0.5)
     hint = f"did you mean '{lowered[near]}'? " if near is not None else ""
     prefix = f"{where}: " if where else ""
-    return f"{prefix}unknown {kind} '{given}': {hint}Allowed: {', '.join(choices) or '(none)'}"
+    return f"{prefix}unknown {kind} '{quoted(given)}': {hint}Allowed: {', '.join(choices) or '(none)'}"
 
 
 def parse_count(text: str, name: str) -> int:
@@ -59,7 +82,7 @@ def parse_count(text: str, name: str) -> int:
     match = _COUNT.fullmatch(text.strip())
     factor = _SUFFIXES.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{name}: '{text}' is not a whole number (suffixes k, M, G, Ki, Mi, Gi are allowed)")
+        raise ValueError(f"{name}: '{quoted(text)}' is not a whole number (suffixes k, M, G, Ki, Mi, Gi are allowed)")
     if len(match.group(1)) > _MOST_DIGITS:
         raise ValueError(f"{name}: a number of {len(match.group(1))} digits does not fit in 64 bits")
     return int(match.group(1)) * factor
@@ -79,6 +102,17 @@ def amount(value: Any, name: str) -> int:
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is {value}: allowed is a whole number from 0 to 2^63 - 1")
     return found
+
+
+def positive_seconds(value: object) -> float | None:
+    """A finite, positive number of seconds; None for anything else, numbers beyond a float's reach among them."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if 0 < found < float("inf") else None
 
 
 def bytes_text(count: float) -> str:

@@ -41,15 +41,20 @@ def operation(name: str) -> dict[str, Any]:
     return found
 
 
+@cache
+def _precision_names() -> tuple[str, ...]:
+    return tuple(precision["name"] for precision in _core.precisions())
+
+
 def precision_names() -> list[str]:
     """All precisions, widest first."""
-    return [precision["name"] for precision in _core.precisions()]
+    return list(_precision_names())
 
 
 def check_precision(name: str) -> str:
     """The canonical (lower-case) name; ValueError with the nearest one when there is none."""
     lowered = str(name).strip().lower()
-    if lowered not in precision_names():
+    if lowered not in _precision_names():
         raise ValueError(unknown("precision", str(name), precision_names()))
     return lowered
 
@@ -103,9 +108,14 @@ def check_seed(seed: int) -> int:
     return int(seed)
 
 
+@cache
+def _param_names(operation_name: str) -> tuple[str, ...]:
+    return tuple(param["name"] for param in operation(operation_name)["params"])
+
+
 def param_names(operation_name: str) -> list[str]:
     """The operation's parameters in their order."""
-    return [param["name"] for param in operation(operation_name)["params"]]
+    return list(_param_names(operation(operation_name)["name"]))
 
 
 def variant_names(operation_name: str, backend: str, precision: str | None = None) -> list[str]:

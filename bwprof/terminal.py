@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from bwprof.names import spelt
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 PLAIN_WIDTH = 118
 _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
@@ -28,7 +31,7 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
         sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
     try:
-        with _tolerant_stderr():
+        with _safe_streams():
             code = command()
         sys.stdout.flush()
     except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
@@ -46,7 +49,7 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
         where = error.filename or "the standard output"
         _silence(1)
         with suppress(OSError):
-            sys.stderr.write(f"bwprof: error: {where}: {error.strerror or error}\n")
+            sys.stderr.write(spelt(f"bwprof: error: {where}: {error.strerror or error}\n"))
             sys.stderr.flush()
             return failed
         _silence(2)
@@ -73,15 +76,50 @@ class _Tolerant:
         return getattr(self._stream, name)
 
 
+class _Spelt:
+    """A stream for words of any origin: control characters are spelt out, not sent to the terminal.
+
+    What sends them on purpose, and spells out what it is given by others, writes to `obeyed`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.obeyed = stream
+
+    def write(self, text: str) -> int:
+        return self.obeyed.write(spelt(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.obeyed, name)
+
+
 @contextmanager
-def _tolerant_stderr() -> Iterator[None]:
-    """Progress that nobody can read is no reason to stop measuring."""
-    before = sys.stderr
-    sys.stderr = cast("TextIO", _Tolerant(before))
+def _safe_streams() -> Iterator[None]:
+    """Progress that nobody can read is no reason to stop measuring; a file's or an option's words are only shown.
+
+    Data for a file or a pipe stay as they are: only a terminal obeys what is in them.
+    """
+    out, err = sys.stdout, sys.stderr
+    sys.stderr = safe_stderr(cast("TextIO", _Tolerant(err)))
+    if out.isatty():
+        sys.stdout = cast("TextIO", _Spelt(out))
     try:
         yield
     finally:
-        sys.stderr = before
+        sys.stdout, sys.stderr = out, err
+
+
+def safe_stderr(stream: TextIO) -> TextIO:
+    """`stream` for messages: control characters in them are spelt out."""
+    return cast("TextIO", _Spelt(stream))
+
+
+class _ClosedStream(io.TextIOWrapper):
+    """Stands for a standard stream that was closed before the start: what is written goes nowhere."""
+
+
+def is_closed(stream: TextIO) -> bool:
+    """True for a standard stream that was closed before the start (``>&-``): it takes words, but no data."""
+    return isinstance(stream, _ClosedStream)
 
 
 def _open_missing_streams() -> None:
@@ -91,9 +129,9 @@ def _open_missing_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
     if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stdout = _ClosedStream(io.FileIO(1, "w", closefd=False), encoding="utf-8")
     if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+        sys.stderr = _ClosedStream(io.FileIO(2, "w", closefd=False), encoding="utf-8")
 
 
 def _silence(number: int) -> None:
@@ -105,16 +143,23 @@ def _silence(number: int) -> None:
 
 
 def console(stream: TextIO) -> Console:
-    """A console on a stream: colours on a terminal only (and not with NO_COLOR), a fixed width elsewhere."""
+    """A console on a stream: colours on a terminal only (and not with NO_COLOR), a fixed width elsewhere.
+
+    Control characters in the strings that it is given are spelt out.
+    """
     from rich.console import Console
 
     class OurConsole(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(spelt(text), **options)
+
         def on_broken_pipe(self) -> None:
             raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, which `guarded` knows; not its own exit
 
+    file = getattr(stream, "obeyed", stream)
     if stream.isatty():
-        return OurConsole(file=stream, highlight=False, markup=False)
-    return OurConsole(file=stream, width=PLAIN_WIDTH, highlight=False, markup=False, color_system=None)
+        return OurConsole(file=file, highlight=False, markup=False, emoji=False)
+    return OurConsole(file=file, width=PLAIN_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
 
 
 def show(screen: Console, found: Table) -> None:

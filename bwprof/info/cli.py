@@ -9,26 +9,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from bwprof.arguments import Parser, run
 from bwprof.info import info
 from bwprof.names import bytes_text
 from bwprof.results.jsonfile import plain
 from bwprof.roofs import Roofs
-from bwprof.terminal import guarded
-
-FAILED = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what this machine and build offer; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="bwprof info", description="Devices, their stored roofs, build and libraries, as bwprof sees them."
-    )
+    parser = Parser("bwprof info", "Devices, their stored roofs, build and libraries, as bwprof sees them.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--probe", action="store_true", help="try what may need privileges: hardware counters, CUPTI's timestamps (2 s)"
     )
-    options = parser.parse_args(arguments)
-    return guarded(lambda: _print(options), failed=FAILED)
+    return run(parser, arguments, _print)
 
 
 def _print(options: argparse.Namespace) -> int:

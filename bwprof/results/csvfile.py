@@ -8,6 +8,7 @@ import fcntl
 import io
 import logging
 import os
+import re
 from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
@@ -20,6 +21,9 @@ from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.results")
 
+# With the apostrophes that are there already, so that exactly the one that was added is taken off again.
+_FORMULA = re.compile(r"'*[=+\-@\t]")
+
 
 def header_line() -> str:
     """The first line, with its line end."""
@@ -31,8 +35,18 @@ def row_line(row: Row) -> str:
     values = []
     for column in schema.columns():
         value = schema.normalise(row.get(column.name), column.kind)
-        values.append("" if value is None else repr(value) if isinstance(value, float) else str(value))
+        values.append("" if value is None else repr(value) if isinstance(value, float) else quoted_formula(value))
     return _line(values)
+
+
+def quoted_formula(value: Any) -> str:
+    """A cell's text: what a spreadsheet would run as a formula has an apostrophe before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else str(value)
+
+
+def unquoted_formula(cell: str) -> str:
+    """The inverse of `quoted_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def text(rows: Iterable[Row]) -> str:
@@ -181,7 +195,7 @@ def read(path: Path) -> list[Row]:
 def _parsed(path: Path, number: int, found: dict[str, str], header: list[str], values: list[str]) -> Row:
     if len(values) != len(header):
         raise ValueError(f"{path}, line {number}: {len(values)} values for {len(header)} columns")
-    row: dict[str, Any] = {name: (None if value == "" else value) for name, value in found.items()}
+    row: dict[str, Any] = {name: (unquoted_formula(value) or None) for name, value in found.items()}
     try:
         return completed(schema.normalise_row(row), bare="status" not in header, source=str(path))
     except ValueError as error:

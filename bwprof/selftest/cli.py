@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import _core
+from bwprof.arguments import Parser
 from bwprof.names import parse_count, seconds_text
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
@@ -39,14 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return guarded(lambda: _main(arguments), failed=INCOMPLETE)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bwprof selftest",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> Parser:
+    parser = Parser("bwprof selftest", _DESCRIPTION, _EPILOG)
     parser.add_argument("parts", nargs="*", metavar="PART", help="timers, cache, counters, repeat")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
     parser.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")

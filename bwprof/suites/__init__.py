@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.names import parse_count, unknown
+from bwprof.names import parse_count, positive_seconds, quoted, unknown
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
 _CASE_KEYS = ("name", "operation", "params", "kv_lens", "precisions", "variants", "backends", "cache")
 _CACHES = ("cold", "hot", "both")
+
+_MOST_BYTES = 10_000_000
+# A key of many parts: each of them makes the reader go through all before it.
+_MOST_DOTS = 100
+_QUOTED = rb"""(?:"[^"\n]*"|'[^'\n]*')"""
+_PART = rb"(?:[\w-]++|" + _QUOTED + rb")"
+_DOTTED = re.compile(_PART + rb"(?:[ \t]*+\.[ \t]*+" + _PART + rb")*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,8 @@ def load(name: str) -> Suite:
     'stream_read'
     """
     if name.endswith(".toml"):
-        return parse(Path(name).read_bytes(), source=name)
+        with Path(name).open("rb") as file:
+            return parse(file.read(_MOST_BYTES + 1), source=name)
     found = built_in()
     if name not in found:
         raise ValueError(unknown("suite", name, [*found, "FILE.toml"]))
@@ -83,11 +92,19 @@ def load(name: str) -> Suite:
 
 def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
     """A suite from TOML text; ValueError with `source`, the key and the nearest right one for any mistake."""
+    try:
+        return _parsed(content, source, name or source)
+    except RecursionError:
+        raise ValueError(f"{source}: not a suite: it is nested too deeply") from None
+
+
+def _parsed(content: bytes, source: str, name: str) -> Suite:
     import tomllib
 
+    _check_size(content, source)
     try:
         document = tomllib.loads(content.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not text, a number of too many digits
         raise ValueError(f"{source}: not a TOML file: {error}") from None
     _check_keys(document, _SUITE_KEYS, source)
     entries = document.get("case", [])
@@ -108,7 +125,7 @@ def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
         if "target_seconds" in table:
             overrides[backend]["target_seconds"] = _seconds(table["target_seconds"], where)
     return Suite(
-        name=name or source,
+        name=name,
         text=str(document.get("text", "")),
         cases=tuple(_case(entry, number, source) for number, entry in enumerate(entries, start=1)),
         precisions=_precisions(document.get("precisions", ["fp32", "fp16"]), source),
@@ -117,14 +134,24 @@ def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
     )
 
 
+def _check_size(content: bytes, source: str) -> None:
+    """ValueError for what a TOML reader would take minutes for."""
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"{source}: not a suite: it has more than {_MOST_BYTES} bytes")
+    for found in _DOTTED.finditer(content):
+        if found[0].count(b".") > _MOST_DOTS and re.sub(_QUOTED, b"", found[0]).count(b".") > _MOST_DOTS:
+            key = quoted(found[0].decode(errors="replace"))
+            raise ValueError(f"{source}: not a suite: the key '{key}' is nested too deeply")
+
+
 def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     given = entry.get("name", entry.get("operation", ""))
-    where = f"{source}, case {number}" + (f" ({given!r})" if given else "")
+    where = f"{source}, case {number}" + (f" ({_said(given)})" if given else "")
     _check_keys(entry, _CASE_KEYS, where)
     if not isinstance(entry.get("operation"), str):
         raise ValueError(f"{where}: operation is missing")
     if not isinstance(given, str) or not given.strip() or not given.isprintable():
-        raise ValueError(f"{where}: name is {given!r}: text in one line is needed")
+        raise ValueError(f"{where}: name is {_said(given)}: text in one line is needed")
     operation = entry["operation"]
     try:
         allowed = registry.param_names(operation)
@@ -159,7 +186,7 @@ def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) 
 def _table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     found = table.get(key, {})
     if not isinstance(found, dict):
-        raise ValueError(f"{where}: {key} must be a table, not {found!r}")
+        raise ValueError(f"{where}: {key} must be a table, not {_said(found)}")
     return found
 
 
@@ -177,7 +204,7 @@ def _counts(value: Any, key: str, where: str) -> tuple[int, ...]:
         elif isinstance(item, str):
             counts.append(parse_count(item, f"{where}: {key}"))
         else:
-            raise ValueError(f"{where}: {key} is {item!r}, a whole number is needed")
+            raise ValueError(f"{where}: {key} is {_said(item)}, a whole number is needed")
     if not counts:
         raise ValueError(f"{where}: {key} is an empty list")
     return tuple(counts)
@@ -203,6 +230,15 @@ def _variants(value: Any, operation: str, where: str) -> tuple[str, ...]:
 
 
 def _seconds(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"{where}: target_seconds is {value!r}, a positive number is needed")
-    return float(value)
+    found = positive_seconds(value)
+    if found is None:
+        raise ValueError(f"{where}: target_seconds is {_said(value)}, a positive number is needed")
+    return found
+
+
+def _said(value: Any) -> str:
+    """What a file gave, as a message repeats it."""
+    try:
+        return quoted(repr(value))
+    except ValueError:  # an int of too many digits to be written
+        return f"an {type(value).__name__} of too many digits"

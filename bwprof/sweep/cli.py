@@ -31,7 +31,7 @@ def _main(given: list[str]) -> int:
         parsed = parser.parse_args(given)
     except SystemExit as ended:
         return USAGE if ended.code else OK
-    level = logging.DEBUG if parsed.verbose else logging.ERROR if parsed.quiet else logging.WARNING
+    level = logging.DEBUG if parsed.verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
     for noisy in ("matplotlib", "PIL"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -43,6 +43,9 @@ def _main(given: list[str]) -> int:
         return INTERRUPTED
     except (ValueError, _core.UnavailableError) as error:
         sys.stderr.write(f"bwprof: error: {error}\n")
+        return USAGE
+    except RecursionError:
+        sys.stderr.write("bwprof: error: what was read is nested too deeply\n")
         return USAGE
     except OSError as error:
         if error.errno is not None and error.filename is None:
@@ -59,23 +62,33 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     from bwprof.sweep import command
 
     options.check_paths(parsed)
-    limit = options.max_time(parsed)
+    max_time = options.seconds(parsed.max_time, "--max-time")
+    wanted = command.Given(started, max_time, options.seconds(parsed.max_case_time, "--max-case-time"))
     if parsed.list:
-        listing.print_operations(sys.stdout)
+        _say_unused(parsed, "--list")
+        with interrupts.at_once():
+            listing.print_operations(sys.stdout)
         return OK
     if parsed.resume is not None:
-        return command.resume(parsed, given, interrupts, max_time=limit, started=started)
-    request = options.request(parsed)
-    choice = hardware.choose(request.backend, request.device)
-    made = plan.make(request, choice.backend)
+        return command.resume(parsed, given, interrupts, wanted)
+    with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
+        request = options.request(parsed)
+        choice = hardware.choose(request.backend, request.device)
+        made = plan.make(request, choice.backend)
     if parsed.dry_run:
-        listing.print_plan(sys.stdout, made, choice)
+        _say_unused(parsed, "--dry-run")
+        with interrupts.at_once():
+            listing.print_plan(sys.stdout, made, choice)
         return OK
     if choice.warning:
         _log.warning("%s", choice.warning)
     if parsed.once:
-        unused = options.meaningless_once(parsed)
-        if unused:
-            _log.warning("--once measures nothing and writes nothing: %s left aside", ", ".join(unused))
+        _say_unused(parsed, "--once")
         return command.once(made, choice, interrupts)
-    return command.run(parsed, given, interrupts, made, choice, max_time=limit, started=started)
+    return command.run(parsed, given, interrupts, made, choice, wanted)
+
+
+def _say_unused(parsed: argparse.Namespace, instead: str) -> None:
+    unused = options.meaningless(parsed, instead)
+    if unused:
+        _log.warning("%s measures nothing and writes nothing: %s left aside", instead, ", ".join(unused))

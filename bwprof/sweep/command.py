@@ -6,17 +6,19 @@ import argparse
 import logging
 import os
 import shutil
+import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import _core, hardware, results
 from bwprof.hardware import Choice
-from bwprof.names import seconds_text, unknown
+from bwprof.names import positive_seconds, seconds_text, unknown
 from bwprof.results import schema
 from bwprof.results.files import is_open_file, is_plain_target
 from bwprof.results.schema import Row
@@ -28,12 +30,15 @@ from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.sweep.plan import Plan, Spec, each_once
 from bwprof.sweep.progress import on_stderr
 from bwprof.sweep.store import Store
+from bwprof.terminal import is_closed
 
 _log = logging.getLogger("bwprof.sweep")
 
 OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 FINISHED = ("ok", "skipped")
 PICTURE_NAME = "bandwidth_comparison"
+_PICTURE_SECONDS = 60.0
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
 
 
 @dataclass(slots=True)
@@ -50,6 +55,15 @@ class Targets:
         return sys.stdout in (*self.csv, *self.json)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish."""
+
+    started: float
+    max_time: float | None
+    max_case_time: float | None
+
+
 class UnwritableError(ValueError):
     """An output cannot be written; said before anything is measured."""
 
@@ -60,33 +74,25 @@ def run(
     interrupts: Interrupts,
     plan: Plan,
     choice: Choice,
-    *,
-    max_time: float | None,
-    started: float,
+    given: Given,
 ) -> int:
-    """A new run; returns the exit code. `started`: time.monotonic() when the command began."""
+    """A new run; returns the exit code."""
     run_id = metadata.new_run_id()
     data = metadata.describe_run(run_id, plan, choice, argv)
     targets = _targets(parsed, run_id)
     store: Store | None = None
     try:
-        store = _open_store(data, targets)
-        limits = Limits(plan.target_seconds, max_time, started)
-        return _measure(parsed, interrupts, choice, store, targets, plan.specs, limits)
-    except (ValueError, _core.UnavailableError):  # an output that cannot be written, a device that cannot be opened
+        with interrupts.at_once():  # a pipe waits for its reader
+            store = _open_store(data, targets)
+        return _measure(parsed, interrupts, choice, store, targets, plan, plan.specs, given)
+    # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
+    except (ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
             shutil.rmtree(targets.folder, ignore_errors=True)
         raise
 
 
-def resume(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    *,
-    max_time: float | None,
-    started: float,
-) -> int:
+def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, given: Given) -> int:
     """Go on with a run: its finished rows stay, the others are measured; returns the exit code."""
     clash = asks_for_cases(parsed)
     if clash or parsed.dry_run or parsed.once:
@@ -96,21 +102,22 @@ def resume(
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
-    rows, samples, data = results.read_rows(folder)
-    plan = _earlier_plan(folder, data)
-    choice = hardware.choose(data["backend"], data["device_index"])
+    with interrupts.at_once():
+        rows, samples, data = results.read_rows(folder)
+        plan = _earlier_plan(folder, data)
+        choice = hardware.choose(data["backend"], data["device_index"])
+        kept, missing = _still_to_do(plan.specs, rows)
     if choice.name != data.get("device"):
         _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
-    kept, missing = _still_to_do(plan.specs, rows)
     earlier = data.get("resumed")
     data["resumed"] = [
         *(earlier if isinstance(earlier, list) else []),
         {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
     ]
     targets = _targets(parsed, data["run_id"], folder=folder)
-    store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
-    limits = Limits(plan.target_seconds, max_time, started)
-    return _measure(parsed, interrupts, choice, store, targets, missing, limits)
+    with interrupts.at_once():
+        store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
+    return _measure(parsed, interrupts, choice, store, targets, plan, missing, given)
 
 
 def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
@@ -146,9 +153,9 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
-    seconds, suite = data.get("target_seconds"), data.get("suite")
-    usable = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds > 0
-    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds if usable else None)
+    suite = data.get("suite")
+    seconds = positive_seconds(data.get("target_seconds"))
+    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds)
 
 
 def _run_folder(name: str, parent: Path) -> Path:
@@ -196,6 +203,8 @@ def _ran_out_of_time(row: Row) -> bool:
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go; makes the run's folder."""
     csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
+    if "-" in (csv, json) and is_closed(sys.stdout):
+        raise UnwritableError(f"--{'csv' if csv == '-' else 'json'} -: the standard output is closed")
     if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
     if csv == "-" and json == "-":
@@ -213,6 +222,9 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
     _check_distinct(targets)
+    _check_inputs(parsed, targets)
+    if not parsed.force:
+        _check_new(targets, run_id if folder is not None else None)
     if folder is None and targets.folder is not None:
         try:
             targets.folder.mkdir(parents=True, exist_ok=True)
@@ -243,6 +255,33 @@ def _check_distinct(targets: Targets) -> None:
                 raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
             if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
                 listed.remove(target)
+
+
+def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
+    """What the run reads is not written over, whatever the options say."""
+    if parsed.suite is None or not os.path.isfile(parsed.suite):
+        return
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
+            raise UnwritableError(f"{target} is the suite itself: name another file for the results")
+
+
+def _check_new(targets: Targets, resumed: str | None) -> None:
+    """Nobody's file is replaced without a word; a run that goes on may replace its own."""
+    for target in (*targets.csv, *targets.json):
+        if not isinstance(target, Path) or target.parent == targets.folder or not _is_file(target):
+            continue
+        if target.exists() and target.stat().st_size > 0 and (resumed is None or not _holds(target, resumed)):
+            raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
+
+
+def _holds(path: Path, run_id: str) -> bool:
+    """True for a file of that run's results."""
+    try:
+        rows, _, run = results.read_rows(path)
+    except (OSError, ValueError):
+        return False
+    return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
 
 
 def _is_file(path: Path) -> bool:
@@ -277,16 +316,19 @@ def _measure(
     choice: Choice,
     store: Store,
     targets: Targets,
+    plan: Plan,
     specs: Sequence[Spec],
-    limits: Limits,
+    given: Given,
 ) -> int:
-    """Measure, write, show; returns the exit code."""
+    """Measure those cases of a plan, write, show; returns the exit code."""
+    limits = Limits(plan.target_seconds, given.max_time, given.started)
+    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_time)
     if not parsed.quiet:
         sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, interrupts, choice, store, specs, limits)
+        _run_specs(parsed, executor, store, specs, limits)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -296,25 +338,23 @@ def _measure(
         trouble = _finish(store, status) or trouble
     if trouble is not None:
         return _rescue(store, trouble)
-    if status == "complete":
-        _draw(store, targets)
+    stopped = status == "interrupted"
+    try:
+        with interrupts.at_once():
+            _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+    except StoppedError:
+        stopped = True
     if not parsed.quiet:
         _show(store, targets, status, limits.started)
-    if status == "interrupted":
+    if stopped:
         return INTERRUPTED
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
 
 
 def _run_specs(
-    parsed: argparse.Namespace,
-    interrupts: Interrupts,
-    choice: Choice,
-    store: Store,
-    specs: Sequence[Spec],
-    limits: Limits,
+    parsed: argparse.Namespace, executor: ChildExecutor, store: Store, specs: Sequence[Spec], limits: Limits
 ) -> None:
     progress = on_stderr(quiet=parsed.quiet)
-    executor = ChildExecutor(choice.backend, choice.index, interrupts)
     try:
         context = loop.prepare(
             executor, store.run, specs, limits=limits, progress=progress, recalibrate=parsed.recalibrate
@@ -344,7 +384,7 @@ def _rescue(store: Store, trouble: OSError) -> int:
     return INCOMPLETE
 
 
-def _draw(store: Store, targets: Targets) -> None:
+def _draw(store: Store, targets: Targets, seconds: float) -> None:
     """The picture, in the run's folder; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
         return
@@ -352,15 +392,31 @@ def _draw(store: Store, targets: Targets) -> None:
         from bwprof import plot
         from bwprof.results import frame
 
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _at_most(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
             plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
+    except (StoppedError, KeyboardInterrupt):
+        raise
     except ImportError as error:
         _log.warning("no picture: %s", error)
-    except OSError as error:
-        _log.warning("the picture could not be written: %s", error)
-    except (ValueError, RuntimeError, MemoryError) as error:  # the rows are there, and so is the summary
+    except Exception as error:  # the rows are there, and so is the summary
         _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """A block that ends with TimeoutError when it takes longer."""
+
+    def over(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"it was not finished within {seconds:.3g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _show(store: Store, targets: Targets, status: str, started: float) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -16,10 +17,11 @@ class StoppedError(Exception):
 
 
 class Interrupts:
-    """While entered, the first signal is only noted; a second one raises KeyboardInterrupt at once."""
+    """While entered, the first signal is only noted, `at_once` raises StoppedError; a second one KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._at_once = False
         self.wakeup_fd = -1
         self._write_fd = -1
         self._old_handlers: list[tuple[signal.Signals, Any]] = []
@@ -48,6 +50,18 @@ class Interrupts:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
+        if self._at_once:
+            self.check()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A block that a signal ends where it is, by StoppedError: one that may wait for others, or takes long."""
+        before, self._at_once = self._at_once, True
+        try:
+            self.check()
+            yield
+        finally:
+            self._at_once = before
 
     def check(self) -> None:
         """Raise StoppedError when a signal has come."""

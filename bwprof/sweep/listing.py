@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
 from bwprof.hardware import Choice
-from bwprof.names import bytes_text, seconds_text
-from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Plan, Spec
+from bwprof.names import bytes_text, seconds_text, spelt
+from bwprof.sweep.estimate import case_seconds, launch_seconds
+from bwprof.sweep.plan import Plan, Spec
 
-# Where the device's theory says nothing: an ordinary machine, for an estimate that is only an estimate.
-_GUESSED_GB_S = {"cpu": 20.0, "cuda": 1000.0}
-_FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
+_WORDS = ("case", "precision", "variant")
+_NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
+_NOTE = "note"
+_LINES = 500  # that are laid out together; more of them would keep people waiting
 
 
 def print_operations(stream: TextIO) -> None:
@@ -35,25 +36,51 @@ def print_operations(stream: TextIO) -> None:
 
 def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
     """The cases with their work, the memory they need, and an estimate of the time."""
-    from bwprof.terminal import console, table
-
-    screen = console(stream)
-    numbers = ["read", "written", "FLOPs", "memory", "launch", "in all"]
-    grid = table(screen, "", ["case", "precision", "variant", *numbers, "note"], numbers=numbers)
     total = 0.0
+    widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
         facts = device.facts()
-        for spec in plan.specs:
-            cells, seconds = _estimated(device, facts, spec, plan, choice.backend)
-            total += seconds
-            grid.add_row(*cells)
-    screen.print(grid)
+        for start in range(0, len(plan.specs), _LINES):
+            specs = plan.specs[start : start + _LINES]
+            found = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
+            total += sum(seconds for _, seconds in found)
+            lines = [cells for cells, _ in found]
+            if len(plan.specs) <= _LINES:
+                _print_table(stream, lines)
+            else:
+                widths = _print_lines(stream, lines, widths)
     count = len(plan.specs)
     stream.write(
         f"{count} {'case' if count == 1 else 'cases'} on {choice.backend}:{choice.index} {choice.name}, "
         f"about {seconds_text(total)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
+
+
+def _print_table(stream: TextIO, lines: list[list[str]]) -> None:
+    from bwprof.terminal import console, table
+
+    screen = console(stream)
+    grid = table(screen, "", [*_WORDS, *_NUMBERS, _NOTE], numbers=_NUMBERS)
+    for cells in lines:
+        grid.add_row(*cells)
+    screen.print(grid)
+
+
+def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
+    """A part of a long plan, whose first lines must not wait for its last; returns the columns' widths."""
+    heading = [*_WORDS, *_NUMBERS, _NOTE]
+    safe = [[spelt(cell) for cell in cells] for cells in lines]
+    if not widths:
+        widths = [max(map(len, column)) for column in zip(heading, *safe, strict=True)]
+        safe.insert(0, heading)
+    for cells in safe:
+        placed = [
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(heading, cells, widths, strict=True)
+        ]
+        stream.write(" |".join(placed).rstrip() + "\n")
+    return widths
 
 
 def _estimated(
@@ -67,7 +94,8 @@ def _estimated(
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
         return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
-    launch, seconds = _seconds(cost, need, facts, spec, backend)
+    launch = launch_seconds(cost, spec.precision, facts, backend)
+    seconds = case_seconds(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
     work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
@@ -76,16 +104,3 @@ def _estimated(
         note = f"skipped: only {bytes_text(need['free'])} free"
         return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
     return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds
-
-
-def _seconds(
-    cost: dict[str, int], need: dict[str, int], facts: dict[str, Any], spec: Spec, backend: str
-) -> tuple[float, float]:
-    """Estimated seconds of one launch, and of the whole case."""
-    peak = facts["peak_gb_s"]
-    gb_s = _GUESSED_GB_S.get(backend, 20.0) if math.isnan(peak) else peak * 0.85
-    launch = (cost["algorithmic_bytes_read"] + cost["algorithmic_bytes_written"]) / gb_s / 1e9
-    rate = facts["peak_tflops"].get(spec.precision, math.nan)
-    if not math.isnan(rate) and rate > 0:
-        launch = max(launch, cost["flops"] / rate / 1e12)
-    return launch, need["needed"] / gb_s / 1e9 / _FILL_SHARE + max(10 * launch, DEFAULT_CASE_SECONDS / 4)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
-from bwprof.names import parse_count
+from bwprof.arguments import Parser
+from bwprof.names import parse_count, quoted
 from bwprof.sweep.plan import Request
 
 DEFAULT_OUTPUT = Path("bwprof-results")
@@ -34,15 +35,9 @@ exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed 
 """
 
 
-def parser(program: str) -> argparse.ArgumentParser:
+def parser(program: str) -> Parser:
     """The argument parser."""
-    result = argparse.ArgumentParser(
-        prog=program,
-        description=_DESCRIPTION,
-        epilog=_example_text(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    result = Parser(program, _DESCRIPTION, _example_text())
     result.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to run (see --list)")
     what = result.add_argument_group("what to measure")
     what.add_argument(
@@ -102,6 +97,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     out.add_argument("--csv", metavar="FILE|-", help="rows as CSV as well, '-' for standard output")
     out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
+    out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
@@ -110,6 +106,11 @@ def parser(program: str) -> argparse.ArgumentParser:
         "--max-time",
         metavar="SECONDS",
         help="for the whole run, the device's opening and roofs included; what is left is skipped",
+    )
+    how.add_argument(
+        "--max-case-time",
+        metavar="SECONDS",
+        help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
     )
     how.add_argument(
         "--recalibrate",
@@ -181,32 +182,38 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
     return [name for name, value in given.items() if value]
 
 
-def meaningless_once(options: argparse.Namespace) -> list[str]:
-    """The options given that --once has no use for: it measures nothing and writes nothing."""
+def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
+    """The options given that `instead` (--once, --dry-run, --list), which measures and writes nothing, cannot use."""
     given = {
-        "--timer": options.timer,
-        "--counters": options.counters,
-        "--metrics": options.metrics,
+        "--once": options.once and instead != "--once",
+        "--dry-run": options.dry_run and instead == "--list",
         "--recalibrate": options.recalibrate,
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
+        "--force": options.force,
+        "--resume": options.resume if instead == "--list" else None,
         "--max-time": options.max_time,
+        "--max-case-time": options.max_case_time,
     }
+    if instead == "--once":
+        given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}
+    if instead == "--list":
+        given |= dict.fromkeys(asks_for_cases(options), True)
     return [name for name, value in given.items() if value]
 
 
-def max_time(options: argparse.Namespace) -> float | None:
-    """--max-time in seconds; ValueError when it is not a positive number."""
-    if options.max_time is None:
+def seconds(given: str | None, name: str) -> float | None:
+    """The value of an option in seconds, None where it was not given; ValueError when it is no positive number."""
+    if given is None:
         return None
     try:
-        seconds = float(options.max_time)
+        found = float(given)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"--max-time is '{options.max_time}': a positive number of seconds is needed")
-    return seconds
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ValueError(f"{name} is '{quoted(given)}': a positive number of seconds is needed")
+    return found
 
 
 def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
@@ -214,7 +221,7 @@ def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
     for value in values:
         words = [word.strip() for word in value.split(",") if word.strip()]
         if not words:
-            raise ValueError(f"{name} is '{value}': at least one name is needed")
+            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
         found += words
     return tuple(found)
 
@@ -226,7 +233,7 @@ def _number(text: str, name: str) -> int:
 def _numbers(text: str, name: str) -> tuple[int, ...]:
     found = tuple(_number(word, name) for word in text.split(",") if word.strip())
     if not found:
-        raise ValueError(f"{name}: no values in '{text}'")
+        raise ValueError(f"{name}: no values in '{quoted(text)}'")
     return found
 
 
@@ -235,7 +242,7 @@ def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for item in given:
         name, equals, values = item.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"--param is '{item}': NAME=V1,V2,... is needed")
+            raise ValueError(f"--param is '{quoted(item)}': NAME=V1,V2,... is needed")
         name = name.strip()
         if name in result:
             raise ValueError(f"--param {name} is given twice")

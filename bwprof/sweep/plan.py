@@ -6,7 +6,8 @@ import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from bwprof import _core, registry, suites
@@ -20,7 +21,7 @@ CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
 BOTH_CACHES = "both"
 DEFAULT_CASE_SECONDS = 2.0
-MOST_CASES = 100_000  # of an entry: more is a slip, and would take days
+MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,13 @@ class Spec:
     def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
         """The same from a file that others may have written; ValueError for what cannot be run."""
         spec = cls.from_dict(found)
-        for name, value in (("case", spec.case), ("cache", spec.cache), ("variant", spec.variant or "")):
-            if not isinstance(value, str):
+        for name in ("case", "cache", "timer", "variant"):
+            value = getattr(spec, name)
+            if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
                 raise ValueError(f"{name} is {value!r}, text is needed")
+        registry.check_timer(spec.timer, backend)
+        if not isinstance(spec.counters, bool):
+            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
@@ -152,10 +157,14 @@ def make(request: Request, backend: str) -> Plan:
     asked = bool(precisions)
     chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
     specs: list[Spec] = []
+    total = 0
     for entry in entries:
         count = math.prod(len(values) for values in entry.params.values())
+        total += count
         if count > MOST_CASES:
             raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MOST_CASES}")
+        if total > MOST_CASES:
+            raise ValueError(f"the suite makes more than {MOST_CASES} cases, which is the most there can be")
         try:
             specs += _expanded(entry, request, chosen, asked, backend)
         except ValueError as error:
@@ -173,12 +182,11 @@ def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[
     """The same without those that are equal to an earlier one, `whatever` these fields are: a value listed twice, an
     entry copied.
     """
+    told = [field.name for field in fields(Spec) if field.name not in ("params", *whatever)]
+    values = attrgetter(*told)
     seen: dict[tuple[object, ...], Spec] = {}
     for spec in specs:
-        found = spec.to_dict()
-        params = tuple(sorted(found.pop("params").items()))
-        told = [value for name, value in found.items() if name not in whatever]
-        seen.setdefault((params, *told), spec)
+        seen.setdefault((values(spec), *sorted(spec.params.items())), spec)
     return list(seen.values())
 
 
@@ -265,45 +273,44 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
     order = registry.precision_names()
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
     caches = caches_of(request.caches or entry.caches or ())
+    turns = _turns(entry, request, precisions, backend)
+    swept = [name for name, values in entry.params.items() if len(set(values)) > 1]
     specs = []
-    for params in _products(entry.params):
-        name = _case_name(entry, params)
-        for cache in caches:
-            found = []
-            for precision in precisions:
-                complete = registry.complete(
-                    entry.operation, precision if precision in allowed else allowed[0], params, entry.kv_lens
-                )
-                found += [
-                    Spec(
-                        name,
-                        entry.operation,
-                        precision,
-                        complete,
-                        entry.kv_lens,
-                        variant,
-                        cache,
-                        request.seed,
-                        request.timer,
-                        request.counters,
-                        request.metrics,
-                    )
-                    for variant in _variants(entry, request, precision, backend)
-                ]
-            # A variant's precisions follow each other, so that they are compared under the same conditions.
-            variants = list(dict.fromkeys(spec.variant for spec in found))
-            specs += sorted(found, key=lambda spec: variants.index(spec.variant))
+    for values in itertools.product(*entry.params.values()):
+        params = dict(zip(entry.params, values, strict=True))
+        case = " ".join([entry.name, *(f"{name}={params[name]}" for name in swept)])
+        whole: dict[str, dict[str, int]] = {}
+        for precision in precisions:
+            usable = precision if precision in allowed else allowed[0]
+            found = registry.complete(entry.operation, usable, params, entry.kv_lens)
+            whole[precision] = next((same for same in whole.values() if same == found), found)
+        specs += [
+            Spec(
+                case,
+                entry.operation,
+                precision,
+                whole[precision],
+                entry.kv_lens,
+                variant,
+                cache,
+                request.seed,
+                request.timer,
+                request.counters,
+                request.metrics,
+            )
+            for cache in caches
+            for precision, variant in turns
+        ]
     return specs
 
 
-def _products(params: Mapping[str, tuple[int, ...]]) -> list[dict[str, int]]:
-    return [dict(zip(params, values, strict=True)) for values in itertools.product(*params.values())]
-
-
-def _case_name(entry: SuiteCase, params: Mapping[str, int]) -> str:
-    """The entry's name, with the parameters of which it has several values."""
-    swept = [f"{name}={params[name]}" for name, values in entry.params.items() if len(set(values)) > 1]
-    return " ".join([entry.name, *swept])
+def _turns(entry: SuiteCase, request: Request, precisions: Sequence[str], backend: str) -> list[tuple[str, str | None]]:
+    """Precisions and variants in their order: a variant's precisions follow each other, so that they are compared under
+    the same conditions.
+    """
+    found = [(name, variant) for name in precisions for variant in _variants(entry, request, name, backend)]
+    variants = list(dict.fromkeys(variant for _, variant in found))
+    return sorted(found, key=lambda turn: variants.index(turn[1]))
 
 
 def _variants(entry: SuiteCase, request: Request, precision: str, backend: str) -> list[str | None]:

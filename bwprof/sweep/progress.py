@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from bwprof.names import spelt
 from bwprof.results.schema import Row
 
 
@@ -56,9 +57,10 @@ class Bar(Progress):
     """A bar with the current case and the time left; failed and skipped cases stay as lines above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
+
+        from bwprof.terminal import console
 
         self._bar = RichProgress(
             TextColumn("{task.description}", markup=False),
@@ -66,24 +68,24 @@ class Bar(Progress):
             MofNCompleteColumn(),
             TextColumn("left:"),
             TimeRemainingColumn(compact=True),
-            console=Console(file=stream),
+            console=console(stream),
             transient=True,
         )
         self._bar.start()
         self._task = self._bar.add_task("starting", total=None)
 
     def stage(self, text: str) -> None:
-        self._bar.update(self._task, description=text)
+        self._bar.update(self._task, description=spelt(text))
 
     def begin(self, total: int) -> None:
         self._bar.reset(self._task, total=total)
 
     def case(self, title: str) -> None:
-        self._bar.update(self._task, description=title[:48].ljust(48))
+        self._bar.update(self._task, description=spelt(title)[:48].ljust(48))
 
     def row(self, row: Row) -> None:
         if row["status"] != "ok":
-            self._bar.console.print(describe(row), markup=False, highlight=False)
+            self._bar.console.print(describe(row))
         self._bar.advance(self._task)
 
     def end(self) -> None:

@@ -19,14 +19,24 @@ from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep.local import LocalExecutor
 from bwprof.sweep.measure import Context
 from bwprof.sweep.plan import Spec
+from bwprof.terminal import safe_stderr
 
-START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.sweep.worker import main; main()"
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.sweep.worker import main; main()"
+_FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
+
+
+def command_line(request_fd: int, answer_fd: int) -> list[str]:
+    """How this process is started: with the command's own search path, and with nothing of the working directory."""
+    passed_on = [option for option, name in _FLAGS.items() if getattr(sys.flags, name)]
+    path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
+    return [sys.executable, "-P", *passed_on, "-c", _START, path, str(request_fd), str(answer_fd)]
 
 
 def main() -> None:
     """Serve requests until the command closes its end."""
     request_fd, answer_fd = int(sys.argv[2]), int(sys.argv[3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when to stop
+    sys.stderr = safe_stderr(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
     serve(request_fd, answer_fd)
 
@@ -36,8 +46,14 @@ def serve(request_fd: int, answer_fd: int) -> None:
     worker = Worker(_stop_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
         for line in requests:
-            answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-            answers.flush()
+            if not line.endswith("\n"):  # the command ended in the middle of it
+                break
+            answer = json.dumps(worker.answer(json.loads(line))) + "\n"
+            try:
+                answers.write(answer)
+                answers.flush()
+            except BrokenPipeError:
+                os._exit(1)  # nobody is left to hear of it
     worker.close()
 
 

@@ -131,15 +131,17 @@ def print_summary(rows: Sequence[Row], screen: Console) -> None:
     """The summary of rows on a terminal or in a file, then what failed, was skipped, or should be doubted."""
     from bwprof.results import frame
 
-    renderables = tables(frame.from_rows(rows), screen)
-    for renderable in renderables:
+    print_tables(frame.from_rows(rows), screen)
+
+
+def print_tables(data: pd.DataFrame, screen: Console) -> None:
+    """The same of a frame."""
+    for renderable in tables(data, screen):
         screen.print(renderable)
 
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     """The summary as rich renderables, 118 columns wide at most."""
-    from rich.text import Text
-
     from bwprof.terminal import table
 
     lines, _ = _summary_rows(data)
@@ -164,7 +166,7 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     result.append(grid)
     notes = _notes(lines)
     if notes:
-        result.append(Text("\n".join(notes)))
+        result.append("\n".join(notes))
     return result
 
 

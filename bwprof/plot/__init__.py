@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.names import spelt
 from bwprof.report import ordered_precisions
 from bwprof.results.schema import Row
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from bwprof.results.compare import Group
 
 __all__ = ["comparison", "save"]
+
+_log = logging.getLogger("bwprof.plot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,15 @@ _STYLES = {
 }
 _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
 
-_LONGEST_NAME = 96  # characters of a case's name that leave room for the bars
+# Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
+_MOST_INCHES = 60.0
+_MARGIN_INCHES = 1.9
+_LONGEST_NAME = 96  # characters of a name that leave room for the bars
 
 
 def style(precision: str) -> Style:
     """The look of a precision."""
-    return _STYLES.get(precision) or _SPARE[sum(precision.encode()) % len(_SPARE)]
+    return _STYLES.get(precision) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -55,7 +63,7 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     data : pandas.DataFrame
         From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure of a fitting size when left out.
+        Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
 
     Returns
     -------
@@ -73,6 +81,53 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
+    groups, precisions, left_out = _shown(data)
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=_size(groups, precisions), layout="constrained").add_subplot()
+    _draw(ax, groups, precisions, left_out)
+    return ax
+
+
+def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
+    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched.
+
+    One of these endings may stand in `path` already. Another ending of a picture that matplotlib can write (.pdf, ...)
+    gives that one file.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in (".png", ".svg") and ending.removeprefix(".") in endings():
+        return write(data, [Path(path)])
+    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
+    return write(data, [Path(f"{base}{name}") for name in (".png", ".svg")])
+
+
+def endings() -> list[str]:
+    """The endings of files, without a dot, that matplotlib can write pictures to."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return sorted(FigureCanvasBase.get_supported_filetypes())
+
+
+def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
+    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups, precisions, left_out = _shown(data)
+    figure = Figure(figsize=_size(groups, precisions), layout="constrained")
+    FigureCanvasAgg(figure)
+    _draw(figure.add_subplot(), groups, precisions, left_out)
+    for target in targets:
+        content = io.BytesIO()
+        figure.savefig(content, dpi=150, format=target.suffix.lower().removeprefix("."))
+        target.write_bytes(content.getvalue())
+    return list(targets)
+
+
+def _shown(data: pd.DataFrame) -> tuple[list[Group], list[str], str]:
+    """What is drawn: the cases, their precisions, and what is said of those for which there is no room."""
     from bwprof.results import compare, frame
 
     rows = frame.compared_rows(data)
@@ -81,39 +136,23 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
     precisions = [name for name in ordered_precisions(rows) if name in present]
-    if ax is None:
-        ax = _new_axes(len(groups), len(precisions))
-    _draw(ax, groups, precisions)
-    return ax
+    most = max(1, int((_MOST_INCHES - _MARGIN_INCHES) / _case_inches(precisions)))
+    left_out = f"the first {most} of {len(groups)} cases" if len(groups) > most else ""
+    if left_out:
+        _log.warning("the picture shows %s", left_out)
+    return groups[:most], precisions, left_out
 
 
-def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
-    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched.
-
-    One of these endings may stand in `path` already.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure = comparison(data).figure
-    FigureCanvasAgg(figure)  # type: ignore[arg-type]
-    written = []
-    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
-    for ending in (".png", ".svg"):
-        target = Path(f"{base}{ending}")
-        figure.savefig(target, dpi=150)  # type: ignore[union-attr]
-        written.append(target)
-    return written
+def _size(groups: Sequence[Group], precisions: Sequence[str]) -> tuple[float, float]:
+    """Width and height in inches."""
+    return 10.5, _MARGIN_INCHES + len(groups) * _case_inches(precisions)
 
 
-def _new_axes(group_count: int, precision_count: int) -> Axes:
-    from matplotlib.figure import Figure
-
-    height = 1.9 + group_count * max(0.34, 0.17 * precision_count + 0.10)
-    figure = Figure(figsize=(10.5, min(height, 60.0)), layout="constrained")
-    return figure.add_subplot()
+def _case_inches(precisions: Sequence[str]) -> float:
+    return max(0.34, 0.17 * len(precisions) + 0.10)
 
 
-def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
+def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str], left_out: str) -> None:
     thickness = 0.8 / len(precisions)
     longest = _longest(groups)
     for place, group in enumerate(groups):
@@ -134,7 +173,7 @@ def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
     ax.set_ylim(len(groups) - 0.45, -0.55)
     ax.set_xlim(0, longest * 1.07)
     ax.set_xlabel("effective bandwidth (GB/s)")
-    ax.set_title(_title(groups), loc="left", fontsize=11, parse_math=False)
+    ax.set_title(_title(groups, left_out), loc="left", fontsize=11, parse_math=False)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
@@ -152,7 +191,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
     if value is None or not math.isfinite(value):
-        said = row["status"] if value is None else str(value)
+        said = spelt(str(row["status"] if value is None else value))
         ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
     ax.barh(
@@ -207,7 +246,13 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
 
     rows = [row for group in groups for row in group.rows.values()]
     handles: list[Any] = [
-        Patch(facecolor=style(name).color, hatch=style(name).hatch, edgecolor="white", linewidth=0, label=name.upper())
+        Patch(
+            facecolor=style(name).color,
+            hatch=style(name).hatch,
+            edgecolor="white",
+            linewidth=0,
+            label=spelt(name).upper(),
+        )
         for name in precisions
     ]
     if any(row.get("attainable_gb_s") for row in rows):
@@ -244,18 +289,24 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
 def _label(group: Group, groups: Sequence[Group]) -> str:
     """Case and variant; the device and the cache only where the picture has several."""
     first = group.first
-    name = str(first["case"])
-    words = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"]
+    words = [_cut(str(first["case"]))]
     same_case = [other for other in groups if other.first["case"] == first["case"]]
     if len(same_case) > 1 and group.variants:
-        words.append("/".join(group.variants))
+        words.append(_cut("/".join(group.variants)))
     if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
-        words.append(f"[{first['device']}]")
+        words.append(f"[{_cut(str(first['device']))}]")
     if first.get("cache") == "hot":
         words.append("(hot)")
     return " ".join(words)
 
 
-def _title(groups: Sequence[Group]) -> str:
-    found = list(dict.fromkeys(str(group.first["device"]) for group in groups if group.first.get("device")))
-    return "Effective memory bandwidth by precision" + (f"\n{', '.join(found)}" if len(found) == 1 else "")
+def _cut(text: str) -> str:
+    """A name as it is drawn: no control characters, which SVG cannot hold, and room left for the bars."""
+    safe = spelt(text)
+    return safe if len(safe) <= _LONGEST_NAME else safe[: _LONGEST_NAME - 1] + "\u2026"
+
+
+def _title(groups: Sequence[Group], left_out: str) -> str:
+    devices = list(dict.fromkeys(_cut(str(group.first["device"])) for group in groups if group.first.get("device")))
+    words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
+    return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
