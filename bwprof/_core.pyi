@@ -101,6 +101,9 @@ class Device:
         known), note (why there is none, or what is missing; "" = all is well). None on a CPU."""
     def floor_ns(self, timer: str | None = None) -> float:
         """Time of an empty kernel under a timer (None: the device's own), measured at the first call."""
+    def limit_threads(self, threads: int, /) -> None:
+        """From now on a CPU's work is shared by so many of its threads, and its facts are theirs. ValueError for more
+        than there are, or while a Case is open; UnsupportedError on a GPU."""
     def rest(self) -> None:
         """Waits for its work, and gives back what it keeps for the next count by hardware counter, so that other tools
         may count. Timing does so as well. DeviceError where the device is not well."""

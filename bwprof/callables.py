@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import operator
@@ -13,10 +14,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
+from bwprof.contexts import Contexts, check_roofs, check_threads
 from bwprof.names import amount, nearest, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs, Wanted, obtain, store
+from bwprof.roofs import Roofs
 from bwprof.sweep import conditions
 from bwprof.sweep import measure as rows
 from bwprof.sweep.measure import Context, Outcome
@@ -60,11 +62,29 @@ class MeasuredRow(dict[str, Any]):
 
 def only_makes(function: Callable[..., object]) -> bool:
     """Whether a call gives a coroutine or a generator, and does none of its work."""
+    while isinstance(function, functools.partial):
+        function = function.func
     return any(
         test(one)
         for one in (function, type(function).__call__)
         for test in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     )
+
+
+def refuse_coroutine(returned: object, what: str) -> None:
+    """TypeError for what a call returned instead of doing its work."""
+    if inspect.iscoroutine(returned):
+        returned.close()  # else Python says that nobody waited for it
+        raise TypeError(f"{what} returned a coroutine: calling it does no work")
+
+
+def _check_callable(given: object, name: str) -> None:
+    if given is None:
+        return
+    if not callable(given):
+        raise TypeError(f"{name} is {given!r}, a callable is needed")
+    if only_makes(given):
+        raise TypeError(f"{name} is {given!r}: calling it only makes a coroutine or generator, it does no work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +104,19 @@ class Subject:
     timer: str | None = None
     cache: str = "cold"
     check: Callable[[], object] | None = None
+    roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise TypeError(f"fn is {self.function!r}, a callable is needed")
+        if self.function is None:
+            raise TypeError("fn is None, a callable is needed")
+        _check_callable(self.function, "fn")
+        _check_callable(self.check, "check")
         if not isinstance(self.name, str):
             raise TypeError(f"name is {self.name!r}, a str is needed")
-        if self.check is not None and not callable(self.check):
-            raise TypeError(f"check is {self.check!r}, a callable is needed")
-        if only_makes(self.function):
-            raise TypeError(f"fn is {self.function!r}: calling it only makes a coroutine or generator, it does no work")
+        if not isinstance(self.counters, bool):
+            raise TypeError(f"counters is {self.counters!r}: allowed are True and False")
+        object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
             raise TypeError(f"precision is {self.precision!r}, a str is needed")
         for name in WORK:
@@ -156,6 +178,7 @@ def measure(
     backend: str | None = None,
     device: int | str | None = None,
     roofs: bool | Roofs | None = None,
+    roof_threads: int | None = None,
     precision_target: float = 0.005,
     min_samples: int = 10,
     max_seconds: float = 2.0,
@@ -209,6 +232,10 @@ def measure(
         Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
         none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
         none.
+    roof_threads : int, optional
+        On a CPU: against the roofs of so many of its threads. Left out: of all, or, where the calling thread did all of
+        a cold call's work (the call is made once or a few times more to see that), of one; the flag `single_thread`
+        and the row's reason then say so.
     precision_target, min_samples, max_seconds, poll
         As in `bwprof.Case.measure`. `max_seconds` is for the samples after the first `min_samples`: a slow call is
         warmed up, and made so often, however long that takes.
@@ -226,7 +253,7 @@ def measure(
         For what is out of range, a label that is nearly an option's name or does not fit the column of its name; where
         `fn` enqueues nothing on the GPU, or not on the stream given (event pairs cannot tell).
     TypeError
-        For what is no function, or one that only makes a coroutine or a generator.
+        For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
     RuntimeError
         When `check` says that the result is wrong.
     bwprof._core.UnavailableError
@@ -260,15 +287,18 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
+        roof_threads=roof_threads,
         labels=labels,
     )
-    with opened(backend, device) as (choice, handle):
-        facts = hardware.facts(handle)
-        context = Context(new_run_id(), choice.backend, facts, roofs_of(handle, facts, roofs, (cache,), poll=poll))
+    check_roofs(roofs)
+    _check_callable(poll, "poll")
+    with opened(backend, device) as (_, handle):
+        if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
+            refuse_coroutine(fn(), "fn")
         outcome = measure_on(
             handle,
             subject,
-            context,
+            Contexts(new_run_id(), handle, roofs, (cache,), poll=poll),
             precision_target=precision_target,
             min_samples=min_samples,
             max_seconds=max_seconds,
@@ -352,32 +382,6 @@ def stream_handle(stream: Any, device: int) -> int:
     )
 
 
-def roofs_of(
-    device: _core.Device,
-    facts: dict[str, Any],
-    wanted: bool | Roofs | None,
-    caches: tuple[str, ...],
-    *,
-    recalibrate: bool = False,
-    deadline: float | None = None,
-    poll: Callable[[], object] | None = None,
-) -> Roofs | None:
-    """The roofs to hold rows of these caches against.
-
-    Those given; True: the device's, as `bwprof.roofs.obtain` gets them; None: stored ones as they are, without a
-    measurement; False: none.
-    """
-    if isinstance(wanted, Roofs):
-        if not wanted.belongs_to(facts):
-            raise ValueError(f"these roofs are of {wanted.device}, the row is of {facts['name']}")
-        return wanted
-    if wanted is None:
-        return store.load(store.identity(device.backend, facts))
-    if not wanted:
-        return None
-    return obtain(device, Wanted("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
-
-
 # ---- the row ----
 
 
@@ -387,10 +391,15 @@ def name_of(fn: Any) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
+def once(subject: Subject) -> Callable[[], object]:
+    """One call of the function."""
+    return subject.function if subject.sets is None else functools.partial(subject.function, 0)
+
+
 def measure_on(
     device: _core.Device,
     subject: Subject,
-    context: Context,
+    contexts: Contexts,
     *,
     max_seconds: float,
     precision_target: float = 0.005,
@@ -399,6 +408,7 @@ def measure_on(
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
     """Measure on an open device; what goes wrong is raised."""
+    context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": precision_target, "min_samples": min_samples, "max_seconds": max_seconds}
     result, waited, notes = _timed(device, subject, options, deadline, poll)
@@ -408,9 +418,15 @@ def measure_on(
     if subject.check is not None:
         _ask(subject)
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
-    rows.add_time(row, result, context, waited)
+    alone = ""
+    if subject.cache == "cold" and subject.roof_threads is None and rows.moved_bytes(row) is not None:
+        context, alone = contexts.for_call(context, once(subject))
+    beaten = rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
     flags = [row["flags"]] if row["flags"] else []
+    if alone:
+        flags.append("single_thread")
+        notes.append(alone)
     if row["timer"] == "events":
         flags.append("event_bias")
     if subject.check is None:
@@ -422,12 +438,15 @@ def measure_on(
         notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
-    return Outcome(row, list(result["samples_ns"]))
+    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
+    contexts.learn(context, outcome)
+    return outcome
 
 
 def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
+    refuse_coroutine(right, "check")
     if right is None:
         raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
     if not right:

@@ -32,7 +32,8 @@ FLAGS = {
     "not_converged": "the confidence interval is wider than asked",
     "throttled": "the clock was held down",
     "noisy": "the samples lie far apart, or something else ran on the CPUs",
-    "noisy_roof": "what it is graded against was measured on a busy machine: see the row's reason",
+    "noisy_roof": "what it is graded against is itself in doubt: see the row's reason",
+    "single_thread": "ran on one thread: the reason says whether it is held against the roofs of one",
     "event_bias": "timed by event pairs, which add a few microseconds",
     "unverified": "the result was not checked",
 }

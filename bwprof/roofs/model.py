@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +19,8 @@ UNCERTAINTY_LIMIT = 0.02
 NOISE_LIMIT = 0.10
 # Processor time that others took while the roofs of a CPU were measured, as a share of all there was.
 OTHERS_LIMIT = 0.05
+# A point contradicts another measurement of it that differs by more than this.
+DEVIATION_LIMIT = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class RoofPoint:
     `seconds` is the median's of a cold point, the fastest sample's of a hot one, which stands for a limit.
     `uncertainty` is half the width of the median's 95 % confidence interval as a fraction of it, `noise` the
     interquartile range over the median, `throttle` why the clock was held down meanwhile ("" when it was not, or nobody
-    can tell).
+    can tell), `disturbance` what else ran on the device, in words ("" when nothing was seen), `others_share` what other
+    processes took of a CPU's time. `beaten` is by how much a row was faster that should not have been (0: by none),
+    `tries` how often the point was measured again without becoming better.
     """
 
     stream: str
@@ -38,6 +42,15 @@ class RoofPoint:
     uncertainty: float = 0.0
     noise: float = 0.0
     throttle: str = ""
+    disturbance: str = ""
+    others_share: float = 0.0
+    beaten: float = 0.0
+    tries: int = 0
+
+    @property
+    def measurement(self) -> tuple[str, int, float]:
+        """What tells this measurement from others."""
+        return self.stream, self.total_bytes, self.seconds
 
     @property
     def gb_s(self) -> float:
@@ -48,6 +61,13 @@ class RoofPoint:
     def doubt(self) -> str:
         """Why this point should not be relied on, in words; "" when it may be."""
         what = f"the roof ({self.stream} of {bytes_text(self.total_bytes)})"
+        if self.beaten:
+            return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
+        if self.others_share > OTHERS_LIMIT:
+            share = f"{100 * self.others_share:.0f} %"
+            return f"{what} was measured while other processes took {share} of the processors"
+        if self.disturbance:
+            return f"{what} was measured while others disturbed it ({self.disturbance})"
         if self.uncertainty > UNCERTAINTY_LIMIT:
             return f"{what} is known to {100 * self.uncertainty:.0f} % only"
         if self.noise > NOISE_LIMIT:
@@ -75,17 +95,38 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One stored point held against a new measurement."""
+    """One stored point held against a new measurement.
+
+    `uncertainty` is what both measurements leave open, as a fraction; `doubt` why the new one should not be relied on
+    ("" when it may be).
+    """
 
     stream: str
     total_bytes: int
     stored_gb_s: float
     found_gb_s: float
+    uncertainty: float = 0.0
+    doubt: str = ""
 
     @property
     def deviation(self) -> float:
         """How much faster (> 0) or slower it is now, as a fraction."""
         return self.found_gb_s / self.stored_gb_s - 1.0
+
+    @property
+    def too_low(self) -> bool:
+        """The stored one is: nothing makes a stream too quick, a neighbour least of all."""
+        return self.deviation > (max(DEVIATION_LIMIT, self.uncertainty) if self.doubt else DEVIATION_LIMIT)
+
+    @property
+    def too_high(self) -> bool:
+        """The stored one is, as far as a measurement can tell that nobody disturbed."""
+        return self.deviation < -DEVIATION_LIMIT and not self.doubt
+
+    @property
+    def unclear(self) -> bool:
+        """They differ, and it is the new one that may be wrong."""
+        return abs(self.deviation) > DEVIATION_LIMIT and not self.too_low and not self.too_high
 
     def __str__(self) -> str:
         now = f"{100 * self.deviation:+.1f} % now"
@@ -106,16 +147,16 @@ class Roofs:
         Best measured arithmetic rates.
     measured : str
         When, UTC, ISO 8601.
-    others_share : float
-        Of the processor time that there was, what other processes took meanwhile; 0 where that is not known.
-    hot_others_share : float
-        The same for `hot_points`.
+    threads : int
+        Of a CPU, that they were measured with; 0 on a GPU.
     source : str
         "measured for this run", or the file that they were stored in.
     complete : bool
         False when a deadline cut the measuring short; such roofs are not stored.
-    check : Check or None
-        The stored ceiling held against a new measurement of it, where they come from a file.
+    checks : tuple of Check
+        Stored points held against new measurements, where they come from a file.
+    unconfirmed : str
+        Why those say nothing, in words: the machine is busy now. "" when they agree, or there are none.
     """
 
     device: str
@@ -127,11 +168,11 @@ class Roofs:
     hot_points: tuple[RoofPoint, ...] = ()
     rates: tuple[Rate, ...] = ()
     measured: str = ""
-    others_share: float = 0.0
-    hot_others_share: float = 0.0
+    threads: int = 0
     source: str = ""
     complete: bool = True
-    check: Check | None = None
+    checks: tuple[Check, ...] = ()
+    unconfirmed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -139,21 +180,24 @@ class Roofs:
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Roofs:
-        """The inverse of `to_dict`; TypeError, KeyError, ValueError or AttributeError for anything else."""
-        made = cls(
-            **{
-                **found,
-                "points": tuple(RoofPoint(**point) for point in found["points"]),
-                "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
-                "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
-                "check": Check(**found["check"]) if found.get("check") else None,
-            }
-        )
-        parts: tuple[Roofs | RoofPoint | Rate, ...] = (made, *made.points, *made.hot_points, *made.rates)
-        for part in parts:
-            _check(part)
+        """The inverse of `to_dict`; ValueError, and nothing else, for whatever is no such dictionary."""
+        try:
+            made = cls(
+                **{
+                    **found,
+                    "points": tuple(RoofPoint(**point) for point in found["points"]),
+                    "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
+                    "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
+                    "checks": tuple(Check(**check) for check in found.get("checks", ())),
+                }
+            )
+            parts: tuple[_Part, ...] = (made, *made.points, *made.hot_points, *made.rates, *made.checks)
+            for part in parts:
+                _check_fields(part)
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
         for point in (*made.points, *made.hot_points):
-            if not (point.seconds >= _LEAST_SECONDS and point.total_bytes > 0 and 0 <= point.read_fraction <= 1):
+            if not (point.seconds >= _LEAST_SECONDS and point.total_bytes > 0 and point.read_fraction <= 1):
                 raise ValueError(f"{point} is no point of a roof")
         return made
 
@@ -196,14 +240,14 @@ class Roofs:
         """
         if total_bytes <= 0 or not self._hot_curves:
             return math.nan
-        return max(point.gb_s for curve in self._hot_curves for point in curve.around(total_bytes))
+        return max(point.gb_s for point in self._hot_around(total_bytes))
 
     def cache_doubt(self, total_bytes: int) -> str:
         """Why `cache_gb_s` should not be relied on, in words; "" when it may be."""
-        if self.hot_others_share > OTHERS_LIMIT:
-            return _busy(self.hot_others_share)
-        used = [point for curve in self._hot_curves for point in curve.around(total_bytes)]
-        return next((point.doubt for point in used if point.doubt), "")
+        return _first_doubt(self._hot_around(total_bytes))
+
+    def _hot_around(self, total_bytes: int) -> list[RoofPoint]:
+        return [point for curve in self._hot_curves for point in curve.around(total_bytes)]
 
     def measured_tflops(self, precision: str) -> float:
         """The best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
@@ -214,11 +258,27 @@ class Roofs:
         total = bytes_read + bytes_written
         if total <= 0 or not self.points:
             return ""
-        if self.others_share > OTHERS_LIMIT:
-            return _busy(self.others_share)
         mix = self._around(bytes_read / total)
         used = [point for curve in mix for size in (total, None) for point in curve.around(size)]
-        return next((point.doubt for point in used if point.doubt), "")
+        return self.unconfirmed or _first_doubt(used)
+
+    def behind(self, bytes_read: int, bytes_written: int, *, hot: bool = False) -> tuple[RoofPoint, ...]:
+        """The measured points that `attainable_gb_s`, or `cache_gb_s`, of this many bytes is made of."""
+        total = bytes_read + bytes_written
+        if total <= 0 or not (self.hot_points if hot else self.points):
+            return ()
+        if hot:
+            return tuple(self._hot_around(total))
+        return tuple(point for curve in self._around(bytes_read / total) for point in curve.around(total))
+
+    def beaten(self, points: Collection[RoofPoint], by: float) -> Roofs:
+        """These roofs with those of the points that they have marked: a row was faster, by such a fraction."""
+        known = {point.measurement for point in points}
+
+        def marked(point: RoofPoint) -> RoofPoint:
+            return replace(point, beaten=max(by, point.beaten)) if point.measurement in known else point
+
+        return replace(self, points=tuple(map(marked, self.points)), hot_points=tuple(map(marked, self.hot_points)))
 
     def _around(self, read_fraction: float) -> list[_Curve]:
         """The one or two curves that a mix lies on or between."""
@@ -240,30 +300,44 @@ class Roofs:
 
 
 _LEAST_SECONDS = 1e-12  # no stream takes less
-_FINITE = ("floor_seconds", "seconds", "read_fraction", "tflops", "median_tflops", "others_share", "hot_others_share")
+# Nothing is known of a spread where there were too few samples: that may be infinite.
+_MAY_BE_INFINITE = ("uncertainty", "noise")
+_AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed")
+_MOST_BYTES = 2**63 - 1
 
 
-def _check(part: Roofs | RoofPoint | Rate) -> None:
-    """ValueError for a field of another type than it should have, or a number that cannot be."""
+_Part = Roofs | RoofPoint | Rate | Check
+
+
+def _check_fields(part: _Part) -> None:
+    """ValueError for a field of another type than it should have, or a number or text that cannot be."""
     for field in fields(part):
         value = getattr(part, field.name)
         right = True
         if field.type == "str":
-            right = isinstance(value, str)
+            right = isinstance(value, str) and (value.isprintable() or field.name in _AS_THE_SYSTEM_SAYS)
         elif field.type == "bool":
             right = isinstance(value, bool)
         elif field.type == "int":
-            right = type(value) is int and 0 <= value < 2**63
+            right = type(value) is int and 0 <= value <= _MOST_BYTES
         elif field.type == "float":
-            # Nothing is known of a spread where there were too few samples: that may be infinite.
-            most = sys.float_info.max if field.name in _FINITE else math.inf
+            most = math.inf if field.name in _MAY_BE_INFINITE else sys.float_info.max
             right = type(value) in (int, float) and 0 <= float(value) <= most
         if not right:
-            raise ValueError(f"{field.name} is {value!r}")
+            raise ValueError(f"{field.name} is {_short(value)}")
 
 
-def _busy(share: float) -> str:
-    return f"other processes took {100 * share:.0f} % of the processors while the roofs were measured"
+def _short(value: object) -> str:
+    """A value's text, cut; of a number with too many digits to be written, what it is."""
+    try:
+        said = repr(value)
+    except ValueError:
+        return "a number of too many digits"
+    return said if len(said) <= 40 else said[:37] + "..."
+
+
+def _first_doubt(points: Iterable[RoofPoint]) -> str:
+    return next((point.doubt for point in points if point.doubt), "")
 
 
 class _Curve:

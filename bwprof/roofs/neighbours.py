@@ -1,15 +1,20 @@
-"""How much of the processors other processes took meanwhile: a CPU's roofs are too low on a busy machine."""
+"""Who else used the device meanwhile: what is measured on a busy machine is too slow."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STATISTICS = Path("/proc/stat")
+NOISY_WAITED = 0.02  # of the sampling time
+NOISY_STOLEN = 0.05
+_LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
 _BUSY = (0, 1, 2, 5, 6, 7)
 
@@ -19,6 +24,17 @@ class Others:
     """`share`: processor time of other processes over all that there was; 0 until known, and where it is not."""
 
     share: float = 0.0
+
+
+def disturbances(result: dict[str, Any]) -> list[str]:
+    """What a measurement's result says of others who used the CPUs while its samples were taken, in words."""
+    waited, stolen = result["waited_share"], result["stolen_share"]
+    found = []
+    if not math.isnan(waited) and waited > NOISY_WAITED:
+        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
+    if not math.isnan(stolen) and stolen > NOISY_STOLEN:
+        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    return found
 
 
 def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> float | None:
@@ -50,8 +66,8 @@ def watched(backend: str) -> Iterator[Others]:
     if begun is None or ended is None:
         return
     wall, busy, own = (end - begin for begin, end in zip(begun, ended, strict=True))
-    if wall > 0:
-        others.share = max(0.0, (busy - own) / (wall * len(processors)))
+    if wall > 0 and busy - own >= _LEAST_TICKS / os.sysconf("SC_CLK_TCK"):
+        others.share = (busy - own) / (wall * len(processors))
 
 
 def _now(processors: set[int]) -> tuple[float, float, float] | None:

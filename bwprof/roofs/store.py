@@ -21,7 +21,7 @@ from bwprof.roofs.model import Roofs
 
 _log = logging.getLogger("bwprof.roofs")
 
-FORMAT = 1
+FORMAT = 2
 _MOST_BYTES = 4 << 20  # one of ours has some ten thousand
 
 # What a file is named after: another device, driver or version has a file of its own.
@@ -97,10 +97,13 @@ def load(identity: Identity) -> Roofs | None:
             _log.info("stored roofs are out of date (%s): %s", ", ".join(_differences(stored, identity)), path)
             return None
         roofs = Roofs.from_dict(found["roofs"])
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        key = identity["key"]
+        if [roofs.device, roofs.device_uuid, roofs.driver] != [key["name"], key["uuid"], key["driver"]]:
+            raise ValueError("roofs of another device")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         _log.warning("stored roofs are ignored: %s is damaged (%s: %s)", path, type(error).__name__, error)
         return None
-    return _with_source(roofs, path)
+    return replace(roofs, source=str(path), checks=(), unconfirmed="")
 
 
 def _text(path: Path) -> str:
@@ -109,10 +112,6 @@ def _text(path: Path) -> str:
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
         raise ValueError("no file of roofs")
     return path.read_text(encoding="utf-8")
-
-
-def _with_source(roofs: Roofs, path: Path) -> Roofs:
-    return replace(roofs, source=str(path), check=None)
 
 
 def _differences(stored: Identity, identity: Identity) -> list[str]:

@@ -105,7 +105,7 @@ def measure(
         survey = _Survey(device, "cold", budget, watch)
         points = survey.points()
     complete = complete and survey.complete
-    return replace(_blank(device), points=points, rates=rates, others_share=others.share, complete=complete)
+    return replace(_blank(device), points=_beside(points, others), rates=rates, complete=complete)
 
 
 def measure_hot(
@@ -123,7 +123,12 @@ def measure_hot(
     with neighbours.watched(device.backend) as others:
         survey = _Survey(device, "hot", budget, until(deadline, poll))
         points = survey.points()
-    return replace(_blank(device), hot_points=points, hot_others_share=others.share, complete=survey.complete)
+    return replace(_blank(device), hot_points=_beside(points, others), complete=survey.complete)
+
+
+def _beside(points: tuple[RoofPoint, ...], others: neighbours.Others) -> tuple[RoofPoint, ...]:
+    """The points with what other processes took while all of them were measured."""
+    return tuple(replace(point, others_share=others.share) for point in points)
 
 
 def _rest(device: _core.Device, poll: Poll) -> None:
@@ -142,6 +147,7 @@ def _blank(device: _core.Device) -> Roofs:
         device_uuid=facts["uuid"],
         driver=facts["driver"],
         bwprof_version=_core.__version__,
+        threads=facts["units"] if device.backend == "cpu" else 0,
         floor_seconds=device.floor_ns() / 1e9,
         points=(),
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -273,7 +279,12 @@ class _Survey:
         return better(point, again)
 
     def _point_seconds(self) -> float:
-        return _POINT_SECONDS[self._cache].get(self._device.backend, 0.02)
+        return point_seconds(self._device.backend, self._cache)
+
+
+def point_seconds(backend: str, cache: Cache) -> float:
+    """How long a point is sampled at most."""
+    return _POINT_SECONDS[cache].get(backend, 0.02)
 
 
 def better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:
@@ -317,6 +328,7 @@ def measure_point(
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
+            disturbance="; ".join(neighbours.disturbances(result)),
         )
     return None
 

@@ -71,6 +71,7 @@ def sweep(
     sets: int | None = None,
     name: str | None = None,
     check: Callable[..., object] | None = None,
+    roof_threads: int | None = None,
     precision: Words = None,
     backend: str | None = None,
     device: int | str | None = None,
@@ -119,8 +120,9 @@ def sweep(
     operations : str, iterable of str, or callable, optional
         Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
         measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
-        footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name), and
-        knows no suite, variant, seed, kv_lens or metrics. A point that raises an exception becomes a failed row.
+        footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name,
+        roof_threads), and knows no suite, variant, seed, kv_lens or metrics. A point that raises an exception becomes
+        a failed row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
@@ -233,7 +235,10 @@ def sweep(
     )
 
 
-_CALL_OPTIONS = ("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check")
+_CALL_OPTIONS = (
+    *("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check"),
+    "roof_threads",
+)
 
 
 def _refuse(**given: Any) -> None:

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, callables, hardware, registry
 from bwprof.callables import WORK, Subject
+from bwprof.contexts import Contexts, Given, check_roofs
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata, sweep
 from bwprof.sweep.loop import Limits, case_seconds
-from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.measure import Outcome
 from bwprof.sweep.plan import MOST_CASES
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from bwprof.roofs import Roofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,14 @@ def run(
     request: Request,
     *,
     max_time: float | None,
-    with_roofs: bool | Roofs,
+    with_roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
     limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic())
+    check_roofs(with_roofs)
     _check_axes(request)
     _check_options(request)
     points = [
@@ -85,20 +85,24 @@ def run(
     status = "failed"
     try:
         with callables.opened(choice.backend, choice.index) as (_, device):
-            facts = run_data["facts"] = hardware.facts(device)
-            found = None
-            if with_roofs and limits.left() > 0:
+            run_data["facts"] = hardware.facts(device)
+            given = with_roofs if limits.left() > 0 else False
+            if given:
                 shown.stage("looking for the roofs")
-                half = None if limits.deadline is None else limits.deadline - limits.left() / 2
-                found = callables.roofs_of(
-                    device, facts, with_roofs, request.caches, recalibrate=recalibrate, deadline=half
-                )
+            contexts = Contexts(
+                run_data["run_id"],
+                device,
+                given,
+                request.caches,
+                recalibrate=recalibrate,
+                deadline=lambda: None if limits.deadline is None else limits.deadline - limits.left() / 2,
+            )
+            found = contexts.of(request.options.get("roof_threads")).roofs
             run_data["roofs"] = found.to_dict() if found else None
-            context = Context(run_data["run_id"], choice.backend, facts, found)
             shown.begin(len(points))
             for number, (params, cache) in enumerate(points):
                 shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
-                outcome = _point(device, request, params, cache, context, limits, len(points) - number)
+                outcome = _point(device, request, params, cache, contexts, limits, len(points) - number)
                 store.add(outcome.row, outcome.samples)
                 shown.row(outcome.row)
                 inprocess.stop_when_lost(outcome)
@@ -145,7 +149,7 @@ def _point(
     request: Request,
     params: dict[str, Any],
     cache: str,
-    context: Context,
+    contexts: Contexts,
     limits: Limits,
     points_left: int,
 ) -> Outcome:
@@ -154,13 +158,14 @@ def _point(
     precision = str(labels.pop("precision", ""))
     name = request.options.get("name") or callables.name_of(request.function)
     subject = Subject(request.function, name, precision=precision, cache=cache, labels=labels)
+    context = contexts.of(request.options.get("roof_threads"))
     if limits.left() <= 0:
         reason = f"the {limits.max_time:g} s of max_time were over"
         return measure.ended(callables.blank_row(subject, context), "skipped", reason)
     seconds = case_seconds(limits.left(), points_left)
     try:
         subject = _subject(request, name, params, precision, labels, cache)
-        return callables.measure_on(device, subject, context, max_seconds=seconds, deadline=limits.deadline)
+        return callables.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
     except (_core.UnsupportedError, MemoryError) as error:
         return measure.ended(callables.blank_row(subject, context), "skipped", str(error) or "out of memory")
     except Exception as error:
@@ -186,6 +191,7 @@ def _subject(
         return request.function(**params)
 
     made = call()
+    callables.refuse_coroutine(made, name)
     function = made if callable(made) else call
     if function is call and options.get("sets") is not None:
         raise TypeError(f"with sets= {name} must return a function that takes a set's number")

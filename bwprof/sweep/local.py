@@ -50,6 +50,7 @@ class LocalExecutor:
         outcome = measuring.measure(
             self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
         )
+        self._context = measuring.learned(self._context, outcome)
         hardware.counted(self.device, outcome.row)
         return outcome
 

@@ -106,9 +106,10 @@ def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
         return None
     try:
         found = Roofs.from_dict(run["roofs"])
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except ValueError:
         return None
-    return found if found.points and found.belongs_to(facts) else None
+    same_threads = found.threads in (0, facts.get("units"))
+    return found if found.points and same_threads and found.belongs_to(facts) else None
 
 
 def run_cases(

@@ -14,20 +14,20 @@ from bwprof import _core
 from bwprof.names import bytes_text
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
+from bwprof.roofs import Roofs, beaten
 from bwprof.roofs.model import NOISE_LIMIT
+from bwprof.roofs.neighbours import disturbances
 from bwprof.sweep import conditions
 from bwprof.sweep.plan import Spec
 
 ABOVE_ATTAINABLE = 1.05
+BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low
 # A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
 ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 FLOOR_FACTOR = 3.0
-NOISY_WAITED = 0.02  # of the sampling time
 LATE_SHARE = 0.1  # of the samples
-NOISY_STOLEN = 0.05
 STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
 
@@ -44,11 +44,15 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row with its raw samples (ns per launch); `fatal` when the device is lost."""
+    """A finished row with its raw samples (ns per launch); `fatal` when the device is lost.
+
+    `beaten` is by how much it was faster than its roof (a fraction) where nothing but the roof explains that; else 0.
+    """
 
     row: Row
     samples: list[float] | None = None
     fatal: bool = False
+    beaten: float = 0.0
 
 
 def measure(
@@ -97,6 +101,16 @@ def measure(
     except (ValueError, RuntimeError, OSError) as error:
         return Outcome(_ended(row, "failed", f"{type(error).__name__}: {error}"))
     return replace(_finished(row, result, context, waited), fatal=lost)
+
+
+def learned(context: Context, outcome: Outcome) -> Context:
+    """The context of the rows after this one: if it should not have been as fast as it was, its roofs are in doubt."""
+    if not outcome.beaten or context.roofs is None:
+        return context
+    row = outcome.row
+    moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
+    hot = row["cache"] == "hot"
+    return replace(context, roofs=beaten(context.backend, context.facts, context.roofs, moved, outcome.beaten, hot=hot))
 
 
 def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
@@ -216,8 +230,8 @@ def _finished(row: Row, result: dict[str, Any], context: Context, waited: float 
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
         return Outcome(_ended(row, "failed", f"wrong result: {reason}"))
-    add_time(row, result, context, waited)
-    return Outcome(row, list(result["samples_ns"]))
+    beaten_by = add_time(row, result, context, waited)
+    return Outcome(row, list(result["samples_ns"]), beaten=beaten_by)
 
 
 def add_method(row: Row, result: dict[str, Any]) -> None:
@@ -232,8 +246,11 @@ def add_method(row: Row, result: dict[str, Any]) -> None:
     )
 
 
-def add_time(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> None:
-    """The time and all that follows from it and from the work, which the row knows already; None where it does not."""
+def add_time(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> float:
+    """The time and all that follows from it and from the work, which the row knows already; None where it does not.
+
+    Returns by how much the row beats its roof, as `Outcome.beaten` has it.
+    """
     seconds = result["median_ns"] / 1e9
     moved = moved_bytes(row)
     row.update(
@@ -253,6 +270,7 @@ def add_time(row: Row, result: dict[str, Any], context: Context, waited: float =
     _add_metrics(row, result)
     grade(row, context)
     _add_flags(row, result, context, waited)
+    return _beaten_by(row, result, context)
 
 
 def moved_bytes(row: Row) -> int | None:
@@ -379,10 +397,10 @@ def _add_flags(row: Row, result: dict[str, Any], context: Context, waited: float
     reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
-    disturbances = _disturbances(row, result)
-    if disturbances:
+    signs = _disturbances(row, result)
+    if signs:
         flags.append("noisy")
-        reasons += disturbances
+        reasons += signs
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join(reasons) or None
 
@@ -401,14 +419,21 @@ def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
     )
 
 
+def _beaten_by(row: Row, result: dict[str, Any], context: Context) -> float:
+    """By how much a row beats its roof, if it does so far and without any other reason to doubt it; else 0."""
+    roofs = context.roofs
+    if row["flags"] != "above_attainable" or roofs is None:
+        return 0.0
+    if row["cache"] == "hot":
+        by = row["bandwidth_gb_s"] / roofs.cache_gb_s(moved_bytes(row) or 0) - 1 if _above_cache(row, roofs) else 0.0
+        return float(by)
+    share = (row["pct_attainable"] or 0.0) / 100
+    return share - 1 if share > BEATEN and not _explained(row, result, context) else 0.0
+
+
 def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
     """Signs that something else ran on the device meanwhile, in words."""
-    waited, stolen = _known(result["waited_share"]), _known(result["stolen_share"])
-    found = []
-    if waited is not None and waited > NOISY_WAITED:
-        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
-    if stolen is not None and stolen > NOISY_STOLEN:
-        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    found = disturbances(result)
     late = result["late_samples"]
     if late > LATE_SHARE * result["count"]:
         found.append(f"in {late} of {result['count']} samples the GPU waited for the host, which was too slow")
@@ -419,16 +444,22 @@ def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
 
 def _why_above(row: Row, result: dict[str, Any], context: Context) -> str:
     """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
+    cause = _explained(row, result, context) or (
+        "the roof at this size was probably measured too low, or the bytes are counted too high"
+    )
+    return f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches: {cause}"
+
+
+def _explained(row: Row, result: dict[str, Any], context: Context) -> str:
+    """What makes a row look faster than a stream of the same bytes, other than its roof; "" for nothing known."""
     rotated = result["footprint_bytes"] * result["buffer_sets"]
     flushed = bool(result["flush_bytes"])
     if row["bytes_written"] and flushed:
-        cause = "a part of what it wrote probably stayed in the cache for the next flush to write back"
-    elif not result["cold"] or (not flushed and rotated < 4 * (context.facts.get("cache_bytes") or 0)):
-        cause = "part of it probably stayed in the cache"
-    elif (row["bytes_written"] or 0) > (row["bytes_read"] or 0):
-        cause = "part of its writes was probably still on the way to memory"
-    elif row["noise"] is not None and row["noise"] > 0.05:
-        cause = "the measurement is noisy"
-    else:
-        cause = "the roof at this size was probably measured too low, or the bytes are counted too high"
-    return f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches: {cause}"
+        return "a part of what it wrote probably stayed in the cache for the next flush to write back"
+    if not result["cold"] or (not flushed and rotated < 4 * (context.facts.get("cache_bytes") or 0)):
+        return "part of it probably stayed in the cache"
+    if (row["bytes_written"] or 0) > (row["bytes_read"] or 0):
+        return "part of its writes was probably still on the way to memory"
+    if row["noise"] is not None and row["noise"] > 0.05:
+        return "the measurement is noisy"
+    return ""

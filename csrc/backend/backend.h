@@ -196,6 +196,9 @@ typedef struct bw_backend {
     bw_status (*device_name)(int index, char *name, size_t name_size); /* without opening it */
     bw_status (*device_open)(int index, bw_device **out);
     void (*device_close)(bw_device *device);
+    /* NULL where work is not done by threads of the host. Its work is shared by so many from now on, its facts are
+     * theirs; nothing may be open on it. */
+    bw_status (*limit_threads)(bw_device *device, int threads);
     const bw_device_facts *(*device_facts)(const bw_device *device);
     bw_status (*device_memory)(bw_device *device, int64_t *free_bytes, int64_t *total_bytes);
 

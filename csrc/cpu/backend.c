@@ -99,6 +99,36 @@ static void device_close(bw_device *device) {
     free(device);
 }
 
+/* All that depends on how many threads there are, in place of what there was. */
+static bw_status start_threads(bw_device *device, int threads) {
+    bw_status status = BW_OK;
+    bw_pool *pool = NULL;
+    bw_neighbours *neighbours = NULL;
+    BW_GOTO(bw_pool_create(threads, &pool));
+    BW_GOTO(bw_neighbours_create(pool, &neighbours));
+    bw_neighbours_free(device->neighbours);
+    bw_pool_free(device->pool);
+    device->neighbours = neighbours;
+    device->pool = pool;
+    neighbours = NULL;
+    pool = NULL;
+    find_facts(&device->facts, device->kernels->isa, device->pool);
+    measure_peak(device);
+
+cleanup:
+    bw_neighbours_free(neighbours);
+    bw_pool_free(pool);
+    return status;
+}
+
+static bw_status limit_threads(bw_device *device, int threads) {
+    int most = bw_pool_size(device->pool);
+    if (threads < 1 || threads > most) {
+        return bw_fail(BW_CODE_INVALID, "threads = %d: allowed is 1 to %d, those of this device", threads, most);
+    }
+    return threads == most ? BW_OK : start_threads(device, threads);
+}
+
 static bw_status device_name(int index, char *name, size_t name_size) {
     (void)index;
     bw_host_name(name, name_size);
@@ -115,10 +145,7 @@ static bw_status device_open(int index, bw_device **out) {
     const char *isa = getenv("BWPROF_CPU_ISA");
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
     BW_GOTO(wanted_threads(&threads));
-    BW_GOTO(bw_pool_create(threads, &device->pool));
-    BW_GOTO(bw_neighbours_create(device->pool, &device->neighbours));
-    find_facts(&device->facts, device->kernels->isa, device->pool);
-    measure_peak(device);
+    BW_GOTO(start_threads(device, threads));
     device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
     *out = device;
     device = NULL;
@@ -363,6 +390,7 @@ const bw_backend bw_cpu_backend = {
     .device_count = device_count,
     .device_name = device_name,
     .device_open = device_open,
+    .limit_threads = limit_threads,
     .device_close = device_close,
     .device_facts = device_facts,
     .device_memory = device_memory,

@@ -42,6 +42,15 @@ void bw_session_close(bw_session *session) {
     free(session);
 }
 
+bw_status bw_session_limit_threads(bw_session *session, int threads) {
+    if (!session->backend->limit_threads) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "work on a %s device is not done by threads that could be fewer",
+                       session->backend->name);
+    }
+    for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
+    return session->backend->limit_threads(session->device, threads);
+}
+
 bw_status bw_session_enter(bw_session *session) {
     int nobody = 0;
     if (bw_session_is_foreign(session)) {

@@ -19,6 +19,9 @@ typedef struct bw_session {
 bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out);
 void bw_session_close(bw_session *session); /* NULL is fine; after a fork nothing is released, it is the parent's */
 
+/* A host's work is shared by so many of its threads from now on. BW_CODE_UNSUPPORTED where there are none. */
+bw_status bw_session_limit_threads(bw_session *session, int threads);
+
 /* A session serves one thread at a time: BW_CODE_BUSY when another one is in it, BW_CODE_UNAVAILABLE after a fork. */
 bw_status bw_session_enter(bw_session *session);
 void bw_session_leave(bw_session *session);

@@ -151,6 +151,31 @@ static PyObject *device_rest(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+typedef struct limit_work {
+    bw_session *session;
+    int threads;
+} limit_work;
+
+static bw_status run_limit(void *context) {
+    limit_work *work = context;
+    return bw_session_limit_threads(work->session, work->threads);
+}
+
+static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
+    device_object *self = (device_object *)object;
+    int64_t threads;
+    if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
+    limit_work work = {session_of(self), threads == (int)threads ? (int)threads : 0}; /* 0: none has it */
+    if (!work.session) return NULL;
+    if (self->open_cases || self->open_profilers) {
+        PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
+        return NULL;
+    }
+    bw_status status = core_run(work.session, run_limit, &work);
+    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    Py_RETURN_NONE;
+}
+
 typedef struct floor_work {
     bw_session *session;
     int timer;
@@ -357,6 +382,8 @@ static PyMethodDef device_methods[] = {
     {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
     {"floor_ns", (PyCFunction)(void (*)(void))device_floor_ns, METH_VARARGS | METH_KEYWORDS,
      "floor_ns($self, /, timer=None)\n--\n\nTime of an empty kernel under a timer."},
+    {"limit_threads", device_limit_threads, METH_O,
+     "limit_threads($self, threads, /)\n--\n\nFrom now on a host's work is shared by so many of its threads."},
     {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\nWhat its sensors say now."},
     {"management", device_management, METH_NOARGS,
      "management($self, /)\n--\n\nWhat the management library knows of it."},
