@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Started with SIGINT ignored (`nohup ... &`), the tests of interrupts would wait in vain. What is caught here has its
+# default in the processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Roofs that tests measure are not those of the user whose machine this is. Set here, so that child processes have it.
 _CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
