@@ -43,14 +43,31 @@ double bw_dtype_roundoff(bw_dtype dtype) {
     return ldexp(1.0, -table[dtype].significand_bits - 1);
 }
 
+double bw_dtype_half_unit(bw_dtype dtype, double value) {
+    const int lowest = dtype == BW_FP16 ? -14 : -126; /* exponent of the smallest normal number */
+    int above;
+    frexp(value, &above); /* the value's exponent is one less */
+    int exponent = value != 0.0 && above - 1 > lowest ? above - 1 : lowest;
+    return ldexp(1.0, exponent - table[dtype].significand_bits - 1);
+}
+
+/* Whatever the bytes' alignment: callers' buffers need have none. */
 double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index) {
+    const char *from = (const char *)data + index * table[dtype].block_bytes;
+    union {
+        float fp32;
+        uint16_t half;
+        int32_t i32;
+        int64_t i64;
+    } element;
+    memcpy(&element, from, (size_t)table[dtype].block_bytes);
     switch (dtype) {
         case BW_FP32:
-        case BW_TF32: return ((const float *)data)[index];
-        case BW_FP16: return bw_fp16_to_float(((const uint16_t *)data)[index]);
-        case BW_BF16: return bw_bf16_to_float(((const uint16_t *)data)[index]);
-        case BW_I32: return ((const int32_t *)data)[index];
-        case BW_I64: return (double)((const int64_t *)data)[index];
+        case BW_TF32: return element.fp32;
+        case BW_FP16: return bw_fp16_to_float(element.half);
+        case BW_BF16: return bw_bf16_to_float(element.half);
+        case BW_I32: return element.i32;
+        case BW_I64: return (double)element.i64;
         case BW_DTYPE_COUNT: break;
     }
     return NAN;
@@ -82,7 +99,11 @@ static bw_status refuse_index(bw_dtype dtype) {
 
 bw_status bw_dtype_encode(bw_dtype dtype, const float *values, int64_t count, void *out) {
     BW_TRY(refuse_index(dtype));
-    for (int64_t i = 0; i < count; i++) store(dtype, values[i], i, out);
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, (const char *)values + i * (int64_t)sizeof value, sizeof value);
+        store(dtype, value, i, out);
+    }
     return BW_OK;
 }
 

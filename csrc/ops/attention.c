@@ -189,7 +189,8 @@ static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, 
     out->operand = BW_ATTENTION_OUT;
     out->offset = row * s->dim;
     out->count = s->dim;
-    out->scale = sqrt(squares / 3.0); /* v is uniform: variance 1/3 */
+    out->scale = sqrt(squares / 3.0);                      /* v is uniform: variance 1/3 */
+    out->freedom = 1.0 / (1.0 / (double)s->dim + squares); /* the errors of 1 / squares weights, in dim mixtures */
     for (int64_t d = 0; d < s->dim; d++) out->values[d] = 0.0;
     for (int64_t l = 0; l < keys; l++) {
         bw_input_doubles(dtype, v_key, (first_row + l * s->kv_heads) * s->dim, s->dim, other);
@@ -199,13 +200,19 @@ static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, 
     return BW_OK;
 }
 
-/* The result is rounded once; scores and weights may be rounded to the precision on the way (an unfused kernel stores
- * both, tensor cores take the weights in it), each an independent error of one roundoff of the result's typical size.
- * FP32 accumulation over D and L adds a random walk. A key left out changes the result by about its own size over
- * sqrt(L) of it. */
-static double shape_tolerance(const shape *s, bw_dtype dtype) {
-    double accumulation = 32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len);
-    return 6.0 * bw_dtype_roundoff(bw_dtype_get(dtype)->result) + accumulation * bw_dtype_roundoff(BW_FP32);
+/* FP32 arithmetic over D and L errs like a random walk. A variant that rounds scores s or weights p to the precision on
+ * the way (an unfused kernel stores both, tensor cores take the weights in it) adds to each weight's relative error up
+ * to one roundoff u, evenly distributed: a mean square of u^2 / 3 at most, and with scores of variance 1/9 another u^2
+ * / 27. The weights' errors are independent, so the result's, relative to its scale, has the same mean square. Weights
+ * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
+ * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4. */
+static bw_tolerance shape_tolerance(const shape *s, bw_dtype dtype, bool rounds_once) {
+    double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len));
+    if (rounds_once) return (bw_tolerance){accumulation, 0.0};
+    double roundoff = bw_dtype_roundoff(bw_dtype_get(dtype)->result);
+    double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
+    if (dtype == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
+    return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
 
 /* ---- prefill ---- */
@@ -238,9 +245,9 @@ static bw_status prefill_reference(const bw_dims *dims, bw_dtype dtype, uint64_t
     return shape_reference(&s, dtype, seed, row, out);
 }
 
-static double prefill_tolerance(const bw_dims *dims, bw_dtype dtype) {
+static bw_tolerance prefill_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
     shape s = prefill_shape(dims);
-    return shape_tolerance(&s, dtype);
+    return shape_tolerance(&s, dtype, rounds_once);
 }
 
 const bw_op bw_op_attention_prefill = {
@@ -293,9 +300,9 @@ static bw_status decode_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     return shape_reference(&s, dtype, seed, row, out);
 }
 
-static double decode_tolerance(const bw_dims *dims, bw_dtype dtype) {
+static bw_tolerance decode_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
     shape s = decode_shape(dims);
-    return shape_tolerance(&s, dtype);
+    return shape_tolerance(&s, dtype, rounds_once);
 }
 
 const bw_op bw_op_attention_decode = {
