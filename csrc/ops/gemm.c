@@ -7,6 +7,7 @@
 #include "base/input.h"
 #include "ops/cost.h"
 #include "ops/op.h"
+#include "ops/reference.h"
 
 enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
 
@@ -87,9 +88,7 @@ static bw_status gemm_reference(const bw_dims *dims, bw_dtype dtype, uint64_t se
     out->scale = sqrt((double)k) / 3.0; /* a product of two uniform values has variance 1/9 */
     for (int64_t j = 0; j < out->count; j++) {
         bw_input_doubles(dtype, b_key, (column + j) * k, k, b);
-        double sum = 0.0;
-        for (int64_t i = 0; i < k; i++) sum += a[i] * b[i];
-        out->values[j] = sum;
+        out->values[j] = bw_dot(a, b, k);
     }
     if (dims->value[BW_GEMM_BETA]) {
         bw_input_doubles(bw_dtype_get(dtype)->result, bw_input_key_make(seed, BW_GEMM_C), out->offset, out->count, c);

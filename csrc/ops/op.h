@@ -38,6 +38,7 @@ typedef struct bw_dims {
 typedef struct bw_cost {
     int64_t bytes_read, bytes_written, flops;
     int64_t algorithmic_bytes_read, algorithmic_bytes_written; /* never below the compulsory bytes */
+    int64_t footprint_bytes; /* distinct bytes of one launch, intermediates included */
 } bw_cost;
 
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;

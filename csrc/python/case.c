@@ -167,7 +167,7 @@ static PyObject *get_params(PyObject *object, void *closure) {
 static PyObject *get_cost(PyObject *object, void *closure) {
     (void)closure;
     bw_case *content = content_of((case_object *)object);
-    return content ? core_cost_dict(&content->cost, bw_case_footprint(content)) : NULL;
+    return content ? core_cost_dict(&content->cost) : NULL;
 }
 
 static PyObject *get_set_bytes(PyObject *object, void *closure) {
