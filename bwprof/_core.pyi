@@ -196,9 +196,12 @@ class Case:
         in this machine's byte order; those left out get the generated inputs. Returns all out and inout operands."""
     def inputs(self) -> dict[str, bytes]:
         """The generated bits of every in/inout operand."""
-    def verify(self, budget_s: float = 0.1) -> dict[str, Any]:
-        """Poison, launch once, compare a sample of rows with the float64 reference: verified (bool), max_error,
-        tolerance, rows_checked, rows_total, reason ("" or the worst element in words)."""
+    def verify(self, budget_s: float = 0.1, outputs: Mapping[str, Buffer] | None = None) -> dict[str, Any]:
+        """Poison, launch once, compare a sample of rows with the float64 reference: verified (bool), max_error and
+        tolerance (of the element or row nearest to its limit: error beyond the result's own rounding, relative to the
+        typical size), rows_checked, rows_total, reason ("" or the worst element or row in words).
+        A later call with a larger budget checks more rows; rows once worked out stay. outputs: stored bits that take
+        the place of what the launch left, to be judged in its stead. Ctrl-C is served between reference rows."""
     def measure(
         self,
         *,

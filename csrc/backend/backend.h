@@ -101,6 +101,9 @@ typedef struct bw_variant {
     const char *name;
     const char *text; /* one line */
     unsigned precisions;
+    /* Everything between the inputs and the result is FP32: it is held to the result's rounding alone. Otherwise
+     * intermediate results may be rounded to the precision, too (bw_op.tolerance). */
+    bool rounds_once;
     /* NULL when it runs this shape on this device, else why not (a whole sentence's worth, static text). */
     const char *(*refuses)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
     bool (*prefers)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);

@@ -30,6 +30,12 @@ static inline bw_checked bw_add(bw_checked a, bw_checked b) {
     return result;
 }
 
+static inline bw_checked bw_sub(bw_checked a, bw_checked b) {
+    bw_checked result = {0, a.overflow || b.overflow};
+    if (__builtin_sub_overflow(a.value, b.value, &result.value)) result.overflow = true;
+    return result;
+}
+
 /* The product of up to five factors, as shapes need it. */
 static inline bw_checked bw_mul3(int64_t a, int64_t b, int64_t c) {
     return bw_mul(bw_mul(bw_num(a), bw_num(b)), bw_num(c));

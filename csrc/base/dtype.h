@@ -58,6 +58,9 @@ int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems);
 /* Half the distance between neighbouring values near 1: the largest relative error of one rounding. */
 double bw_dtype_roundoff(bw_dtype dtype);
 
+/* Half the distance between `value` and its neighbours in this type: the largest error of rounding to it. */
+double bw_dtype_half_unit(bw_dtype dtype, double value);
+
 /* Element `index` of an array of this type, as a double; every type but int64 is exact in it. */
 double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index);
 

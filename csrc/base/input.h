@@ -19,13 +19,18 @@ typedef struct bw_input_key {
 
 bw_input_key bw_input_key_make(uint64_t seed, int operand);
 
-BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
-    uint32_t x = ((uint32_t)index ^ key.offset) + (uint32_t)(index >> 32) * 0x9e3779b9u;
+/* The value of an index given as its halves. */
+BW_HD float bw_input_value_at(bw_input_key key, uint32_t high, uint32_t low) {
+    uint32_t x = (low ^ key.offset) + high * 0x9e3779b9u;
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     x = (x ^ key.mask ^ (x >> 16)) * 0x9e3779b1u;
     x ^= x >> 15;
     return (float)((int32_t)x >> 8) * (1.0f / 8388608.0f);
+}
+
+BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
+    return bw_input_value_at(key, (uint32_t)(index >> 32), (uint32_t)index);
 }
 
 /* What stream_write writes at index i: not zeros, exact in every precision, cheap to make. */

@@ -76,6 +76,13 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
                      const bw_device_facts *facts, bw_cost *out) {
     BW_TRY(op->cost(dims, dtype, out));
     if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, dtype, facts, out));
+    if (!variant || !variant->scratch_bytes) return BW_OK;
+    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, dtype, facts)));
+    if (footprint.overflow) {
+        return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operands and intermediates pass 2^63 bytes",
+                       op->name);
+    }
+    out->footprint_bytes = footprint.value;
     return BW_OK;
 }
 
@@ -123,7 +130,6 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
     self->workspace_bytes = view->workspace_bytes = workspace_bytes;
     self->set_bytes = view->set_bytes = end.value;
     self->cost = view->cost = cost;
-    view->footprint_bytes = bw_case_footprint(self);
     atomic_store(&self->view, view);
     return BW_OK;
 }
@@ -196,7 +202,7 @@ void bw_case_free(bw_case *self) {
 /* ---- rotation ---- */
 
 int64_t bw_case_footprint(const bw_case *self) {
-    return self->cost.bytes_read + self->cost.bytes_written + self->scratch_bytes;
+    return self->cost.footprint_bytes;
 }
 
 /* Of so many sets, the workspace and a flush; INT64_MAX when that overflows. */

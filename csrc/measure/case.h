@@ -32,7 +32,7 @@ typedef struct bw_case_view {
     const struct bw_case_view *before; /* of the variant that this one stepped in for; NULL = of the first */
     const bw_variant *variant;
     bw_cost cost;
-    int64_t footprint_bytes, workspace_bytes, set_bytes;
+    int64_t workspace_bytes, set_bytes;
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_case_view;
 

@@ -127,15 +127,20 @@ static bw_status watch(timed *timed) {
     return first == last ? BW_OK : bw_case_reset(self, last);
 }
 
+static bw_verify_options verify_options(const bw_measure_options *options) {
+    return (bw_verify_options){options->verify_budget_s, options->poll, options->poll_context};
+}
+
 /* After timing, the first set that was launched on and the last one must hold the right result. */
 static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
                               bw_measurement *out) {
     int64_t first = timed->watched % self->set_count;
     bool all_sets = timed->run - timed->watched >= self->set_count;
     int64_t last = all_sets ? self->set_count - 1 : (timed->run - 1) % self->set_count;
-    BW_TRY(bw_verify_set(self, first, options->verify_budget_s, &out->verdict));
+    const bw_verify_options verify = verify_options(options);
+    BW_TRY(bw_verify_set(self, first, &verify, &out->verdict));
     if (!out->verdict.verified || last == first) return BW_OK;
-    return bw_verify_set(self, last, options->verify_budget_s, &out->verdict);
+    return bw_verify_set(self, last, &verify, &out->verdict);
 }
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
@@ -274,10 +279,11 @@ static void begin_measurement(bw_measurement *out) {
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
+    const bw_verify_options verify = verify_options(options);
     begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(bw_verify_case(self, options->verify_budget_s, &out->verdict));
+    BW_TRY(bw_verify_case(self, &verify, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     timed.spec = (bw_plan_spec){.variant = self->variant,
                                 .sets = self->launches,

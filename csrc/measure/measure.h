@@ -19,7 +19,7 @@ typedef struct bw_measure_options {
     int64_t min_samples;
     double max_seconds; /* of sampling; at least min_samples are taken even so */
     double verify_budget_s;
-    bool (*poll)(void *context); /* true = stop (Ctrl-C); called between replays; NULL = never */
+    bool (*poll)(void *context); /* true = stop (Ctrl-C); called between replays and reference rows; NULL = never */
     void *poll_context;
 } bw_measure_options;
 

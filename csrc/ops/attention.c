@@ -10,6 +10,7 @@
 #include "base/input.h"
 #include "ops/cost.h"
 #include "ops/op.h"
+#include "ops/reference.h"
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
@@ -116,9 +117,7 @@ static bw_status shape_cost(const shape *s, bw_dtype dtype, bw_cost *out) {
     if (s->causal) {
         bw_checked masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
         masked.value /= 2;
-        masked = bw_mul(masked, bw_num(s->batch));
-        pairs.value -= masked.value; /* never negative: kv_len >= seq_len */
-        pairs.overflow = pairs.overflow || masked.overflow;
+        pairs = bw_sub(pairs, bw_mul(masked, bw_num(s->batch))); /* never negative: kv_len >= seq_len */
     }
     bw_checked flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
     return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
@@ -151,21 +150,41 @@ static int shape_operands(const shape *s, bw_dtype dtype, bw_operand out[BW_MAX_
     return 5;
 }
 
-static bw_rows shape_rows(const shape *s) {
-    return (bw_rows){.count = s->batch * s->seq * s->heads, .elems = s->dim, .line = s->heads};
+/* A reference row: one query's rows of up to so many heads that share a K/V head, whose rows then serve them all. */
+enum { HEADS_AT_ONCE = 8 };
+
+static int64_t chunks_of(const shape *s) {
+    return bw_ceil_div(s->heads / s->kv_heads, HEADS_AT_ONCE);
 }
 
-/* Scores of one query against its keys, then their softmax, in place; returns the sum of squared weights. */
-static double attend(const shape *s, bw_dtype dtype, bw_input_key k_key, int64_t first_row, int64_t keys,
-                     const double *q, double *row, double *scores) {
+static bw_rows shape_rows(const shape *s) {
+    int64_t line = s->kv_heads * chunks_of(s);
+    return (bw_rows){.count = s->batch * s->seq * line,
+                     .elems = bw_min64(s->heads / s->kv_heads, HEADS_AT_ONCE) * s->dim,
+                     .line = line};
+}
+
+typedef struct queries {
+    int64_t batch, first_head, heads, first_kv_row, keys;
+    double q[HEADS_AT_ONCE * BW_HEAD_DIM_MAX];
+} queries;
+
+/* Row `row` of the reference, without q. */
+static queries queries_of(const shape *s, int64_t row) {
+    int64_t group = s->heads / s->kv_heads, chunks = chunks_of(s);
+    int64_t kv_head = row / chunks % s->kv_heads, token = row / (chunks * s->kv_heads);
+    queries result = {.batch = token / s->seq, .first_head = kv_head * group + row % chunks * HEADS_AT_ONCE};
+    result.heads = bw_min64(HEADS_AT_ONCE, (kv_head + 1) * group - result.first_head);
+    result.keys = s->kv_lens ? s->kv_lens[result.batch] : s->len;
+    if (s->causal) result.keys = s->len - s->seq + token % s->seq + 1;
+    result.first_kv_row = result.batch * s->len * s->kv_heads + kv_head;
+    return result;
+}
+
+/* Scores of one head to their softmax, in place; returns the sum of squared weights. */
+static double soften(double *scores, int64_t keys) {
     double largest = -INFINITY, sum = 0.0, squares = 0.0;
-    for (int64_t l = 0; l < keys; l++) {
-        bw_input_doubles(dtype, k_key, (first_row + l * s->kv_heads) * s->dim, s->dim, row);
-        double dot = 0.0;
-        for (int64_t d = 0; d < s->dim; d++) dot += q[d] * row[d];
-        scores[l] = dot / sqrt((double)s->dim);
-        if (scores[l] > largest) largest = scores[l];
-    }
+    for (int64_t l = 0; l < keys; l++) largest = fmax(largest, scores[l]);
     for (int64_t l = 0; l < keys; l++) sum += scores[l] = exp(scores[l] - largest);
     for (int64_t l = 0; l < keys; l++) {
         scores[l] /= sum;
@@ -175,37 +194,52 @@ static double attend(const shape *s, bw_dtype dtype, bw_input_key k_key, int64_t
 }
 
 static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out) {
-    int64_t head = row % s->heads, query = row / s->heads % s->seq, b = row / s->heads / s->seq;
-    int64_t keys = s->kv_lens ? s->kv_lens[b] : s->len;
-    if (s->causal) keys = s->len - s->seq + query + 1;
-    int64_t first_row = b * s->len * s->kv_heads + head / (s->heads / s->kv_heads);
-    double q[BW_HEAD_DIM_MAX], other[BW_HEAD_DIM_MAX];
-    double *weights = malloc((size_t)keys * sizeof *weights);
-    if (!weights) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference scores", keys);
-
-    bw_input_doubles(dtype, bw_input_key_make(seed, BW_ATTENTION_Q), row * s->dim, s->dim, q);
-    double squares = attend(s, dtype, bw_input_key_make(seed, BW_ATTENTION_K), first_row, keys, q, other, weights);
+    bw_input_key q_key = bw_input_key_make(seed, BW_ATTENTION_Q), k_key = bw_input_key_make(seed, BW_ATTENTION_K);
     bw_input_key v_key = bw_input_key_make(seed, BW_ATTENTION_V);
+    queries of = queries_of(s, row);
+    const int64_t dim = s->dim, stride = s->kv_heads * dim, first = of.first_kv_row * dim;
+    double other[BW_HEAD_DIM_MAX], squares = 0.0;
+    double *weights = malloc((size_t)(of.heads * of.keys) * sizeof *weights);
+    if (!weights) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference scores", of.keys);
+
     out->operand = BW_ATTENTION_OUT;
-    out->offset = row * s->dim;
-    out->count = s->dim;
-    out->scale = sqrt(squares / 3.0); /* v is uniform: variance 1/3 */
-    for (int64_t d = 0; d < s->dim; d++) out->values[d] = 0.0;
-    for (int64_t l = 0; l < keys; l++) {
-        bw_input_doubles(dtype, v_key, (first_row + l * s->kv_heads) * s->dim, s->dim, other);
-        for (int64_t d = 0; d < s->dim; d++) out->values[d] += weights[l] * other[d];
+    out->offset = (row / (chunks_of(s) * s->kv_heads) * s->heads + of.first_head) * dim;
+    out->count = of.heads * dim;
+    bw_input_doubles(dtype, q_key, out->offset, out->count, of.q);
+    for (int64_t l = 0; l < of.keys; l++) {
+        bw_input_doubles(dtype, k_key, first + l * stride, dim, other);
+        for (int64_t h = 0; h < of.heads; h++) {
+            weights[h * of.keys + l] = bw_dot(of.q + h * dim, other, dim) / sqrt((double)dim);
+        }
     }
+    for (int64_t h = 0; h < of.heads; h++) squares += soften(weights + h * of.keys, of.keys) / (double)of.heads;
+    for (int64_t i = 0; i < out->count; i++) out->values[i] = 0.0;
+    for (int64_t l = 0; l < of.keys; l++) {
+        bw_input_doubles(dtype, v_key, first + l * stride, dim, other);
+        for (int64_t h = 0; h < of.heads; h++) {
+            bw_add_scaled(out->values + h * dim, weights[h * of.keys + l], other, dim);
+        }
+    }
+    out->scale = sqrt(squares / 3.0); /* v is uniform: variance 1/3 */
+    /* Each head's: the errors of 1 / squares weights, in dim mixtures. */
+    out->freedom = (double)of.heads / (1.0 / (double)dim + squares);
     free(weights);
     return BW_OK;
 }
 
-/* The result is rounded once; scores and weights may be rounded to the precision on the way (an unfused kernel stores
- * both, tensor cores take the weights in it), each an independent error of one roundoff of the result's typical size.
- * FP32 accumulation over D and L adds a random walk. A key left out changes the result by about its own size over
- * sqrt(L) of it. */
-static double shape_tolerance(const shape *s, bw_dtype dtype) {
-    double accumulation = 32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len);
-    return 6.0 * bw_dtype_roundoff(bw_dtype_get(dtype)->result) + accumulation * bw_dtype_roundoff(BW_FP32);
+/* FP32 arithmetic over D and L errs like a random walk. A variant that rounds scores s or weights p to the precision on
+ * the way (an unfused kernel stores both, tensor cores take the weights in it) adds to each weight's relative error up
+ * to one roundoff u, evenly distributed: a mean square of u^2 / 3 at most, and with scores of variance 1/9 another u^2
+ * / 27. The weights' errors are independent, so the result's, relative to its scale, has the same mean square. Weights
+ * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
+ * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4. */
+static bw_tolerance shape_tolerance(const shape *s, bw_dtype dtype, bool rounds_once) {
+    double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len));
+    if (rounds_once) return (bw_tolerance){accumulation, 0.0};
+    double roundoff = bw_dtype_roundoff(bw_dtype_get(dtype)->result);
+    double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
+    if (dtype == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
+    return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
 
 /* ---- prefill ---- */
@@ -238,9 +272,9 @@ static bw_status prefill_reference(const bw_dims *dims, bw_dtype dtype, uint64_t
     return shape_reference(&s, dtype, seed, row, out);
 }
 
-static double prefill_tolerance(const bw_dims *dims, bw_dtype dtype) {
+static bw_tolerance prefill_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
     shape s = prefill_shape(dims);
-    return shape_tolerance(&s, dtype);
+    return shape_tolerance(&s, dtype, rounds_once);
 }
 
 const bw_op bw_op_attention_prefill = {
@@ -293,9 +327,9 @@ static bw_status decode_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     return shape_reference(&s, dtype, seed, row, out);
 }
 
-static double decode_tolerance(const bw_dims *dims, bw_dtype dtype) {
+static bw_tolerance decode_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
     shape s = decode_shape(dims);
-    return shape_tolerance(&s, dtype);
+    return shape_tolerance(&s, dtype, rounds_once);
 }
 
 const bw_op bw_op_attention_decode = {

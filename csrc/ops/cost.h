@@ -12,7 +12,7 @@ static inline bw_status bw_cost_set(const char *op_name, bw_checked read, bw_che
     if (moved.overflow || flops.overflow) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: bytes or FLOPs pass 2^63", op_name);
     }
-    *out = (bw_cost){read.value, written.value, flops.value, read.value, written.value};
+    *out = (bw_cost){read.value, written.value, flops.value, read.value, written.value, moved.value};
     return BW_OK;
 }
 

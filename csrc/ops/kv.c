@@ -25,9 +25,9 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
         .maximum = 65536                                                                                       \
     }
 
-static double exact(const bw_dims *dims, bw_dtype dtype) {
-    (void)dims, (void)dtype;
-    return 0.0;
+static bw_tolerance exact(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
+    (void)dims, (void)dtype, (void)rounds_once;
+    return (bw_tolerance){0.0, 0.0};
 }
 
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
@@ -38,11 +38,29 @@ static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
     return (int64_t)(((unsigned __int128)step * (uint64_t)page + (uint64_t)offset) % (uint64_t)count);
 }
 
-/* A generated row of `width` elements. */
-static void row_values(bw_dtype dtype, uint64_t seed, int operand, int64_t row, int64_t width, bw_reference_row *out) {
-    out->count = width;
+/* A token's K or V is checked in parts, which are the reference's rows: so every token is looked at somewhere in the
+ * time that whole ones would take for a few. */
+enum { PART_ELEMS = 64 };
+
+static int64_t parts_of(int64_t width) {
+    return bw_ceil_div(width, PART_ELEMS);
+}
+
+/* Part `part` of token `token` of the output, from where token `from` of a generated operand lies. */
+static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t part,
+                        int64_t width, bw_reference_row *out) {
+    int64_t first = part * PART_ELEMS;
+    out->offset = token * width + first;
+    out->count = bw_min64(PART_ELEMS, width - first);
     out->scale = 1.0;
-    bw_input_doubles(dtype, bw_input_key_make(seed, operand), row * width, width, out->values);
+    bw_input_doubles(dtype, bw_input_key_make(seed, operand), from * width + first, out->count, out->values);
+}
+
+/* Of a K and a V of `tokens` tokens each, all written. */
+static bw_rows whole_rows(int64_t tokens, int64_t width) {
+    int64_t parts = parts_of(width);
+    return (bw_rows){
+        .count = 2 * tokens * parts, .elems = bw_min64(width, PART_ELEMS), .line = tokens * parts, .parts = parts};
 }
 
 static bw_operand cache(const char *name, bw_role role, bw_dtype dtype, int64_t outer, int64_t inner, int64_t heads,
@@ -152,18 +170,22 @@ static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, v
 static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
     (void)dtype;
     append_shape s = append_of(dims);
-    int64_t slots = s.batch * s.pages_per_sequence * s.page_rows;
-    return (bw_rows){.count = 2 * slots, .elems = s.heads * s.dim, .line = s.tokens, .focus = 2 * s.tokens};
+    int64_t slots = s.batch * s.pages_per_sequence * s.page_rows, parts = parts_of(s.heads * s.dim);
+    return (bw_rows){.count = 2 * slots * parts,
+                     .elems = bw_min64(s.heads * s.dim, PART_ELEMS),
+                     .line = s.tokens * parts,
+                     .focus = 2 * s.tokens * parts,
+                     .parts = parts};
 }
 
 static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     append_shape s = append_of(dims);
-    int64_t width = s.heads * s.dim;
-    bool written = row < 2 * s.tokens;
+    int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
+    bool written = token < 2 * s.tokens;
     int64_t untouched = s.pages_per_sequence * s.page_rows - s.seq; /* per sequence */
     int64_t per_cache = written ? s.tokens : s.batch * untouched;
-    int64_t index = written ? row : row - 2 * s.tokens;
+    int64_t index = written ? token : token - 2 * s.tokens;
     bool is_v = index >= per_cache;
     index -= is_v ? per_cache : 0;
     int64_t b = written ? index / s.seq : index / untouched;
@@ -171,9 +193,8 @@ static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
-    out->offset = slot * width;
-    row_values(dtype, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, width,
-               out);
+    part_values(dtype, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot,
+                part, width, out);
     return BW_OK;
 }
 
@@ -259,8 +280,7 @@ static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, v
 static bw_rows gather_rows(const bw_dims *dims, bw_dtype dtype) {
     (void)dtype;
     const int64_t *v = dims->value;
-    int64_t rows = v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN];
-    return (bw_rows){.count = 2 * rows, .elems = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], .line = rows};
+    return whole_rows(v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM]);
 }
 
 static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
@@ -268,14 +288,14 @@ static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
     int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    bool is_v = row >= rows;
-    int64_t index = is_v ? row - rows : row;
+    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    bool is_v = token >= rows;
+    int64_t index = is_v ? token - rows : token;
     int64_t b = index / len, position = index % len;
     int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
     out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
-    out->offset = index * width;
-    row_values(dtype, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page, width,
-               out);
+    part_values(dtype, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page, index,
+                part, width, out);
     return BW_OK;
 }
 
@@ -328,19 +348,18 @@ static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_
 static bw_rows copy_rows(const bw_dims *dims, bw_dtype dtype) {
     (void)dtype;
     const int64_t *v = dims->value;
-    int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN];
-    return (bw_rows){.count = 2 * rows, .elems = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM], .line = rows};
+    return whole_rows(v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM]);
 }
 
 static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    bool is_v = row >= rows;
-    int64_t index = is_v ? row - rows : row;
+    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    bool is_v = token >= rows;
+    int64_t index = is_v ? token - rows : token;
     out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    out->offset = index * width;
-    row_values(dtype, seed, is_v ? BW_COPY_V : BW_COPY_K, index, width, out);
+    part_values(dtype, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
     return BW_OK;
 }
 

@@ -38,6 +38,7 @@ typedef struct bw_dims {
 typedef struct bw_cost {
     int64_t bytes_read, bytes_written, flops;
     int64_t algorithmic_bytes_read, algorithmic_bytes_written; /* never below the compulsory bytes */
+    int64_t footprint_bytes; /* distinct bytes of one launch, intermediates included */
 } bw_cost;
 
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
@@ -59,16 +60,25 @@ typedef struct bw_operand {
     int64_t elems, bytes;       /* products of the shape, filled by bw_op_operands */
 } bw_operand;
 
-/* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on.
- * An output value o passes against the reference r when |o - r| <= tolerance * max(|r|, scale), where the scale is the
- * typical size (root mean square) of such values, so that a value near zero is not asked for a precision that its
- * summands cannot give. A tolerance of 0 asks for equality (moves). */
+/* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
 typedef struct bw_reference_row {
     int operand;
     int64_t offset, count;
-    double scale;
+    double scale;   /* the typical size (root mean square) of such values */
+    double freedom; /* where rows are bounded (bw_tolerance): of how many independent errors such a row's are made */
     double *values; /* room for bw_rows.elems */
 } bw_reference_row;
+
+/* How far a right kernel's output o may lie from the reference r, whose half unit in the last place is h.
+ * - Each element: |o - r| <= h + element * max(|r|, scale), so that a value near zero is not asked for a precision that
+ *   its summands cannot give, nor allowed the rounding of a large one. 0 asks for equality (moves).
+ * - Where intermediate results are rounded too, each element's error is a sum of many small ones, large in some
+ * elements by chance, and one wrong summand among thousands hides among them. A row's mean square does not vary as
+ * much: `noise` is the root mean square of these errors, relative to the scale, and the mean over the row of (o - r)^2
+ * / ((noise * scale)^2 + h^2 / 3) may pass 1 by no more than chance allows. 0: rows are not bounded. */
+typedef struct bw_tolerance {
+    double element, noise;
+} bw_tolerance;
 
 /* How the output divides into rows that can be worked out one by one. */
 typedef struct bw_rows {
@@ -76,6 +86,8 @@ typedef struct bw_rows {
     int64_t elems; /* elements in the longest row */
     int64_t line;  /* so many rows make one line of the output: gives the sample its corners */
     int64_t focus; /* rows [0, focus) are drawn as often as all rows together; 0 = draw evenly */
+    int64_t parts; /* so many rows from a multiple of it on are one token or stretch: each of these is looked at once
+                    * before any is a second time; 0 = 1 */
 } bw_rows;
 
 typedef struct bw_op {
@@ -100,7 +112,8 @@ typedef struct bw_op {
     bw_rows (*rows)(const bw_dims *dims, bw_dtype dtype);
     /* Row `row` in float64 from the same rounded inputs. */
     bw_status (*reference)(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out);
-    double (*tolerance)(const bw_dims *dims, bw_dtype dtype);
+    /* `rounds_once`: the result's rounding is the only one to the precision (bw_variant). */
+    bw_tolerance (*tolerance)(const bw_dims *dims, bw_dtype dtype, bool rounds_once);
 } bw_op;
 
 /* The registry, in the list's order. */

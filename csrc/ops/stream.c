@@ -8,7 +8,8 @@
 #include "ops/op.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
-enum { ROW_ELEMS = 1024 }; /* elements that one reference row compares */
+/* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
+enum { ROW_ELEMS = 64, ROW_PARTS = 16 };
 
 static const bw_param params[] = {
     {.name = "elements",
@@ -38,7 +39,10 @@ static bw_status stream_cost(const char *name, const bw_dims *dims, bw_dtype dty
 
 static bw_rows element_rows(const bw_dims *dims, bw_dtype dtype) {
     (void)dtype;
-    return (bw_rows){.count = bw_ceil_div(dims->value[BW_STREAM_ELEMENTS], ROW_ELEMS), .elems = ROW_ELEMS, .line = 1};
+    return (bw_rows){.count = bw_ceil_div(dims->value[BW_STREAM_ELEMENTS], ROW_ELEMS),
+                     .elems = ROW_ELEMS,
+                     .line = 1,
+                     .parts = ROW_PARTS};
 }
 
 static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
@@ -47,9 +51,9 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
     out->scale = 1.0;
 }
 
-static double exact(const bw_dims *dims, bw_dtype dtype) {
-    (void)dims, (void)dtype;
-    return 0.0;
+static bw_tolerance exact(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
+    (void)dims, (void)dtype, (void)rounds_once;
+    return (bw_tolerance){0.0, 0.0};
 }
 
 /* ---- read ---- */
@@ -201,10 +205,10 @@ static bw_status triad_reference(const bw_dims *dims, bw_dtype dtype, uint64_t s
     return BW_OK;
 }
 
-/* One rounding to the precision, after one to float. */
-static double triad_tolerance(const bw_dims *dims, bw_dtype dtype) {
-    (void)dims;
-    return bw_dtype_roundoff(dtype) + 2.0 * bw_dtype_roundoff(BW_FP32);
+/* The sum is rounded to float first. */
+static bw_tolerance triad_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
+    (void)dims, (void)dtype, (void)rounds_once;
+    return (bw_tolerance){2.0 * bw_dtype_roundoff(BW_FP32), 0.0};
 }
 
 const bw_op bw_op_stream_triad = {

@@ -222,9 +222,10 @@ PyObject *core_params_dict(const bw_op *op, const bw_dims *dims) {
     return dict;
 }
 
-PyObject *core_cost_dict(const bw_cost *cost, int64_t footprint_bytes) {
+PyObject *core_cost_dict(const bw_cost *cost) {
     return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L}", "bytes_read", (long long)cost->bytes_read, "bytes_written",
                          (long long)cost->bytes_written, "flops", (long long)cost->flops, "algorithmic_bytes_read",
                          (long long)cost->algorithmic_bytes_read, "algorithmic_bytes_written",
-                         (long long)cost->algorithmic_bytes_written, "footprint_bytes", (long long)footprint_bytes);
+                         (long long)cost->algorithmic_bytes_written, "footprint_bytes",
+                         (long long)cost->footprint_bytes);
 }

@@ -178,7 +178,7 @@ static PyObject *get_cost(PyObject *object, void *closure) {
     const bw_case_view *view = look(object);
     if (!view) return NULL;
     const bw_cost cost = view->cost;
-    return core_cost_dict(&cost, view->footprint_bytes);
+    return core_cost_dict(&cost);
 }
 
 static PyObject *get_set_bytes(PyObject *object, void *closure) {
@@ -281,10 +281,22 @@ static int find_operand(const bw_case *content, const char *name) {
     return -1;
 }
 
+/* A caller's array need not be aligned. */
+static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
+    int64_t wide;
+    int32_t narrow;
+    if (dtype == BW_I64) {
+        memcpy(&wide, data + i * (int64_t)sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, data + i * (int64_t)sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
 /* A caller's page and slot ids index memory: they are held to the operand's range. */
 static bw_status check_indices(const bw_operand *operand, const void *data) {
     for (int64_t i = 0; i < operand->elems; i++) {
-        int64_t value = operand->dtype == BW_I64 ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+        int64_t value = index_at(operand->dtype, data, i);
         if (value >= operand->minimum && value <= operand->maximum) continue;
         return bw_fail(BW_CODE_INVALID, "%s element %lld is %lld: allowed is %lld to %lld", operand->name, (long long)i,
                        (long long)value, (long long)operand->minimum, (long long)operand->maximum);
@@ -443,7 +455,7 @@ static PyMethodDef case_methods[] = {
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
     {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
     {"verify", WITH_KEYWORDS(core_case_verify), METH_VARARGS | METH_KEYWORDS,
-     "verify($self, /, budget_s=0.1)\n--\n\nOne launch held against the float64 reference."},
+     "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
     {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
      "poll=None, timer=None, flush=None, trace=False)\n--\n\nVerify, warm up, sample, verify."},

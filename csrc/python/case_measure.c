@@ -2,39 +2,9 @@
 #include "python/core.h"
 
 #include <math.h>
+#include <string.h>
 
-typedef struct verify_work {
-    bw_case *content;
-    double budget_s;
-    bw_verdict verdict;
-} verify_work;
-
-static bw_status run_verify(void *context) {
-    verify_work *work = context;
-    return bw_verify_case(work->content, work->budget_s, &work->verdict);
-}
-
-PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"budget_s", NULL};
-    case_object *self = (case_object *)object;
-    verify_work work = {.budget_s = 0.1};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d", names, &work.budget_s)) return NULL;
-    if (!(work.budget_s >= 0.0)) {
-        core_refuse_float("budget_s", work.budget_s, "a number >= 0");
-        return NULL;
-    }
-    work.content = core_case_hold(self);
-    if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_verify, &work);
-    core_case_let_go(self);
-    if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
-    const bw_verdict *v = &work.verdict;
-    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:N}", "verified", v->verified ? Py_True : Py_False, "max_error",
-                         v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
-                         "rows_total", (long long)v->rows_total, "reason", core_text(v->reason));
-}
-
-/* Called between replays, without the GIL: signals first, then the caller's own function. */
+/* Called between replays and reference rows, without the GIL: signals first, then the caller's own function. */
 static bool poll_python(void *context) {
     PyObject *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -46,6 +16,91 @@ static bool poll_python(void *context) {
     }
     PyGILState_Release(gil);
     return stop;
+}
+
+typedef struct verify_work {
+    bw_case *content;
+    bw_verify_options options;
+    Py_buffer given[BW_MAX_OPERANDS]; /* .obj NULL: not given */
+    bw_verdict verdict;
+} verify_work;
+
+static bool all_outputs_given(const verify_work *work) {
+    for (int i = 0; i < work->content->operand_count; i++) {
+        if (work->content->operands[i].role != BW_IN && !work->given[i].obj) return false;
+    }
+    return true;
+}
+
+/* The caller's outputs take the place of the launch's, which nobody needs where all are given. */
+static bw_status run_verify(void *context) {
+    verify_work *work = context;
+    bw_case *content = work->content;
+    const bw_session *session = content->session;
+    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
+    BW_TRY(bw_case_reset(content, 0));
+    if (!all_outputs_given(work)) BW_TRY(bw_case_launch(content, 0));
+    for (int i = 0; i < content->operand_count; i++) {
+        if (!work->given[i].obj) continue;
+        BW_TRY(session->backend->upload(session->device, content->memory + content->offsets[i], work->given[i].buf,
+                                        content->operands[i].bytes));
+    }
+    return bw_verify_set(content, 0, &work->options, &work->verdict);
+}
+
+/* Takes one array in an output's place; 0 or -1 with an exception. */
+static int take_output(verify_work *work, PyObject *key, PyObject *array) {
+    const bw_case *content = work->content;
+    const char *name = core_name(key);
+    int index = name ? content->operand_count - 1 : -1;
+    while (index >= 0 && strcmp(content->operands[index].name, name) != 0) index--;
+    if (index < 0 || content->operands[index].role == BW_IN) {
+        PyErr_Format(PyExc_ValueError, "%s has no output array %R", content->op->name, key);
+        return -1;
+    }
+    if (work->given[index].obj) { /* keys of a subclass of str can be of one text, and differ */
+        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", content->op->name, name);
+        return -1;
+    }
+    return core_take_array(&content->operands[index], array, &work->given[index]);
+}
+
+static int take_outputs(verify_work *work, PyObject *outputs) {
+    PyObject *given = core_dict_of("outputs", outputs), *key, *array;
+    Py_ssize_t position = 0;
+    int result = given ? 0 : -1;
+    while (result == 0 && PyDict_Next(given, &position, &key, &array)) result = take_output(work, key, array);
+    Py_XDECREF(given);
+    return result;
+}
+
+static PyObject *verdict_dict(const bw_verdict *v) {
+    return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:N}", "verified", v->verified ? Py_True : Py_False, "max_error",
+                         v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
+                         "rows_total", (long long)v->rows_total, "reason", core_text(v->reason));
+}
+
+PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"budget_s", "outputs", NULL};
+    case_object *self = (case_object *)object;
+    PyObject *outputs = Py_None, *result = NULL;
+    verify_work work = {.options = {.budget_s = 0.1, .poll = poll_python}};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &work.options.budget_s, &outputs)) return NULL;
+    if (!(work.options.budget_s >= 0.0)) {
+        core_refuse_float("budget_s", work.options.budget_s, "a number >= 0");
+        return NULL;
+    }
+    work.content = core_case_hold(self);
+    if (!work.content) return NULL;
+    if (outputs == Py_None || take_outputs(&work, outputs) == 0) {
+        bw_status status = core_run(self->device->session, run_verify, &work);
+        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : verdict_dict(&work.verdict);
+    }
+    for (int i = 0; i < BW_MAX_OPERANDS; i++) {
+        if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
+    }
+    core_case_let_go(self);
+    return result;
 }
 
 typedef struct measure_work {
@@ -90,7 +145,7 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
     const bw_case_view *view = bw_case_look(content);
     PyObject *more = Py_BuildValue(
-        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)view->footprint_bytes, "verified",
+        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)view->cost.footprint_bytes, "verified",
         m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
         "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
         core_text(m->verdict.reason), "variant_note", core_text(view->note));

@@ -66,7 +66,7 @@ int core_dims_read(core_state *state, const bw_op *op, bw_dtype dtype, PyObject 
                    core_dims *out);
 void core_dims_free(core_dims *dims);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
-PyObject *core_cost_dict(const bw_cost *cost, int64_t footprint_bytes);
+PyObject *core_cost_dict(const bw_cost *cost);
 /* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
 int core_set(PyObject *dict, const char *key, PyObject *value);
 

@@ -173,12 +173,6 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
                    backend_name);
 }
 
-static int64_t footprint(const bw_cost *cost) {
-    int64_t intermediate = bw_max64(cost->algorithmic_bytes_read - cost->bytes_read,
-                                    cost->algorithmic_bytes_written - cost->bytes_written);
-    return cost->bytes_read + cost->bytes_written + intermediate;
-}
-
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     core_state *state = PyModule_GetState(module);
@@ -221,7 +215,7 @@ static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
     status = bw_cost_of(op, variant, &dims.dims, dtype, NULL, &result);
     core_dims_free(&dims);
-    return status ? core_raise(state, status) : core_cost_dict(&result, footprint(&result));
+    return status ? core_raise(state, status) : core_cost_dict(&result);
 }
 
 enum { COST_COLUMNS = 6 };
@@ -240,7 +234,7 @@ static bw_status cost_rows(const bw_op *op, bw_dtype dtype, const bw_variant *va
         to[2] = cost.flops;
         to[3] = cost.algorithmic_bytes_read;
         to[4] = cost.algorithmic_bytes_written;
-        to[5] = footprint(&cost);
+        to[5] = cost.footprint_bytes;
     }
     return BW_OK;
 }

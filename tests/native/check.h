@@ -63,4 +63,7 @@ void close_case(fixture *fixture);
 /* Cold, +-0.5 %, at least 10 samples, as long as it takes up to 20 s, all rows checked. */
 bw_measure_options usual_options(void);
 
+/* To check rows for so many seconds, with nobody to interrupt. */
+#define BUDGET(seconds) (&(bw_verify_options){.budget_s = (seconds)})
+
 #endif

@@ -1,6 +1,7 @@
 /* bw_verify_case and bw_verify_set: no planted error may pass, and the message names the right element. */
 #include "check.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 static bool pages_matter(int op_index) {
@@ -23,7 +24,7 @@ static void right_result_passes(int op_index) {
     for (int64_t page = 0; page <= (pages_matter(op_index) ? 4 : 0); page += 4) {
         fixture f;
         bw_verdict verdict;
-        if (OK(open_small(&f, op_index, page)) && OK(bw_verify_case(f.content, 20.0, &verdict))) {
+        if (OK(open_small(&f, op_index, page)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
             CHECK(verdict.verified, "%s", verdict.reason);
             CHECK(verdict.max_error <= verdict.tolerance, "error %g", verdict.max_error);
             CHECK(verdict.reason[0] == '\0', "a reason without an error: %s", verdict.reason);
@@ -50,7 +51,7 @@ static void every_row_is_looked_at(int op_index) {
             fake.plant = row % 2 ? FAKE_NAN : FAKE_WRONG_ELEMENT;
             fake.plant_row = row;
             fake.plant_element = row * 7 % reference.count;
-            if (!OK(bw_verify_case(content, 20.0, &verdict))) break;
+            if (!OK(bw_verify_case(content, BUDGET(20.0), &verdict))) break;
             if (verdict.verified) {
                 missed++;
                 continue;
@@ -71,7 +72,7 @@ static void nan_gives_an_infinite_error(int op_index) {
     fixture f;
     bw_verdict verdict;
     fake.plant = FAKE_NAN;
-    if (OK(open_copy(&f, 100)) && OK(bw_verify_case(f.content, 1.0, &verdict))) {
+    if (OK(open_copy(&f, 100)) && OK(bw_verify_case(f.content, BUDGET(1.0), &verdict))) {
         CHECK(!verdict.verified, "a NaN passed");
         CHECK(isinf(verdict.max_error), "error %g", verdict.max_error);
         CHECK(strstr(verdict.reason, "b[0] is") && strstr(verdict.reason, "nan"), "%s", verdict.reason);
@@ -85,7 +86,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
         fixture f;
         bw_verdict verdict;
         fake.plant = shifted ? FAKE_SHIFTED : FAKE_NOTHING;
-        if (OK(open_small(&f, op_index, 4)) && OK(bw_verify_case(f.content, 20.0, &verdict))) {
+        if (OK(open_small(&f, op_index, 4)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
             /* stream_write's pattern has the same values in every row. */
             bool same_rows = strcmp(f.content->op->name, "stream_write") == 0;
             if (!shifted || !same_rows) CHECK(!verdict.verified, "%s", shifted ? "shifted rows" : "no output");
@@ -105,7 +106,7 @@ static void untouched_rows_are_checked(int op_index) {
             bw_verdict verdict;
             fake.plant = FAKE_WRONG_ELEMENT;
             fake.plant_row = picks[i];
-            if (!OK(bw_verify_case(f.content, 20.0, &verdict))) break;
+            if (!OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) break;
             CHECK(!verdict.verified, "a launch that changed untouched row %" PRId64 " passed", picks[i]);
         }
     }
@@ -124,7 +125,7 @@ static void corners_are_always_checked(int op_index) {
     for (int i = 0; i < 4; i++) {
         bw_verdict verdict;
         fake.plant_row = corners[i];
-        if (!OK(bw_verify_case(f.content, 0.0, &verdict))) break;
+        if (!OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) break;
         CHECK(!verdict.verified, "corner %" PRId64 " was not looked at", corners[i]);
         CHECK_EQUAL(verdict.rows_checked, 4);
     }
@@ -132,52 +133,52 @@ static void corners_are_always_checked(int op_index) {
 }
 
 /* More rows than are checked: no row is checked twice, so the count is honest, and of 60 single wrong rows
- * 8192 / 12000 = 68 % are expected to be found: 41 +- 3.6. */
+ * 65536 / 96000 = 68 % are expected to be found: 41 +- 3.6. */
 static void a_sample_finds_rare_errors(int op_index) {
     (void)op_index;
     fixture f;
     bw_verdict verdict;
-    bw_dims dims = {.value = {12000, 1, 1, 0}};
-    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_verify_case(f.content, 20.0, &verdict))) {
+    bw_dims dims = {.value = {96000, 1, 1, 0}};
+    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
-        CHECK_EQUAL(verdict.rows_checked, 8192);
-        CHECK_EQUAL(verdict.rows_total, 12000);
+        CHECK_EQUAL(verdict.rows_checked, 65536);
+        CHECK_EQUAL(verdict.rows_total, 96000);
         float *d = (float *)(f.content->memory + f.content->offsets[2]);
         int found = 0;
         for (int i = 0; i < 60; i++) {
-            float right = d[i * 197 + 101];
-            d[i * 197 + 101] += 1.0f;
-            if (OK(bw_verify_set(f.content, 0, 20.0, &verdict))) found += !verdict.verified;
-            d[i * 197 + 101] = right;
+            float right = d[i * 1576 + 101];
+            d[i * 1576 + 101] += 1.0f;
+            if (OK(bw_verify_set(f.content, 0, BUDGET(20.0), &verdict))) found += !verdict.verified;
+            d[i * 1576 + 101] = right;
         }
         CHECK(found >= 30, "only %d of 60 wrong rows were found", found);
     }
     close_case(&f);
 }
 
-/* 12 MiB of output in 3073 rows, the last one of 5 elements: they are fetched in several batches. */
+/* 12 MiB of output in 49153 rows of 64, the last one of 5 elements: they are fetched in several batches. */
 static void rows_of_large_outputs_are_gathered(int op_index) {
     (void)op_index;
     fixture f;
     bw_verdict verdict;
-    const int64_t elements = (3 << 20) + 5, wrong[] = {0, 1024 * 2047 + 3, 1024 * 2048, (3 << 20) + 4};
-    if (OK(open_copy(&f, elements)) && OK(bw_verify_case(f.content, 60.0, &verdict))) {
+    const int64_t elements = (3 << 20) + 5, wrong[] = {0, 64 * 8191 + 3, 64 * 8192, (3 << 20) + 4};
+    if (OK(open_copy(&f, elements)) && OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
-        CHECK_EQUAL(verdict.rows_checked, 3073);
+        CHECK_EQUAL(verdict.rows_checked, 49153);
         float *b = (float *)(f.content->memory + f.content->offsets[1]);
         for (int i = 0; i < 4; i++) {
             char name[64];
             float right = b[wrong[i]];
             b[wrong[i]] += 1.0f;
             snprintf(name, sizeof name, "b[%" PRId64 "] is", wrong[i]);
-            if (OK(bw_verify_set(f.content, 0, 60.0, &verdict))) {
+            if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
                 CHECK(!verdict.verified && strstr(verdict.reason, name), "'%s' should name %s", verdict.reason, name);
             }
             b[wrong[i]] = right;
         }
         fake.fail_at = fake.calls + 2; /* the second batch */
         fake.fail_code = BW_CODE_DEVICE;
-        bw_status status = bw_verify_set(f.content, 0, 60.0, &verdict);
+        bw_status status = bw_verify_set(f.content, 0, BUDGET(60.0), &verdict);
         CHECK(status && strstr(bw_status_message(status), "gather"), "%s", bw_status_message(status));
         bw_status_free(status);
     }
@@ -192,9 +193,145 @@ static void a_callers_arrays_do_not_stay(int op_index) {
     if (OK(open_copy(&f, 100)) && OK(bw_case_ready(f.content, 1))) {
         f.content->own_inputs = true;
         OK(fake_backend.upload(NULL, f.content->memory, own, sizeof own));
-        if (OK(bw_verify_case(f.content, 1.0, &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
+        if (OK(bw_verify_case(f.content, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
     }
     close_case(&f);
+}
+
+/* A value far below the typical one is held to its own rounding: in BF16 four units in its last place are much less
+ * than half a unit of a typical value. */
+static void a_small_value_is_held_to_its_own_rounding(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_dims dims = {.value = {64, 16, 256, 0}};
+    if (OK(open_case(&f, "gemm", BW_BF16, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+        CHECK(verdict.verified, "%s", verdict.reason);
+        uint16_t *d = (uint16_t *)(f.content->memory + f.content->offsets[2]);
+        int tried = 0;
+        for (int i = 0; i < 1024; i++) {
+            double size = fabs(bw_dtype_load(BW_BF16, d, i)), typical = sqrt(256.0) / 3.0;
+            if (size < typical / 32.0 || size > typical / 16.0) continue;
+            d[i] ^= 4; /* by 4 units: at most 2^-9 of the typical size, of which half a unit is 2^-9 to 2^-8 */
+            if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
+                CHECK(!verdict.verified, "element %d of size %g passed with its last bits wrong", i, size);
+            }
+            d[i] ^= 4;
+            tried++;
+        }
+        CHECK(tried > 10, "only %d elements are small", tried);
+    }
+    close_case(&f);
+}
+
+/* Rows of a kernel that may round its weights: errors that are each too small to tell pass as long as their root mean
+ * square is what rounding makes of it, and no longer. */
+static void a_rows_mean_square_is_bounded(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_dims dims = {.value = {1, 2048, 2, 1, 128}};
+    fake.rows = 2;
+    if (OK(open_case(&f, "attention_decode", BW_BF16, &dims, "middle")) &&
+        OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+        CHECK(verdict.verified, "%s", verdict.reason);
+        double values[256];
+        bw_reference_row row = {.values = values};
+        OK(f.content->op->reference(&f.content->dims, BW_BF16, fake.seed, 0, &row));
+        /* Roundoff is 2^-8; sqrt(1/3 + 1/27) of it is 0.0024. Half of that passes, twice it does not. */
+        for (int wrong = 0; wrong < 2; wrong++) {
+            for (int i = 0; i < 256; i++) {
+                double off = 0.0024 * (wrong ? 2.0 : 0.5) * row.scale;
+                float value = (float)(values[i] + (i * 37 % 64 < 32 ? off : -off));
+                OK(bw_dtype_encode(BW_BF16, &value, 1,
+                                   f.content->memory + f.content->offsets[3] + 2 * (row.offset + i)));
+            }
+            if (!OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) break;
+            CHECK(verdict.verified == !wrong, "%d: error %g, tolerance %g", wrong, verdict.max_error,
+                  verdict.tolerance);
+            CHECK(!wrong || strstr(verdict.reason, "the row of 256 elements from out[0, 0, 0, 0] on"), "%s",
+                  verdict.reason);
+        }
+    }
+    close_case(&f);
+}
+
+static void a_larger_budget_adds_rows(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_dims dims = {.value = {500, 16, 8, 0}};
+    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) {
+        CHECK_EQUAL(verdict.rows_checked, 2); /* the corners: one tile is a line */
+        float *d = (float *)(f.content->memory + f.content->offsets[2]);
+        d[250 * 16 + 3] += 1.0f;
+        if (OK(bw_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
+        if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
+            CHECK_EQUAL(verdict.rows_checked, 500);
+            CHECK(!verdict.verified && strstr(verdict.reason, "D[250, 3] is"), "%s", verdict.reason);
+        }
+        if (OK(bw_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK_EQUAL(verdict.rows_checked, 500);
+    }
+    close_case(&f);
+}
+
+typedef struct stopper {
+    int calls, last;
+} stopper;
+
+static bool stop_at_last(void *context) {
+    stopper *self = context;
+    return ++self->calls >= self->last;
+}
+
+/* Rows of 16 * 2^19 products, far longer than the time between two polls: there is one before each. Corners are the
+ * caller's alone, so that what was worked out when the third poll said stop is two rows; they are kept. */
+static void verification_can_be_interrupted(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_verdict verdict;
+    bw_dims dims = {.value = {2, 32, 1 << 19, 0}};
+    stopper stopper = {.last = 3};
+    const bw_verify_options options = {.budget_s = 60.0, .poll = stop_at_last, .poll_context = &stopper};
+    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_case_ready(f.content, 1))) {
+        FAILS(bw_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
+        CHECK_EQUAL(stopper.calls, 3);
+        stopper.last = 2; /* so that one poll says go on, where two are left */
+        stopper.calls = 0;
+        FAILS(bw_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
+        CHECK_EQUAL(stopper.calls, 2);
+        stopper.calls = INT_MIN;
+        if (OK(bw_verify_set(f.content, 0, &options, &verdict))) CHECK_EQUAL(verdict.rows_checked, 4);
+        CHECK_EQUAL(stopper.calls - INT_MIN, 2); /* one row was left: a poll before it, and one that found no more */
+    }
+    close_case(&f);
+}
+
+/* Every parameter at its smallest or largest, in all combinations: sizes that overflow are refused with a sentence, and
+ * (the sanitizer's part) never worked out in numbers that cannot hold them. */
+static void sizes_at_their_limits_are_refused_or_right(int op_index) {
+    const bw_op *op = bw_op_at(op_index);
+    for (unsigned large = 0; large < 1u << op->param_count; large++) {
+        bw_dims dims = {.kv_lens = NULL};
+        for (int i = 0; i < op->param_count; i++) {
+            dims.value[i] = large & (1u << i) ? op->params[i].maximum : op->params[i].minimum;
+        }
+        bw_status status = bw_op_complete(op, BW_FP32, ~0u, &dims);
+        bw_cost cost;
+        if (status) {
+            CHECK(bw_status_code(status) == BW_CODE_INVALID, "%s", bw_status_message(status));
+        } else if (OK(op->cost(&dims, BW_FP32, &cost))) {
+            bw_rows rows = op->rows(&dims, BW_FP32);
+            CHECK(cost.bytes_read >= 0 && cost.bytes_written >= 0 && cost.flops >= 0, "%u: a negative cost", large);
+            CHECK(cost.footprint_bytes == cost.bytes_read + cost.bytes_written, "%u", large);
+            CHECK(rows.count > 0 && rows.elems > 0 && rows.line > 0, "%u: %" PRId64 " rows", large, rows.count);
+        }
+        bw_status_free(status);
+    }
+    bw_dims long_prompts = {.value = {4, INT32_MAX, INT32_MAX, 1, 1, 1, 1}};
+    if (strcmp(op->name, "attention_prefill") == 0) {
+        FAILS(bw_op_complete(op, BW_FP32, ~0u, &long_prompts), BW_CODE_INVALID, "overflow");
+    }
 }
 
 const check verify_checks[] = {
@@ -202,10 +339,15 @@ const check verify_checks[] = {
     {"every_row_is_looked_at", true, every_row_is_looked_at},
     {"idle_and_shifted_kernels_fail", true, idle_and_shifted_kernels_fail},
     {"untouched_rows_are_checked", true, untouched_rows_are_checked},
+    {"sizes_at_their_limits_are_refused_or_right", true, sizes_at_their_limits_are_refused_or_right},
     {"nan_gives_an_infinite_error", false, nan_gives_an_infinite_error},
     {"corners_are_always_checked", false, corners_are_always_checked},
     {"a_sample_finds_rare_errors", false, a_sample_finds_rare_errors},
     {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
+    {"a_small_value_is_held_to_its_own_rounding", false, a_small_value_is_held_to_its_own_rounding},
+    {"a_rows_mean_square_is_bounded", false, a_rows_mean_square_is_bounded},
+    {"a_larger_budget_adds_rows", false, a_larger_budget_adds_rows},
+    {"verification_can_be_interrupted", false, verification_can_be_interrupted},
     {NULL, false, NULL},
 };

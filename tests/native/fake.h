@@ -9,7 +9,8 @@
 
 #include "backend/backend.h"
 
-enum { FAKE_ROWS = 3 }; /* variants, cheapest first: plain, middle, library */
+/* Variants, cheapest first: plain, middle, library; the middle one is held to what may round in between. */
+enum { FAKE_ROWS = 3 };
 
 typedef enum fake_plant {
     FAKE_RIGHT,

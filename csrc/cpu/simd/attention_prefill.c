@@ -340,6 +340,7 @@ static const bw_variant rows[] = {
     {.name = "flash",
      .text = "one pass over the keys for each tile of queries, scores stay in the caches",
      .precisions = BW_CPU_PRECISIONS,
+     .rounds_once = true,
      .workspace_bytes = workspace_bytes,
      .launch = flash_launch},
 };

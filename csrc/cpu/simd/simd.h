@@ -158,11 +158,13 @@ BW_INLINE float bw_vf_largest(bw_vf x) {
 }
 
 /* e^x for x <= 0, within 2 units in the last place; 0 below -75, which is nothing beside the 1 of a softmax's largest
- * term, and keeps subnormal numbers, slow ones, out of the products that follow.
+ * term, and keeps subnormal numbers, slow ones, out of the products that follow. NaN for NaN: adding to the exponent
+ * would make a number of some.
  * x = n ln 2 + r with |r| <= ln 2 / 2: a Taylor polynomial for e^r, and n added to the exponent. */
 BW_INLINE bw_vf bw_vf_exp(bw_vf x) {
     const bw_vf round_at = bw_vf_set(12582912.0f);         /* 1.5 * 2^23: adding it rounds to an integer */
     const bw_vu vanishes = (bw_vu)(x < bw_vf_set(-75.0f)); /* not so for NaN */
+    const bw_vu nan = (bw_vu)(x != x);
     bw_vf shifted = bw_vf_fma(x, bw_vf_set(1.44269504f), round_at);
     bw_vf n = shifted - round_at;
     bw_vf r = bw_vf_fma(n, bw_vf_set(-0.693359375f), x);
@@ -175,7 +177,7 @@ BW_INLINE bw_vf bw_vf_exp(bw_vf x) {
     p = bw_vf_fma(p, r, bw_vf_set(0.5f));
     p = bw_vf_fma(p, r, bw_vf_set(1.0f));
     p = bw_vf_fma(p, r, bw_vf_set(1.0f));
-    return (bw_vf)(((bw_vu)p + ((bw_vu)shifted << 23)) & ~vanishes);
+    return (bw_vf)((((bw_vu)p + ((bw_vu)shifted << 23)) & ~vanishes) | nan);
 }
 
 /* Transposes a square of vectors: log2(n) rounds of perfect shuffles. */

@@ -1,0 +1,23 @@
+/* What the descriptors' reference rows share: sums in float64. */
+#ifndef BW_OPS_REFERENCE_H
+#define BW_OPS_REFERENCE_H
+
+#include <stdint.h>
+
+/* In several sums, which a processor adds to side by side. */
+static inline double bw_dot(const double *a, const double *b, int64_t count) {
+    enum { SUMS = 8 };
+    double sum[SUMS] = {0.0};
+    int64_t i = 0;
+    for (; i + SUMS <= count; i += SUMS) {
+        for (int j = 0; j < SUMS; j++) sum[j] += a[i + j] * b[i + j];
+    }
+    for (; i < count; i++) sum[0] += a[i] * b[i];
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+static inline void bw_add_scaled(double *to, double factor, const double *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
+}
+
+#endif

@@ -1,0 +1,92 @@
+"""No mistake of a kernel passes `verify`: one key, page, row or step left out, taken twice or read from beside its
+place, at the largest sizes of the default suite. `tests/benchmarks/mutations.py` tries all sizes, and many more places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from mutations import Attention, Mutation, Product, encoded, keys_to_try, move_mutations
+
+from bwprof import _core
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Iterator[Any]:
+    with _core.Device("cpu") as device:
+        yield device
+
+
+def missed(case: Any, mutations: Iterator[Mutation]) -> tuple[list[str], int]:
+    """Mistakes that passed, and how many were tried."""
+    passed, tried = [], 0
+    for mutation in mutations:
+        tried += 1
+        if case.verify(outputs=mutation.outputs)["verified"]:
+            passed.append(f"{mutation.kind} at {mutation.where}")
+    return passed, tried
+
+
+# The decode of 32 Ki keys, of which every row is a prefill of one query: `unfused` is held to what kernels that round
+# their weights can keep, as all of a GPU's are in 16 bits, `flash` to the result's rounding alone.
+LONG = {"batch": 1, "seq_len": 1, "kv_len": 32768, "num_heads": 8, "num_kv_heads": 2, "head_dim": 128}
+
+
+@pytest.mark.parametrize("variant", ["unfused", "flash"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_no_mistake_in_a_long_attention_passes(cpu, precision, variant):
+    with _core.Case(cpu, "attention_prefill", precision, LONG, variant=variant, seed=7) as case:
+        assert case.verify()["verified"]
+        problem = Attention(case)
+        right = case.verify(outputs={"out": encoded(case, "out", problem.right())})
+        assert right["verified"], right["reason"]
+        passed, tried = missed(case, problem.mutations(keys_to_try(problem.keys, 8)))
+    assert tried > 150
+    if precision == "bf16" and variant == "unfused":
+        # One wrong weight of 32 768, its value right, moves a row by less than the rounding of the others' does.
+        passed = [mistake for mistake in passed if not mistake.startswith("key K shifted")]
+    assert passed == []
+
+
+def test_a_key_that_no_row_but_a_causal_ones_reads(cpu):
+    params = LONG | {"seq_len": 8, "kv_len": 4096, "causal": 1}
+    with _core.Case(cpu, "attention_prefill", "bf16", params, variant="unfused", seed=7) as case:
+        problem = Attention(case)
+        assert case.verify(outputs={"out": encoded(case, "out", problem.right())})["verified"]
+        passed, tried = missed(case, problem.mutations([0, 15, 16, 2047, 4087, 4088, 4091, 4095]))
+    assert tried > 50
+    assert passed == []
+
+
+@pytest.mark.parametrize(("precision", "inner"), [("fp32", 4096), ("fp16", 4096), ("bf16", 4096), ("bf16", 896)])
+def test_no_mistake_in_a_product_passes(cpu, precision, inner):
+    with _core.Case(cpu, "gemm", precision, {"M": 3, "N": 512, "K": inner}, seed=7) as case:
+        problem = Product(case)
+        right = case.verify(outputs={"D": encoded(case, "D", problem.d)})
+        assert right["verified"], right["reason"]
+        passed, tried = missed(case, problem.mutations(keys_to_try(inner, 20)))
+    assert tried > 200
+    assert passed == []
+
+
+def test_no_token_moves_unseen(cpu):
+    """65 536 tokens of K and V in 16 parts each, of which as many are looked at: one of every token."""
+    params = {"batch": 1, "kv_len": 32768, "num_kv_heads": 8, "head_dim": 128}
+    with _core.Case(cpu, "kv_copy", "bf16", params, seed=7) as case:
+        assert case.verify(budget_s=20)["rows_checked"] == 65536
+        passed, tried = missed(case, move_mutations(case, [0, 12345, 32767]))
+    assert tried == 24
+    assert passed == []
+
+
+def test_outputs_to_be_judged_are_checked(cpu):
+    with _core.Case(cpu, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
+        with pytest.raises(ValueError, match="gemm has no output array 'A'"):
+            case.verify(outputs={"A": bytes(32)})
+        with pytest.raises(ValueError, match="D: array has 4 bytes: allowed is 24"):
+            case.verify(outputs={"D": bytes(4)})
+        assert not case.verify(outputs={"D": np.zeros((2, 3), np.float32)})["verified"]
+        assert case.verify()["verified"]
