@@ -1,5 +1,5 @@
-"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand, and csrc/cuda/nvml.c with a
-fake library (tests/native).
+"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand, csrc/cuda/nvml.c with a
+fake library, and what csrc/cpu reads of a machine with a planted one (tests/native).
 
 Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process.
 """
@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 LAYERS = ("base", "ops", "measure")
 NVML = ("csrc/cuda/nvml.c", "csrc/cuda/library.c")  # they need neither CUDA nor its headers
+CPU = ("csrc/cpu/host.c", "csrc/cpu/memory.c", "csrc/cpu/threads.c")
 FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread -Icsrc -Itests/native")
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
 WRAP = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose"
@@ -98,7 +99,7 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
     folder = tmp_path_factory.mktemp("native")
     flags, options = sanitizers(name, folder)
     sources = [path for layer in LAYERS for path in sorted((source_tree / "csrc" / layer).glob("*.c"))]
-    sources += [source_tree / name for name in NVML]
+    sources += [source_tree / name for name in (*NVML, *CPU)]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
 

@@ -46,15 +46,32 @@ static int64_t gather_stretch(const row_move *move, int64_t row, int64_t *from_r
     return bw_min64(page_size - token % page_size, kv_len - token);
 }
 
-/* Whole chunks for each rank: those of K, then those of V. */
+/* Whole chunks of K (side 0) or V for each rank: the same stretch of both, where there are enough, so that a rank finds
+ * them in the memory it is near to. What cannot be divided goes to the first ranks on one side, to the last on the
+ * other.
+ */
+static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *first, int64_t *last) {
+    if (chunks < ranks) {
+        bw_pool_share(2 * chunks, rank, ranks, first, last);
+        *first = bw_max64(0, *first - side * chunks);
+        *last = bw_min64(chunks, *last - side * chunks);
+    } else if (side == 0) {
+        bw_pool_share(chunks, rank, ranks, first, last);
+    } else {
+        bw_pool_share(chunks, ranks - 1 - rank, ranks, first, last);
+        int64_t from_end = *first;
+        *first = chunks - *last;
+        *last = chunks - from_end;
+    }
+}
+
 static void move_share(void *context, int rank, int ranks) {
     const row_move *move = context;
     const bw_walk walk = move->launch->device->walks.copy;
-    int64_t chunks = bw_ceil_div(move->rows, move->chunk_rows), first, last;
-    bw_pool_share(2 * chunks, rank, ranks, &first, &last);
-    for (int side = 0; side < 2; side++, first -= chunks, last -= chunks) {
-        int64_t row = bw_max64(first, 0) * move->chunk_rows;
-        int64_t end = bw_min64(bw_min64(last, chunks) * move->chunk_rows, move->rows);
+    for (int side = 0; side < 2; side++) {
+        int64_t first, last;
+        side_share(bw_ceil_div(move->rows, move->chunk_rows), side, rank, ranks, &first, &last);
+        int64_t row = first * move->chunk_rows, end = bw_min64(last * move->chunk_rows, move->rows);
         while (row < end) {
             int64_t from_row, to_row;
             int64_t rows = bw_min64(move->stretch(move, row, &from_row, &to_row), end - row);

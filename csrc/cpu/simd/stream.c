@@ -248,7 +248,8 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
     int64_t part = bw_max64(least, device->facts.cache_bytes / 2) / BW_PAGE_BYTES * BW_PAGE_BYTES;
     if (part > device->facts.memory_bytes / TRIAL_MEMORY_SHARE / TRIAL_PARTS) return;
     void *memory = NULL;
-    bw_status status = bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, &memory);
+    bw_status status =
+        bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, NULL, &memory);
     if (status) {
         bw_status_free(status);
         return;
