@@ -1,4 +1,4 @@
-"""Compiles the checks of tests/native: csrc/measure with a fake backend, and csrc/cuda/nvml.c."""
+"""Compiles the checks of tests/native: csrc/measure with a fake backend, csrc/cuda/nvml.c, the CPU's memory and threads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 LAYERS = ("base", "ops", "measure")
 NVML = ("cuda/nvml.c", "cuda/library.c")  # they need neither CUDA nor its headers
+CPU = ("cpu/host.c", "cpu/memory.c", "cpu/threads.c")
 FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
 WRAPPED = ("malloc", "calloc", "realloc", "aligned_alloc", "dlopen", "dlsym", "dlclose", "clock_gettime")
@@ -57,7 +58,7 @@ def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, 
 def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Sequence[str] = ()) -> Path:
     """The program, in `folder`, from a tree of C sources."""
     sources = [path for layer in LAYERS for path in sorted((csrc / layer).glob("*.c"))]
-    sources += [csrc / name for name in NVML]
+    sources += [csrc / name for name in (*NVML, *CPU)]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
     include = [f"-I{csrc}", f"-I{NATIVE}"]

@@ -124,6 +124,13 @@ typedef struct bw_variant_table {
     int count;
 } bw_variant_table;
 
+/* How buffer sets lie in one allocation: one after the other, each of the same parts (operands, scratch). */
+typedef struct bw_set_layout {
+    int64_t set_bytes;
+    int parts;
+    int64_t starts[BW_MAX_OPERANDS + 1]; /* of each part in its set, ascending; a part ends where the next one begins */
+} bw_set_layout;
+
 /* A piece of a device's memory. */
 typedef struct bw_span {
     const void *from;
@@ -208,6 +215,8 @@ typedef struct bw_backend {
     const bw_variant_table *(*variants)(const bw_device *device, int op_index); /* device NULL: any device's */
 
     bw_status (*allocate)(bw_device *device, int64_t bytes, void **out); /* 256-byte aligned */
+    /* Optional: the same for buffer sets, where it matters which processor a part's memory is near. */
+    bw_status (*allocate_sets)(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out);
     void (*release)(bw_device *device, void *memory, int64_t bytes);
     /* Elements [0, count) of operand `operand` for `seed`, as base/input.h defines them. */
     bw_status (*fill)(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);

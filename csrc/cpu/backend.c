@@ -47,7 +47,8 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
     snprintf(facts->runtime, sizeof facts->runtime, "%s", isa);
     facts->units = bw_pool_size(pool);
     facts->memory_bytes = bw_host_memory_total();
-    facts->cache_bytes = bw_host_cache_bytes();
+    bw_host_caches caches = bw_host_caches_of(BW_HOST_SYSTEM, bw_pool_cpu_list(pool), bw_pool_cpus(pool));
+    facts->cache_bytes = caches.bytes;
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
@@ -55,7 +56,7 @@ static void find_facts(bw_device_facts *facts, const char *isa, const bw_pool *p
     int cpus = bw_pool_cpus(pool);
     int used = cpus ? snprintf(facts->note, sizeof facts->note, "%d threads pinned to %d CPUs; ", facts->units, cpus)
                     : snprintf(facts->note, sizeof facts->note, "%d threads, not pinned; ", facts->units);
-    bw_host_note(facts->cache_bytes, facts->note + used, sizeof facts->note - (size_t)used);
+    bw_host_note(&caches, facts->note + used, sizeof facts->note - (size_t)used);
 }
 
 typedef struct peak_task {
@@ -114,6 +115,8 @@ static bw_status start_threads(bw_device *device, int threads) {
     pool = NULL;
     find_facts(&device->facts, device->kernels->isa, device->pool);
     measure_peak(device);
+    int nodes = bw_host_nodes_of(BW_HOST_SYSTEM, bw_pool_cpu_list(device->pool), bw_pool_cpus(device->pool));
+    device->memory.cached_limit = nodes > 1 ? 0 : device->facts.memory_bytes / CACHED_SHARE;
 
 cleanup:
     bw_neighbours_free(neighbours);
@@ -146,7 +149,6 @@ static bw_status device_open(int index, bw_device **out) {
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
     BW_GOTO(wanted_threads(&threads));
     BW_GOTO(start_threads(device, threads));
-    device->memory.cached_limit = device->facts.memory_bytes / CACHED_SHARE;
     *out = device;
     device = NULL;
 
@@ -171,7 +173,11 @@ static const bw_variant_table *variants(const bw_device *device, int op_index) {
 }
 
 static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
-    return bw_memory_allocate(&device->memory, device->pool, bytes, out);
+    return bw_memory_allocate(&device->memory, device->pool, bytes, NULL, out);
+}
+
+static bw_status allocate_sets(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out) {
+    return bw_memory_allocate(&device->memory, device->pool, sets * layout->set_bytes, layout, out);
 }
 
 static void release(bw_device *device, void *memory, int64_t bytes) {
@@ -396,6 +402,7 @@ const bw_backend bw_cpu_backend = {
     .device_memory = device_memory,
     .variants = variants,
     .allocate = allocate,
+    .allocate_sets = allocate_sets,
     .release = release,
     .fill = fill,
     .poison = poison,

@@ -7,12 +7,24 @@
 #include "cpu/neighbours.h"
 #include "cpu/threads.h"
 
+/* In what order a thread goes through memory: line by line; or through a window of several pages, one line of each in
+ * turn, which keeps more of a core's memory requests in flight where its own prefetchers stop at a page's end. */
+typedef enum bw_walk { BW_WALK_LINEAR, BW_WALK_PAGES } bw_walk;
+
+/* The quicker walk of a stream, found by a trial (simd/stream.c): it is one on some processors and the other on others.
+ */
+typedef struct bw_walks {
+    bool known;
+    bw_walk read, copy, triad;
+} bw_walks;
+
 struct bw_device {
     bw_device_facts facts; /* facts.units is the pool's size */
     const bw_cpu_kernels *kernels;
     bw_pool *pool;
     bw_memory memory;
     bw_neighbours *neighbours;
+    bw_walks walks; /* linear until they are known */
 };
 
 /* marks.c: the vtable's marks. */

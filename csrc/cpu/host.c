@@ -13,7 +13,7 @@
 
 #include "base/checked.h"
 
-enum { TEXT_BYTES = 8192, PATH_BYTES = 1024 };
+enum { TEXT_BYTES = 8192, PATH_BYTES = 1024, NODES_MOST = 256 };
 
 /* The start of a small file, without its last newline; false where it cannot be read. */
 static bool read_text(const char *path, char *out, size_t size) {
@@ -124,30 +124,85 @@ int64_t bw_host_memory_total(void) {
     return total;
 }
 
-int64_t bw_host_cache_bytes(void) {
+/* Is this number in a list such as "0-7,64-71"? */
+static bool list_has(const char *list, int64_t number) {
+    for (const char *at = list; *at;) {
+        char *end;
+        int64_t first = strtoll(at, &end, 10), last = first;
+        if (end == at) return false;
+        if (*end == '-') last = strtoll(end + 1, &end, 10);
+        if (first <= number && number <= last) return true;
+        at = end + (*end == ',');
+    }
+    return false;
+}
+
+/* "32768K"; 0 = none, or absurd. */
+static int64_t size_of(const char *text) {
+    char *unit;
+    int64_t value = strtoll(text, &unit, 10);
+    if (value < 0 || value > (int64_t)1 << 32) return 0;
+    return *unit == 'K' ? value << 10 : *unit == 'M' ? value << 20 : *unit == 'G' ? value << 30 : value;
+}
+
+/* One CPU's cache of the highest level, and who shares it ("" where that is not known); 0 bytes: it has none that can
+ * be read, as an offline one. */
+static int64_t last_cache_of(const char *system, int cpu, char *sharers, size_t size) {
     int64_t best_level = 0, best_bytes = 0;
     for (int index = 0; index < 16; index++) {
-        char path[128], type[32], size[32];
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/type", index);
-        if (!read_text(path, type, sizeof type)) break;
-        if (strcmp(type, "Instruction") == 0) continue;
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", index);
+        char folder[PATH_BYTES], path[PATH_BYTES + 32], text[64];
+        snprintf(folder, sizeof folder, "%s/cpu/cpu%d/cache/index%d", system, cpu, index);
+        snprintf(path, sizeof path, "%s/type", folder);
+        if (!read_text(path, text, sizeof text)) break;
+        if (strcmp(text, "Instruction") == 0) continue;
+        snprintf(path, sizeof path, "%s/level", folder);
         int64_t level = read_number(path);
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
-        if (level <= best_level || !read_text(path, size, sizeof size)) continue;
-        char *unit;
+        snprintf(path, sizeof path, "%s/size", folder);
+        if (level <= best_level || !read_text(path, text, sizeof text) || !size_of(text)) continue;
         best_level = level;
-        best_bytes = strtoll(size, &unit, 10);
-        if (*unit == 'K') best_bytes <<= 10;
-        if (*unit == 'M') best_bytes <<= 20;
+        best_bytes = size_of(text);
+        snprintf(path, sizeof path, "%s/shared_cpu_list", folder);
+        if (!read_text(path, sharers, size) || !list_has(sharers, cpu)) sharers[0] = '\0';
     }
-    if (best_bytes) return best_bytes;
+    return best_bytes;
+}
+
+bw_host_caches bw_host_caches_of(const char *system, const int *cpus, int count) {
+    bw_host_caches found = {0, 0};
+    char sharers[TEXT_BYTES];
+    bool *counted = calloc((size_t)count + 1, sizeof *counted), unknown = false;
+    for (int i = 0; counted && i < count; i++) {
+        if (counted[i]) continue;
+        int64_t bytes = last_cache_of(system, cpus[i], sharers, sizeof sharers);
+        if (!bytes || (!sharers[0] && unknown)) continue;
+        unknown = unknown || !sharers[0]; /* one for all whose sharers nobody tells */
+        for (int j = i + 1; j < count; j++) counted[j] = counted[j] || list_has(sharers, cpus[j]);
+        found.bytes += bytes;
+        found.count++;
+    }
+    free(counted);
+    if (found.bytes) return found;
     long level3 = -1, level2 = -1;
 #ifdef _SC_LEVEL3_CACHE_SIZE
     level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
     level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
-    return level3 > 0 ? level3 : level2 > 0 ? level2 : 0;
+    found.bytes = level3 > 0 ? level3 : level2 > 0 ? level2 : 0;
+    found.count = found.bytes > 0;
+    return found;
+}
+
+int bw_host_nodes_of(const char *system, const int *cpus, int count) {
+    int nodes = 0;
+    for (int node = 0; node < NODES_MOST; node++) {
+        char path[PATH_BYTES], list[TEXT_BYTES];
+        snprintf(path, sizeof path, "%s/node/node%d/cpulist", system, node);
+        if (!read_text(path, list, sizeof list)) continue;
+        int cpu = 0;
+        while (cpu < count && !list_has(list, cpus[cpu])) cpu++;
+        nodes += cpu < count;
+    }
+    return nodes > 0 ? nodes : 1;
 }
 
 void bw_host_name(char *out, size_t size) {
@@ -180,7 +235,7 @@ static void huge_page_setting(char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)strcspn(open_bracket + 1, "]"), open_bracket + 1);
 }
 
-void bw_host_note(int64_t cache_bytes, char *out, size_t size) {
+void bw_host_note(const bw_host_caches *caches, char *out, size_t size) {
     char huge[32], governor[48];
     huge_page_setting(huge, sizeof huge);
     if (!read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor)) {
@@ -189,10 +244,12 @@ void bw_host_note(int64_t cache_bytes, char *out, size_t size) {
     int used = snprintf(out, size, "pages of %ld KiB, transparent huge pages: %s; frequency governor: %s; ",
                         sysconf(_SC_PAGESIZE) / 1024, huge, governor);
     if (used < 0 || (size_t)used >= size) return;
-    if (cache_bytes) {
+    char which[32] = "last-level cache";
+    if (caches->count > 1) snprintf(which, sizeof which, "%d last-level caches", caches->count);
+    if (caches->bytes) {
         snprintf(out + used, size - (size_t)used,
-                 "last-level cache reported: %lld MiB, which others may share; what is cold beyond it cannot be seen",
-                 (long long)(cache_bytes >> 20));
+                 "%s reported: %lld MiB, which others may share; what is cold beyond it cannot be seen", which,
+                 (long long)(caches->bytes >> 20));
     } else {
         snprintf(out + used, size - (size_t)used, "last-level cache: size unknown");
     }

@@ -10,10 +10,21 @@
 int64_t bw_host_memory_available(void);
 int64_t bw_host_memory_total(void);
 
-int64_t bw_host_cache_bytes(void); /* the last-level cache; 0 = unknown */
+/* Where the system describes its processors; tests have another one. */
+#define BW_HOST_SYSTEM "/sys/devices/system"
+
+/* The last-level caches of these CPUs, each counted once however many of them share it. */
+typedef struct bw_host_caches {
+    int64_t bytes; /* together; 0 = unknown */
+    int count;
+} bw_host_caches;
+bw_host_caches bw_host_caches_of(const char *system, const int *cpus, int count);
+
+/* The memory nodes that these CPUs belong to; 1 where nobody tells. */
+int bw_host_nodes_of(const char *system, const int *cpus, int count);
 
 void bw_host_name(char *out, size_t size);    /* the processor's model */
 void bw_host_release(char *out, size_t size); /* the kernel's release */
-void bw_host_note(int64_t cache_bytes, char *out, size_t size);
+void bw_host_note(const bw_host_caches *caches, char *out, size_t size);
 
 #endif

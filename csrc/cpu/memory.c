@@ -81,14 +81,33 @@ static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
     return BW_OK;
 }
 
-static void touch_pages(void *context, int rank, int ranks) {
-    bw_mapping *mapping = context;
-    int64_t first, last;
-    bw_pool_share(mapping->bytes / PAGE_BYTES, rank, ranks, &first, &last);
-    for (int64_t page = first; page < last; page++) ((volatile char *)mapping->start)[page * PAGE_BYTES] = 0;
+int bw_memory_owner(const bw_set_layout *layout, int64_t start, int64_t page_bytes, int ranks) {
+    int64_t middle = (start + page_bytes / 2) % layout->set_bytes;
+    int part = layout->parts - 1;
+    while (part > 0 && layout->starts[part] > middle) part--;
+    int64_t end = part + 1 < layout->parts ? layout->starts[part + 1] : layout->set_bytes;
+    int64_t bytes = end - layout->starts[part];
+    if (bytes / ranks < page_bytes) return (int)(start / page_bytes % ranks * bw_spread_step(ranks) % ranks);
+    return (int)((double)(middle - layout->starts[part]) / (double)bytes * ranks);
 }
 
-bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, void **out) {
+typedef struct touch_task {
+    const bw_mapping *mapping;
+    bw_set_layout layout;
+} touch_task;
+
+/* By huge pages where the mapping may have them: the first touch of any part of one decides where all of it lies. */
+static void touch_pages(void *context, int rank, int ranks) {
+    const touch_task *task = context;
+    volatile char *memory = task->mapping->start;
+    const int64_t bytes = task->mapping->bytes, page_bytes = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    for (int64_t page = 0; page < bytes; page += page_bytes) {
+        if (bw_memory_owner(&task->layout, page, page_bytes, ranks) != rank) continue;
+        for (int64_t at = page; at < page + page_bytes; at += PAGE_BYTES) memory[at] = 0;
+    }
+}
+
+bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, const bw_set_layout *layout, void **out) {
     if (bytes < 1) bytes = 1;
     bw_mapping *mapping = take_cached(memory, bytes);
     if (!mapping) {
@@ -103,8 +122,10 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, vo
                            (double)free_bytes * 1e-9);
         }
         BW_TRY(map_fresh(size_class(bytes, free_bytes), &mapping));
+        touch_task task = {mapping, {.set_bytes = mapping->bytes, .parts = 1}};
+        if (layout) task.layout = *layout;
         bw_pool_enter(pool);
-        bw_pool_run(pool, touch_pages, mapping);
+        bw_pool_run(pool, touch_pages, &task);
         bw_pool_leave(pool);
     }
     mapping->next = memory->used;

@@ -141,6 +141,10 @@ int bw_pool_cpus(const bw_pool *pool) {
     return pool->cpu_count < pool->threads ? pool->cpu_count : pool->threads;
 }
 
+const int *bw_pool_cpu_list(const bw_pool *pool) {
+    return pool->cpus;
+}
+
 bool bw_pool_uses(const bw_pool *pool, int cpu) {
     for (int i = 0; i < bw_pool_cpus(pool); i++) {
         if (pool->cpus[i] == cpu) return true;

@@ -16,7 +16,8 @@ typedef void (*bw_pool_task)(void *context, int rank, int ranks);
 bw_status bw_pool_create(int threads, bw_pool **out);
 void bw_pool_free(bw_pool *pool); /* NULL is fine */
 int bw_pool_size(const bw_pool *pool);
-int bw_pool_cpus(const bw_pool *pool); /* CPUs that the threads are pinned to; 0 = they are not pinned */
+int bw_pool_cpus(const bw_pool *pool);            /* CPUs that the threads are pinned to; 0 = they are not pinned */
+const int *bw_pool_cpu_list(const bw_pool *pool); /* bw_pool_cpus of them; NULL = they are not pinned */
 bool bw_pool_uses(const bw_pool *pool, int cpu);
 pid_t bw_pool_thread(const bw_pool *pool, int rank); /* rank 0 is the calling thread */
 

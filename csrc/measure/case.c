@@ -328,6 +328,15 @@ static void lay_out_launches(bw_case *self) {
     }
 }
 
+static bw_status allocate_sets(bw_case *self, void **out) {
+    const bw_backend *backend = self->session->backend;
+    if (!backend->allocate_sets) return backend->allocate(self->session->device, self->memory_bytes, out);
+    bw_set_layout layout = {.set_bytes = self->set_bytes, .parts = self->operand_count};
+    memcpy(layout.starts, self->offsets, (size_t)self->operand_count * sizeof layout.starts[0]);
+    if (self->scratch_bytes) layout.starts[layout.parts++] = self->scratch_offset;
+    return backend->allocate_sets(self->session->device, self->set_count, &layout, out);
+}
+
 static bw_status make_ready(bw_case *self, int64_t sets) {
     const bw_backend *backend = self->session->backend;
     bw_device *device = self->session->device;
@@ -341,7 +350,7 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
     self->launches = calloc((size_t)sets, sizeof *self->launches);
     if (!self->launches) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " buffer sets", sets);
     void *memory = NULL;
-    BW_TRY(backend->allocate(device, self->memory_bytes, &memory));
+    BW_TRY(allocate_sets(self, &memory));
     self->memory = memory;
     if (self->workspace_bytes) BW_TRY(backend->allocate(device, self->workspace_bytes, &self->workspace));
     lay_out_launches(self);

@@ -1,10 +1,10 @@
-/* The KV cache's moves. One rung each: `rows`, stretches of adjacent rows shared among the threads. A row is one
- * token's G * D elements. */
+/* The KV cache's moves. One rung each: `rows`, stretches of adjacent rows shared among the threads, large ones copied
+ * as stream_copy does it. A row is one token's G * D elements. */
 #include "ops/kv.h"
 
 #include "cpu/simd/copy.h"
 
-enum { STRETCH_BYTES = 1 << 16 };
+enum { CHUNK_BYTES = 1 << 16 };
 
 /* How one operation's rows lie: `stretch` maps row `from` of the destination to its source's place and says how many
  * rows from there on are adjacent on both sides. */
@@ -14,7 +14,7 @@ typedef struct row_move {
     const char *from[2];
     char *to[2];
     int64_t (*stretch)(const struct row_move *move, int64_t row, int64_t *from_row, int64_t *to_row);
-    bool past_caches;
+    bool large;
 } row_move;
 
 static int64_t copy_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
@@ -46,73 +46,116 @@ static int64_t gather_stretch(const row_move *move, int64_t row, int64_t *from_r
     return bw_min64(page_size - token % page_size, kv_len - token);
 }
 
-/* K and V of a chunk one after the other: each is one stream. */
+/* Whole chunks of K (side 0) or V for each rank: the same stretch of both, where there are enough, so that a rank finds
+ * them in the memory it is near to. What cannot be divided goes to the first ranks on one side, to the last on the
+ * other.
+ */
+static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *first, int64_t *last) {
+    if (chunks < ranks) {
+        bw_pool_share(2 * chunks, rank, ranks, first, last);
+        *first = bw_max64(0, *first - side * chunks);
+        *last = bw_min64(chunks, *last - side * chunks);
+    } else if (side == 0) {
+        bw_pool_share(chunks, rank, ranks, first, last);
+    } else {
+        bw_pool_share(chunks, ranks - 1 - rank, ranks, first, last);
+        int64_t from_end = *first;
+        *first = chunks - *last;
+        *last = chunks - from_end;
+    }
+}
+
 static void move_share(void *context, int rank, int ranks) {
     const row_move *move = context;
-    int64_t chunks = bw_ceil_div(move->rows, move->chunk_rows), first, last;
-    bw_pool_share(2 * chunks, rank, ranks, &first, &last);
-    for (int64_t task = first; task < last; task++) {
-        int side = task >= chunks;
-        int64_t row = (task - side * chunks) * move->chunk_rows;
-        int64_t end = bw_min64(row + move->chunk_rows, move->rows);
+    const bw_walk walk = move->launch->device->walks.copy;
+    for (int side = 0; side < 2; side++) {
+        int64_t first, last;
+        side_share(bw_ceil_div(move->rows, move->chunk_rows), side, rank, ranks, &first, &last);
+        int64_t row = first * move->chunk_rows, end = bw_min64(last * move->chunk_rows, move->rows);
         while (row < end) {
             int64_t from_row, to_row;
             int64_t rows = bw_min64(move->stretch(move, row, &from_row, &to_row), end - row);
             bw_copy_bytes(move->to[side] + to_row * move->row_bytes, move->from[side] + from_row * move->row_bytes,
-                          rows * move->row_bytes, move->past_caches);
+                          rows * move->row_bytes, move->large, walk);
             row += rows;
         }
     }
+    if (move->large) bw_stream_fence();
 }
 
-static bw_status run(row_move *move, int64_t heads, int64_t head_dim) {
-    const bw_launch *launch = move->launch;
-    move->row_bytes = heads * head_dim * bw_elem_bytes(launch->dtype);
-    move->chunk_rows = bw_max64(1, STRETCH_BYTES / move->row_bytes);
-    move->past_caches = bw_writes_past_caches(2 * move->rows * move->row_bytes);
-    bw_pool_run(launch->device->pool, move_share, move);
+static row_move move_of(const bw_launch *launch, int64_t rows, int64_t heads, int64_t head_dim) {
+    row_move move = {.launch = launch, .rows = rows, .row_bytes = heads * head_dim * bw_elem_bytes(launch->dtype)};
+    move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
+    move.large = bw_is_large(2 * rows * move.row_bytes);
+    return move;
+}
+
+static row_move append_of(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    row_move move = move_of(launch, dims[BW_APPEND_BATCH] * dims[BW_APPEND_SEQ_LEN], dims[BW_APPEND_NUM_KV_HEADS],
+                            dims[BW_APPEND_HEAD_DIM]);
+    move.from[0] = launch->operand[BW_APPEND_K];
+    move.from[1] = launch->operand[BW_APPEND_V];
+    move.to[0] = launch->operand[BW_APPEND_K_CACHE];
+    move.to[1] = launch->operand[BW_APPEND_V_CACHE];
+    move.stretch = append_stretch;
+    return move;
+}
+
+static row_move gather_of(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    row_move move = move_of(launch, dims[BW_GATHER_BATCH] * dims[BW_GATHER_KV_LEN], dims[BW_GATHER_NUM_KV_HEADS],
+                            dims[BW_GATHER_HEAD_DIM]);
+    move.from[0] = launch->operand[BW_GATHER_K_CACHE];
+    move.from[1] = launch->operand[BW_GATHER_V_CACHE];
+    move.to[0] = launch->operand[BW_GATHER_K];
+    move.to[1] = launch->operand[BW_GATHER_V];
+    move.stretch = gather_stretch;
+    return move;
+}
+
+static row_move copy_of(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    row_move move =
+        move_of(launch, dims[BW_COPY_BATCH] * dims[BW_COPY_KV_LEN], dims[BW_COPY_NUM_KV_HEADS], dims[BW_COPY_HEAD_DIM]);
+    move.from[0] = launch->operand[BW_COPY_K];
+    move.from[1] = launch->operand[BW_COPY_V];
+    move.to[0] = launch->operand[BW_COPY_K_COPY];
+    move.to[1] = launch->operand[BW_COPY_V_COPY];
+    move.stretch = copy_stretch;
+    return move;
+}
+
+static bw_status run(const row_move *move) {
+    bw_pool_run(move->launch->device->pool, move_share, (void *)(uintptr_t)move);
     return BW_OK;
 }
 
-static bw_status append_launch(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move = {.launch = launch,
-                     .rows = dims[BW_APPEND_BATCH] * dims[BW_APPEND_SEQ_LEN],
-                     .from = {launch->operand[BW_APPEND_K], launch->operand[BW_APPEND_V]},
-                     .to = {launch->operand[BW_APPEND_K_CACHE], launch->operand[BW_APPEND_V_CACHE]},
-                     .stretch = append_stretch};
-    return run(&move, dims[BW_APPEND_NUM_KV_HEADS], dims[BW_APPEND_HEAD_DIM]);
+/* The walk that large copies take. */
+static bw_status get_ready(const row_move *move) {
+    if (move->large && !move->launch->once) BW_CPU_NAME(walks_choose)(move->launch->device);
+    return BW_OK;
 }
 
-static bw_status gather_launch(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move = {.launch = launch,
-                     .rows = dims[BW_GATHER_BATCH] * dims[BW_GATHER_KV_LEN],
-                     .from = {launch->operand[BW_GATHER_K_CACHE], launch->operand[BW_GATHER_V_CACHE]},
-                     .to = {launch->operand[BW_GATHER_K], launch->operand[BW_GATHER_V]},
-                     .stretch = gather_stretch};
-    return run(&move, dims[BW_GATHER_NUM_KV_HEADS], dims[BW_GATHER_HEAD_DIM]);
-}
-
-static bw_status copy_launch(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move = {.launch = launch,
-                     .rows = dims[BW_COPY_BATCH] * dims[BW_COPY_KV_LEN],
-                     .from = {launch->operand[BW_COPY_K], launch->operand[BW_COPY_V]},
-                     .to = {launch->operand[BW_COPY_K_COPY], launch->operand[BW_COPY_V_COPY]},
-                     .stretch = copy_stretch};
-    return run(&move, dims[BW_COPY_NUM_KV_HEADS], dims[BW_COPY_HEAD_DIM]);
-}
-
-#define BW_KV_TABLE(operation, function)                                                                     \
+#define BW_KV_TABLE(operation, move_function)                                                                \
+    static bw_status operation##_launch(const bw_launch *launch) {                                           \
+        row_move move = move_function(launch);                                                               \
+        return run(&move);                                                                                   \
+    }                                                                                                        \
+    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {           \
+        (void)set_count, (void)state;                                                                        \
+        row_move move = move_function(sets);                                                                 \
+        return get_ready(&move);                                                                             \
+    }                                                                                                        \
     static const bw_variant operation##_rows[] = {{.name = "rows",                                           \
                                                    .text = "stretches of adjacent rows, all threads; large " \
                                                            "destinations are written past the caches",       \
                                                    .precisions = BW_CPU_PRECISIONS,                          \
-                                                   .launch = function}};                                     \
+                                                   .prepare = operation##_prepare,                           \
+                                                   .launch = operation##_launch}};                           \
     extern const bw_variant_table BW_CPU_TABLE(operation);                                                   \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1};
 
-BW_KV_TABLE(kv_append, append_launch)
-BW_KV_TABLE(kv_gather, gather_launch)
-BW_KV_TABLE(kv_copy, copy_launch)
+BW_KV_TABLE(kv_append, append_of)
+BW_KV_TABLE(kv_gather, gather_of)
+BW_KV_TABLE(kv_copy, copy_of)

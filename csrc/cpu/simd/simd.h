@@ -66,7 +66,7 @@ BW_INLINE void *bw_at_mutable(bw_dtype dtype, void *data, int64_t index) {
     return (char *)data + index * bw_elem_bytes(dtype);
 }
 
-#if !BW_SIMD_STREAMS
+#if !BW_SIMD_PARTS
 BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
     float part[BW_SIMD_FLOATS] = {0};
     memcpy(part, p, (size_t)n * sizeof *p);
@@ -78,7 +78,9 @@ BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
     bw_vf_store(part, x);
     memcpy(p, part, (size_t)n * sizeof *p);
 }
+#endif
 
+#if !BW_SIMD_STREAMS
 BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
     bw_vf_store(p, x);
 }
@@ -97,9 +99,9 @@ BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
 BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x) {
     void *p = bw_at_mutable(dtype, data, index);
     if (dtype == BW_FP16) {
-        bw_vf_store_fp16(p, x);
+        bw_vh_store(p, bw_vf_to_fp16(x));
     } else if (dtype == BW_BF16) {
-        bw_vf_store_bf16(p, x);
+        bw_vh_store(p, bw_vf_to_bf16(x));
     } else {
         bw_vf_store(p, x);
     }

@@ -1,9 +1,24 @@
-/* The four streams. One rung each: `vector`, all threads on contiguous shares of whole 4096-byte segments. */
+/* The four streams. All threads take contiguous shares of whole 4096-byte segments.
+ * The rungs of read, copy and triad:
+ *   linear   a share from its beginning to its end, what comes 2 KiB later asked for in advance;
+ *   pages    a window of 8 pages (read) or 4 (copy, triad), one line of each in turn, while the next window is asked
+ * for. Prefetchers stop at the end of a page, and a core that walks one page has fewer requests in flight than it
+ *            could: on a Xeon this reads a fifth faster. An EPYC, whose prefetchers run on, loses as much by it;
+ *   vector   the one of these that a trial on this device found quicker.
+ * write has one rung: its stores wait for nobody. */
 #include "ops/stream.h"
 
+#include "base/clock.h"
+#include "base/order.h"
 #include "cpu/simd/copy.h"
 
-enum { PATTERN_ELEMS = 64, PREFETCH_BYTES = 2048, TRIAD_BUFFER_BYTES = 1024 };
+enum { PATTERN_ELEMS = 64, READ_PAGES = 8, READ_WINDOW = READ_PAGES * BW_PAGE_BYTES };
+_Static_assert((int)BW_STREAM_SEGMENT_BYTES == (int)BW_PAGE_BYTES, "a checksum is a page's");
+
+typedef struct stream_task {
+    const bw_launch *launch;
+    bw_walk walk;
+} stream_task;
 
 /* Whole segments for each rank, in bytes; the last share ends where the array does. */
 BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, int64_t *last) {
@@ -16,43 +31,67 @@ BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
     return launch->dims->value[BW_STREAM_ELEMENTS] * bw_elem_bytes(launch->dtype);
 }
 
-static uint32_t segment_sum(const char *p) {
-    bw_vu total[8] = {0};
-    for (int i = 0; i < BW_STREAM_SEGMENT_BYTES; i += 8 * BW_SIMD_BYTES) {
-        for (int line = 0; line < 8 * BW_SIMD_BYTES; line += 64) __builtin_prefetch(p + i + line + PREFETCH_BYTES);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) {
-            bw_vu x;
-            memcpy(&x, p + i + j * BW_SIMD_BYTES, sizeof x);
-            total[j] += x;
-        }
-    }
-    bw_vu all = ((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7]));
+BW_INLINE bw_vu load_words(const char *p) {
+    bw_vu x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+BW_INLINE uint32_t sum_words(bw_vu x) {
     uint32_t sum = 0;
-    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += all[i];
+    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += x[i];
     return sum;
 }
 
-static void read_share(void *context, int rank, int ranks) {
-    const bw_launch *launch = context;
-    const char *a = launch->operand[BW_STREAM_READ_A];
-    uint32_t *checksum = launch->operand[BW_STREAM_READ_CHECKSUM];
-    int64_t first, last;
-    share_bytes(stream_bytes(launch), rank, ranks, &first, &last);
-    for (int64_t i = first; i < last; i += BW_STREAM_SEGMENT_BYTES) {
-        char padded[BW_STREAM_SEGMENT_BYTES];
-        const char *segment = a + i;
-        if (last - i < BW_STREAM_SEGMENT_BYTES) {
-            memset(padded, 0, sizeof padded);
-            memcpy(padded, segment, (size_t)(last - i));
-            segment = padded;
+/* `left` bytes of the share follow p; what is beyond them belongs to others, and is not asked for. */
+static uint32_t segment_sum(const char *p, int64_t left) {
+    bw_vu total[8] = {0};
+    for (int64_t i = 0; i < BW_STREAM_SEGMENT_BYTES; i += 8 * BW_SIMD_BYTES) {
+        for (int64_t line = i; line < i + 8 * BW_SIMD_BYTES; line += BW_LINE_BYTES) {
+            __builtin_prefetch(p + bw_min64(line + BW_LINEAR_AHEAD, left - 1), 0, 2);
         }
-        checksum[i / BW_STREAM_SEGMENT_BYTES] = segment_sum(segment);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) total[j] += load_words(p + i + j * BW_SIMD_BYTES);
+    }
+    return sum_words(((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7])));
+}
+
+/* A window's segments together; `ahead` bytes further on comes the next one. */
+static void window_sums(const char *p, int64_t ahead, uint32_t *sums) {
+    bw_vu total[READ_PAGES] = {0};
+    for (int64_t line = 0; line < BW_PAGE_BYTES; line += BW_LINE_BYTES) {
+#pragma GCC unroll 8
+        for (int page = 0; page < READ_PAGES; page++) {
+            const char *at = p + page * BW_PAGE_BYTES + line;
+            __builtin_prefetch(at + ahead);
+#pragma GCC unroll 4
+            for (int i = 0; i < BW_LINE_BYTES; i += BW_SIMD_BYTES) total[page] += load_words(at + i);
+        }
+    }
+    for (int page = 0; page < READ_PAGES; page++) sums[page] = sum_words(total[page]);
+}
+
+static void read_share(void *context, int rank, int ranks) {
+    const stream_task *task = context;
+    const char *a = task->launch->operand[BW_STREAM_READ_A];
+    uint32_t *checksum = task->launch->operand[BW_STREAM_READ_CHECKSUM];
+    int64_t i, last;
+    share_bytes(stream_bytes(task->launch), rank, ranks, &i, &last);
+    for (; task->walk == BW_WALK_PAGES && i + READ_WINDOW <= last; i += READ_WINDOW) {
+        window_sums(a + i, i + 2 * READ_WINDOW <= last ? READ_WINDOW : 0, checksum + i / BW_STREAM_SEGMENT_BYTES);
+    }
+    for (; i + BW_STREAM_SEGMENT_BYTES <= last; i += BW_STREAM_SEGMENT_BYTES) {
+        checksum[i / BW_STREAM_SEGMENT_BYTES] = segment_sum(a + i, last - i);
+    }
+    if (i < last) {
+        char padded[BW_STREAM_SEGMENT_BYTES] = {0};
+        memcpy(padded, a + i, (size_t)(last - i));
+        checksum[i / BW_STREAM_SEGMENT_BYTES] = segment_sum(padded, sizeof padded);
     }
 }
 
 /* The pattern repeats every 64 elements, and a share starts on a multiple of that. */
-BW_INLINE void write_pattern(bw_dtype dtype, char *to, int64_t bytes, bool past_caches) {
+BW_INLINE void write_pattern(bw_dtype dtype, char *to, int64_t bytes, bool large) {
     float values[PATTERN_ELEMS];
     char pattern[4 * PATTERN_ELEMS];
     for (int i = 0; i < PATTERN_ELEMS; i++) values[i] = bw_pattern_value((uint64_t)i);
@@ -62,87 +101,210 @@ BW_INLINE void write_pattern(bw_dtype dtype, char *to, int64_t bytes, bool past_
     for (; i + period <= bytes; i += period) {
         for (int64_t j = 0; j < period; j += BW_SIMD_BYTES) {
             bw_vf x = bw_vf_load((const float *)(pattern + j));
-            if (past_caches) {
+            if (large) {
                 bw_stream_vector(to + i + j, x);
             } else {
                 bw_vf_store((float *)(to + i + j), x);
             }
         }
     }
-    if (past_caches) bw_stream_fence();
+    if (large) bw_stream_fence();
     memcpy(to + i, pattern, (size_t)(bytes - i));
 }
 
 static void write_share(void *context, int rank, int ranks) {
-    const bw_launch *launch = context;
-    char *b = launch->operand[BW_STREAM_WRITE_B];
-    int64_t bytes = stream_bytes(launch), first, last;
-    bool past_caches = bw_writes_past_caches(bytes);
+    const stream_task *task = context;
+    char *b = task->launch->operand[BW_STREAM_WRITE_B];
+    int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
-    BW_DTYPE_SWITCH(launch->dtype, write_pattern, b + first, last - first, past_caches);
+    BW_DTYPE_SWITCH(task->launch->dtype, write_pattern, b + first, last - first, bw_is_large(bytes));
 }
 
 static void copy_share(void *context, int rank, int ranks) {
-    const bw_launch *launch = context;
-    const char *a = launch->operand[BW_STREAM_COPY_A];
-    char *b = launch->operand[BW_STREAM_COPY_B];
-    int64_t bytes = stream_bytes(launch), first, last;
-    bool past_caches = bw_writes_past_caches(bytes);
+    const stream_task *task = context;
+    const char *a = task->launch->operand[BW_STREAM_COPY_A];
+    char *b = task->launch->operand[BW_STREAM_COPY_B];
+    int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first < last) bw_copy_bytes(b + first, a + first, last - first, past_caches);
+    if (first >= last) return;
+    bw_copy_bytes(b + first, a + first, last - first, bw_is_large(bytes), task->walk);
+    if (bw_is_large(bytes)) bw_stream_fence();
 }
 
-BW_INLINE bw_vf triad(bw_vf a, bw_vf b) {
-    return a + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * b; /* the product is exact */
+BW_INLINE bw_vf triad(bw_dtype dtype, const void *a, const void *b, int64_t i) {
+    return bw_vf_load_as(dtype, a, i) + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * bw_vf_load_as(dtype, b, i); /* exact * */
 }
 
-/* By way of a buffer in the L1 cache: narrow results, too, then leave in whole vectors. */
-BW_INLINE void triad_stretch(bw_dtype dtype, const bw_launch *launch, int64_t first, int64_t last, bool past_caches) {
+/* A line of c, from element i on: narrow results, too, leave in whole vectors. */
+BW_INLINE void triad_line(bw_dtype dtype, const void *a, const void *b, void *c, int64_t i) {
+    const int64_t per_vector = BW_SIMD_BYTES / bw_elem_bytes(dtype);
+#pragma GCC unroll 4
+    for (int64_t end = i + BW_LINE_BYTES / bw_elem_bytes(dtype); i < end; i += per_vector) {
+        bw_vf sum = triad(dtype, a, b, i);
+        if (dtype == BW_FP16)
+            sum = bw_vh_join(bw_vf_to_fp16(sum), bw_vf_to_fp16(triad(dtype, a, b, i + BW_SIMD_FLOATS)));
+        if (dtype == BW_BF16)
+            sum = bw_vh_join(bw_vf_to_bf16(sum), bw_vf_to_bf16(triad(dtype, a, b, i + BW_SIMD_FLOATS)));
+        bw_stream_vector(bw_at_mutable(dtype, c, i), sum);
+    }
+}
+
+/* Elements [i, last) of a large triad, as far as they are whole lines; returns where it stopped. */
+BW_INLINE int64_t triad_lines(bw_dtype dtype, const bw_launch *launch, int64_t i, int64_t last, bw_walk walk) {
     const void *a = launch->operand[BW_STREAM_TRIAD_A], *b = launch->operand[BW_STREAM_TRIAD_B];
     void *c = launch->operand[BW_STREAM_TRIAD_C];
-    const int64_t step = TRIAD_BUFFER_BYTES / bw_elem_bytes(dtype);
-    int64_t i = first;
-    for (; past_caches && i + step <= last; i += step) {
-        _Alignas(64) char buffer[TRIAD_BUFFER_BYTES];
-        for (int64_t j = 0; j < step; j += BW_SIMD_FLOATS) {
-            bw_vf sum = triad(bw_vf_load_as(dtype, a, i + j), bw_vf_load_as(dtype, b, i + j));
-            bw_vf_store_as(dtype, buffer, j, sum);
-        }
-        for (int64_t j = 0; j < TRIAD_BUFFER_BYTES; j += BW_SIMD_BYTES) {
-            bw_stream_vector((char *)bw_at_mutable(dtype, c, i) + j, bw_vf_load((const float *)(buffer + j)));
+    const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, page = BW_PAGE_BYTES / elem;
+    const int64_t window = BW_COPY_WINDOW / elem, ahead = BW_LINEAR_AHEAD / elem;
+    for (; walk == BW_WALK_PAGES && i + window <= last; i += window) {
+        const int64_t next = i + 2 * window <= last ? window : 0;
+        for (int64_t at = i; at < i + page; at += line) {
+#pragma GCC unroll 4
+            for (int64_t j = at; j < at + window; j += page) {
+                __builtin_prefetch(bw_at(dtype, a, j + next));
+                __builtin_prefetch(bw_at(dtype, b, j + next));
+                triad_line(dtype, a, b, c, j);
+            }
         }
     }
-    if (past_caches) bw_stream_fence();
+    for (; i + line <= last; i += line) {
+        const int64_t later = bw_min64(i + ahead, last - 1);
+        __builtin_prefetch(bw_at(dtype, a, later), 0, 2);
+        __builtin_prefetch(bw_at(dtype, b, later), 0, 2);
+        triad_line(dtype, a, b, c, i);
+    }
+    bw_stream_fence();
+    return i;
+}
+
+BW_INLINE void triad_stretch(bw_dtype dtype, const stream_task *task, int64_t i, int64_t last, bool large) {
+    const bw_launch *launch = task->launch;
+    const void *a = launch->operand[BW_STREAM_TRIAD_A], *b = launch->operand[BW_STREAM_TRIAD_B];
+    const bw_vf factor = bw_vf_set(BW_STREAM_TRIAD_FACTOR);
+    if (large) i = triad_lines(dtype, launch, i, last, task->walk);
     for (; i < last; i += BW_SIMD_FLOATS) {
-        bw_vf sum = triad(bw_vf_load_as_upto(dtype, a, i, last - i), bw_vf_load_as_upto(dtype, b, i, last - i));
-        bw_vf_store_as_upto(dtype, c, i, sum, last - i);
+        bw_vf x = bw_vf_load_as_upto(dtype, a, i, last - i), y = bw_vf_load_as_upto(dtype, b, i, last - i);
+        bw_vf_store_as_upto(dtype, launch->operand[BW_STREAM_TRIAD_C], i, x + factor * y, last - i);
     }
 }
 
 static void triad_share(void *context, int rank, int ranks) {
-    const bw_launch *launch = context;
-    int64_t bytes = stream_bytes(launch), elem = bw_elem_bytes(launch->dtype), first, last;
-    bool past_caches = bw_writes_past_caches(bytes);
+    const stream_task *task = context;
+    int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->dtype), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
-    BW_DTYPE_SWITCH(launch->dtype, triad_stretch, launch, first / elem, last / elem, past_caches);
+    BW_DTYPE_SWITCH(task->launch->dtype, triad_stretch, task, first / elem, last / elem, bw_is_large(bytes));
 }
+
+static bw_status run(const bw_launch *launch, bw_pool_task share, bw_walk walk) {
+    stream_task task = {launch, walk};
+    bw_pool_run(launch->device->pool, share, &task);
+    return BW_OK;
+}
+
+/* ---- the trial ---- */
+
+enum { TRIAL_ROUNDS = 7, TRIAL_PARTS = 4, TRIAL_THREAD_BYTES = 1 << 20, TRIAL_MEMORY_SHARE = 8 };
+/* What the pages must save: either walk does where they are as good as each other, but always the same one. */
+static const double pages_save = 0.02;
+
+/* Memory that the trial goes through part by part: a part is cold again when its turn comes. */
+typedef struct trial {
+    bw_device *device;
+    char *memory;
+    int64_t part_bytes, next_part;
+} trial;
+
+/* One launch over the next part, which all operands share; the read's few checksums go to the end of the last part. */
+static double trial_ns(trial *self, bw_pool_task share, int operands, bw_walk walk) {
+    int64_t bytes = self->part_bytes / operands / BW_PAGE_BYTES * BW_PAGE_BYTES;
+    bw_dims dims = {.value = {[BW_STREAM_ELEMENTS] = bytes / bw_elem_bytes(BW_FP32)}};
+    bw_launch launch = {.dims = &dims, .dtype = BW_FP32, .device = self->device};
+    char *part = self->memory + self->next_part * self->part_bytes;
+    for (int i = 0; i < operands; i++) launch.operand[i] = part + i * bytes;
+    if (operands == 1) launch.operand[BW_STREAM_READ_CHECKSUM] = self->memory + TRIAL_PARTS * self->part_bytes;
+    self->next_part = (self->next_part + 1) % TRIAL_PARTS;
+    int64_t start = bw_now_ns();
+    run(&launch, share, walk);
+    return (double)(bw_now_ns() - start);
+}
+
+static bw_walk quicker_walk(trial *self, bw_pool_task share, int operands) {
+    double linear_ns[TRIAL_ROUNDS], pages_ns[TRIAL_ROUNDS];
+    for (int i = 0; i < TRIAL_ROUNDS; i++) {
+        linear_ns[i] = trial_ns(self, share, operands, BW_WALK_LINEAR);
+        pages_ns[i] = trial_ns(self, share, operands, BW_WALK_PAGES);
+    }
+    double least_ns = (1.0 - pages_save) * bw_median(linear_ns, TRIAL_ROUNDS);
+    return bw_median(pages_ns, TRIAL_ROUNDS) < least_ns ? BW_WALK_PAGES : BW_WALK_LINEAR;
+}
+
+/* Where memory is short the walks stay as they are: that is no reason to fail. */
+void BW_CPU_NAME(walks_choose)(bw_device *device) {
+    bw_walks *walks = &device->walks;
+    if (walks->known) return;
+    walks->known = true;
+    int64_t least = TRIAL_THREAD_BYTES * (int64_t)bw_pool_size(device->pool);
+    int64_t part = bw_max64(least, device->facts.cache_bytes / 2) / BW_PAGE_BYTES * BW_PAGE_BYTES;
+    if (part > device->facts.memory_bytes / TRIAL_MEMORY_SHARE / TRIAL_PARTS) return;
+    void *memory = NULL;
+    bw_status status =
+        bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, NULL, &memory);
+    if (status) {
+        bw_status_free(status);
+        return;
+    }
+    trial self = {.device = device, .memory = memory, .part_bytes = part};
+    bw_pool_enter(device->pool);
+    walks->read = quicker_walk(&self, read_share, 1);
+    walks->copy = quicker_walk(&self, copy_share, 2);
+    walks->triad = quicker_walk(&self, triad_share, 3);
+    bw_pool_leave(device->pool);
+    bw_memory_release(&device->memory, memory);
+}
+
+/* A walk is a matter of threads with a window or more to go through. */
+static bw_status get_ready(const bw_launch *launch) {
+    bool matters = stream_bytes(launch) >= READ_WINDOW * (int64_t)bw_pool_size(launch->device->pool);
+    if (matters && !launch->once) BW_CPU_NAME(walks_choose)(launch->device);
+    return BW_OK;
+}
+
+static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    (void)set_count, (void)state;
+    return get_ready(sets);
+}
+
+/* ---- the tables ---- */
 
 #define PAST_CACHES "; 2 MiB and more are written past the caches (non-temporal), where the ISA can"
 
-/* The launch and the table of stream_<stem>, whose threads run <stem>_share. */
-#define BW_STREAM(stem, sentence)                                                                        \
-    static bw_status stem##_launch(const bw_launch *launch) {                                            \
-        bw_pool_run(launch->device->pool, stem##_share, (void *)(uintptr_t)launch);                      \
-        return BW_OK;                                                                                    \
-    }                                                                                                    \
-    static const bw_variant stem##_rows[] = {                                                            \
-        {.name = "vector", .text = sentence, .precisions = BW_CPU_PRECISIONS, .launch = stem##_launch}}; \
-    extern const bw_variant_table BW_CPU_TABLE(stream_##stem);                                           \
-    const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, 1};
+#define BW_STREAM_LAUNCH(name, stem, walk)                    \
+    static bw_status name##_launch(const bw_launch *launch) { \
+        return run(launch, stem##_share, walk);               \
+    }
+#define BW_STREAM_ROW(rung, function, ...) \
+    { .name = rung, .precisions = BW_CPU_PRECISIONS, .launch = function##_launch, __VA_ARGS__ }
 
-BW_STREAM(read, "vector sums of 4096-byte segments, contiguous shares")
-BW_STREAM(write, "vector stores, contiguous shares" PAST_CACHES)
-BW_STREAM(copy, "vector loads and stores, contiguous shares" PAST_CACHES)
-BW_STREAM(triad, "vector arithmetic in fp32, contiguous shares" PAST_CACHES)
+#define BW_STREAM_TABLE(stem)                                  \
+    extern const bw_variant_table BW_CPU_TABLE(stream_##stem); \
+    const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, sizeof stem##_rows / sizeof stem##_rows[0]};
+
+/* The launches and the table of stream_<stem>, whose threads run <stem>_share. */
+#define BW_STREAM(stem, does, pages)                                                                             \
+    BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                        \
+    BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                          \
+    BW_STREAM_LAUNCH(stem, stem, launch->device->walks.stem)                                                     \
+    static const bw_variant stem##_rows[] = {                                                                    \
+        BW_STREAM_ROW("linear", stem##_linear, .text = does ", each thread line by line"),                       \
+        BW_STREAM_ROW("pages", stem##_pages, .text = does ", each thread through " pages " pages side by side"), \
+        BW_STREAM_ROW("vector", stem, .prepare = prepare, .text = does ", whichever walk is quicker here")};     \
+    BW_STREAM_TABLE(stem)
+
+BW_STREAM(read, "vector sums of 4096-byte segments", "8")
+BW_STREAM(copy, "vector loads and stores" PAST_CACHES, "4")
+BW_STREAM(triad, "vector arithmetic in fp32" PAST_CACHES, "4")
+
+BW_STREAM_LAUNCH(write, write, BW_WALK_LINEAR)
+static const bw_variant write_rows[] = {BW_STREAM_ROW("vector", write, .text = "vector stores" PAST_CACHES)};
+BW_STREAM_TABLE(write)

@@ -6,7 +6,9 @@
 
 enum { BW_SIMD_FLOATS = 8, BW_MICRO_ROWS = 6 };
 #define BW_SIMD_STREAMS 1
+#define BW_SIMD_PARTS 1
 typedef float bw_vf __attribute__((vector_size(32)));
+typedef __m128i bw_vh;
 
 BW_INLINE bw_vf bw_vf_set(float x) {
     return _mm256_set1_ps(x);
@@ -40,8 +42,8 @@ BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
-BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
-    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
+    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
 BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
@@ -49,7 +51,7 @@ BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -57,7 +59,15 @@ BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
     __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
-    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(narrow));
+    return _mm256_castsi256_si128(narrow);
+}
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    _mm_storeu_si128((__m128i *)p, x);
+}
+
+BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
+    return _mm256_castsi256_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
 }
 
 BW_INLINE __m256i bw_vf_mask(int n) {

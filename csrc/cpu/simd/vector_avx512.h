@@ -6,7 +6,9 @@
 
 enum { BW_SIMD_FLOATS = 16, BW_MICRO_ROWS = 12 };
 #define BW_SIMD_STREAMS 1 /* has non-temporal stores */
+#define BW_SIMD_PARTS 1   /* loads and stores parts of a vector */
 typedef float bw_vf __attribute__((vector_size(64)));
+typedef __m256i bw_vh; /* as many 16-bit elements as bw_vf has floats */
 
 BW_INLINE bw_vf bw_vf_set(float x) {
     return _mm512_set1_ps(x);
@@ -42,8 +44,8 @@ BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
 BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
@@ -51,13 +53,21 @@ BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+
+BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
+    return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
 }
 
 /* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */

@@ -6,7 +6,9 @@
 
 enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 8 };
 #define BW_SIMD_STREAMS 0
+#define BW_SIMD_PARTS 0
 typedef float32x4_t bw_vf;
+typedef uint16x4_t bw_vh;
 
 BW_INLINE bw_vf bw_vf_set(float x) {
     return vdupq_n_f32(x);
@@ -40,20 +42,28 @@ BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
-BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
-    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
+    return vreinterpret_u16_f16(vcvt_f16_f32(x));
 }
 
 BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
 
-BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     uint32x4_t bits = vreinterpretq_u32_f32(x);
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
     uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
     uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-    vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+}
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    memcpy(p, &x, sizeof x);
+}
+
+BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
+    return vreinterpretq_f32_u16(vcombine_u16(low, high));
 }
 
 #endif

@@ -1,12 +1,20 @@
-/* The primitives of simd.h in C with the compiler's vector types: four floats, which every machine can do. */
+/* The primitives of simd.h in C with the compiler's vector types: four floats, which every machine can do. Every x86-64
+ * also has a non-temporal store of them. */
 #ifndef BW_CPU_SIMD_VECTOR_PORTABLE_H
 #define BW_CPU_SIMD_VECTOR_PORTABLE_H
 
-enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 4 };
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#define BW_SIMD_STREAMS 1
+#else
 #define BW_SIMD_STREAMS 0
+#endif
+
+enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 4 };
+#define BW_SIMD_PARTS 0
 typedef float bw_vf __attribute__((vector_size(16)));
 typedef uint32_t bw_v4u __attribute__((vector_size(16)));
-typedef uint16_t bw_v4h __attribute__((vector_size(8)));
+typedef uint16_t bw_vh __attribute__((vector_size(8)));
 
 BW_INLINE bw_vf bw_vf_set(float x) {
     return (bw_vf){x, x, x, x};
@@ -43,14 +51,9 @@ BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
 }
 
 BW_INLINE bw_v4u bw_v4u_widen(const uint16_t *p) {
-    bw_v4h narrow;
+    bw_vh narrow;
     memcpy(&narrow, p, sizeof narrow);
     return __builtin_convertvector(narrow, bw_v4u);
-}
-
-BW_INLINE void bw_v4u_narrow(uint16_t *p, bw_v4u x) {
-    bw_v4h narrow = __builtin_convertvector(x, bw_v4h);
-    memcpy(p, &narrow, sizeof narrow);
 }
 
 BW_INLINE bw_v4u bw_v4u_set(uint32_t x) {
@@ -71,7 +74,7 @@ BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
 }
 
 /* bw_float_to_fp16 without branches. */
-BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
+BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
     bw_v4u bits = (bw_v4u)x;
     bw_v4u sign = (bits >> 16) & 0x8000u;
     bw_v4u magnitude = bits & 0x7fffffffu;
@@ -81,18 +84,39 @@ BW_INLINE void bw_vf_store_fp16(uint16_t *p, bw_vf x) {
     half = bw_v4u_select((bw_v4u)(magnitude < 0x38800000u), subnormal, half);
     half = bw_v4u_select((bw_v4u)(magnitude >= 0x477ff000u), bw_v4u_set(0x7c00u), half);
     half = bw_v4u_select((bw_v4u)(magnitude > 0x7f800000u), bw_v4u_set(0x7e00u), half);
-    bw_v4u_narrow(p, half | sign);
+    return __builtin_convertvector(half | sign, bw_vh);
 }
 
 BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
     return (bw_vf)(bw_v4u_widen(p) << 16);
 }
 
-BW_INLINE void bw_vf_store_bf16(uint16_t *p, bw_vf x) {
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     bw_v4u bits = (bw_v4u)x;
     bw_v4u rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     bw_v4u nan = (bw_v4u)((bits & 0x7fffffffu) > 0x7f800000u);
-    bw_v4u_narrow(p, bw_v4u_select(nan, bits | 0x400000u, rounded) >> 16);
+    return __builtin_convertvector(bw_v4u_select(nan, bits | 0x400000u, rounded) >> 16, bw_vh);
 }
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    memcpy(p, &x, sizeof x);
+}
+
+BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
+    bw_vf joined;
+    memcpy(&joined, &low, sizeof low);
+    memcpy((char *)&joined + sizeof low, &high, sizeof high);
+    return joined;
+}
+
+#if BW_SIMD_STREAMS
+BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
+    _mm_stream_ps(p, x);
+}
+
+BW_INLINE void bw_stream_fence(void) {
+    _mm_sfence();
+}
+#endif
 
 #endif

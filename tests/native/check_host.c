@@ -1,0 +1,166 @@
+/* Last-level caches and memory nodes of planted machines: a tree as Linux keeps it in /sys/devices/system. */
+#include <ftw.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "cpu/host.h"
+
+enum { CPUS_MOST = 200 };
+
+typedef struct machine {
+    char root[64];
+    int cpus[CPUS_MOST];
+} machine;
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk) {
+    (void)status, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void begin(machine *self) {
+    snprintf(self->root, sizeof self->root, "/tmp/bwprof-machine-XXXXXX");
+    CHECK(mkdtemp(self->root), "no folder for a machine");
+    for (int i = 0; i < CPUS_MOST; i++) self->cpus[i] = i;
+}
+
+static void end(machine *self) {
+    CHECK_EQUAL(nftw(self->root, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* Makes the folders above it, too. */
+static void plant(const machine *self, const char *text, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", self->root, name);
+    for (char *slash = path + strlen(self->root); (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    CHECK(file, "%s cannot be written", path);
+    if (!file) return;
+    fprintf(file, "%s\n", text);
+    fclose(file);
+}
+
+/* `sharers` NULL: the file is missing. */
+static void plant_cache(const machine *self, int cpu, int index, int level, const char *type, const char *size,
+                        const char *sharers) {
+    const char *names[] = {"level", "type", "size", "shared_cpu_list"};
+    char number[16], path[128];
+    snprintf(number, sizeof number, "%d", level);
+    const char *texts[] = {number, type, size, sharers};
+    for (int i = 0; i < 4; i++) {
+        if (!texts[i]) continue;
+        snprintf(path, sizeof path, "cpu/cpu%d/cache/index%d/%s", cpu, index, names[i]);
+        plant(self, texts[i], path);
+    }
+}
+
+static void plant_core(const machine *self, int cpu, const char *l3, const char *sharers) {
+    char alone[16];
+    snprintf(alone, sizeof alone, "%d", cpu);
+    plant_cache(self, cpu, 0, 1, "Data", "32K", alone);
+    plant_cache(self, cpu, 1, 1, "Instruction", "32K", alone);
+    plant_cache(self, cpu, 2, 2, "Unified", "1024K", alone);
+    if (l3) plant_cache(self, cpu, 3, 3, "Unified", l3, sharers);
+}
+
+static void expect(const machine *self, const int *cpus, int count, int64_t mib, int caches) {
+    bw_host_caches found = bw_host_caches_of(self->root, cpus, count);
+    CHECK_EQUAL(found.bytes, mib << 20);
+    CHECK_EQUAL(found.count, caches);
+}
+
+/* 96 cores in 12 dies of 32 MiB each; the second thread of core n is CPU n + 96. */
+static void twelve_caches(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m);
+    for (int cpu = 0; cpu < 192; cpu++) {
+        char sharers[32];
+        int die = cpu % 96 / 8;
+        snprintf(sharers, sizeof sharers, "%d-%d,%d-%d", 8 * die, 8 * die + 7, 8 * die + 96, 8 * die + 103);
+        plant_core(&m, cpu, "32768K", sharers);
+    }
+    expect(&m, m.cpus, 192, 12 * 32, 12);
+    expect(&m, m.cpus, 96, 12 * 32, 12);
+    /* Masks that reach some of them only. */
+    expect(&m, m.cpus, 8, 32, 1);
+    expect(&m, m.cpus, 9, 2 * 32, 2);
+    expect(&m, (const int[]){3, 99}, 2, 32, 1);
+    expect(&m, (const int[]){191, 0, 95, 40}, 4, 3 * 32, 3);
+    end(&m);
+}
+
+static void other_caches(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m); /* two sockets with one cache each, sizes written in three ways */
+    plant_core(&m, 0, "300M", "0,2");
+    plant_core(&m, 2, "300M", "0,2");
+    plant_core(&m, 1, "307200K", "1,3-4000");
+    plant_core(&m, 4000, "314572800", "1,3-4000");
+    expect(&m, (const int[]){0, 1, 2, 4000}, 4, 600, 2);
+    expect(&m, (const int[]){4000, 2}, 2, 600, 2);
+    end(&m);
+    begin(&m); /* the second level is the last: one for each pair of cores; one core has none of its own below it */
+    for (int cpu = 0; cpu < 4; cpu++) {
+        plant_cache(&m, cpu, 0, 1, "Data", "64K", cpu ? "1" : "0");
+        plant_cache(&m, cpu, 1, 2, "Unified", "2048K", cpu < 2 ? "0-1" : "2-3");
+    }
+    expect(&m, m.cpus, 4, 4, 2);
+    end(&m);
+    begin(&m); /* big cores share a cache, small ones have their second level only */
+    for (int cpu = 0; cpu < 4; cpu++) plant_core(&m, cpu, cpu < 2 ? "24M" : NULL, "0-1");
+    expect(&m, m.cpus, 4, 24 + 1 + 1, 3);
+    end(&m);
+}
+
+static void unreadable_caches(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m); /* who shares them is not told, or nonsense: one for all of these */
+    for (int cpu = 0; cpu < 8; cpu++) plant_core(&m, cpu, "16M", cpu % 2 ? NULL : "none,-,5-");
+    expect(&m, m.cpus, 8, 16, 1);
+    end(&m);
+    begin(&m); /* CPU 0 is offline: it has no cache folder, and CPU 1 still counts */
+    plant_core(&m, 1, "16M", "0-1");
+    plant(&m, "0", "cpu/cpu0/online");
+    expect(&m, m.cpus, 2, 16, 1);
+    end(&m);
+    begin(&m); /* absurd sizes are none */
+    plant_core(&m, 0, "-5K", "0");
+    plant_core(&m, 1, "99999999999999999999K", "1");
+    expect(&m, m.cpus, 2, 2, 2);
+    end(&m);
+    begin(&m); /* nothing at all: what the C library knows of this machine, whatever that is */
+    bw_host_caches found = bw_host_caches_of(m.root, m.cpus, 4), unpinned = bw_host_caches_of(m.root, NULL, 0);
+    CHECK(found.bytes >= 0 && found.count == (found.bytes > 0), "%lld bytes in %d", (long long)found.bytes,
+          found.count);
+    CHECK_EQUAL(unpinned.bytes, found.bytes);
+    end(&m);
+}
+
+static void nodes(int op_index) {
+    (void)op_index;
+    machine m;
+    begin(&m);
+    CHECK_EQUAL(bw_host_nodes_of(m.root, m.cpus, 4), 1); /* nobody tells */
+    plant(&m, "0-7,16-23", "node/node0/cpulist");
+    plant(&m, "8-15,24-31", "node/node1/cpulist");
+    plant(&m, "", "node/node2/cpulist"); /* memory without processors */
+    CHECK_EQUAL(bw_host_nodes_of(m.root, m.cpus, 32), 2);
+    CHECK_EQUAL(bw_host_nodes_of(m.root, m.cpus, 8), 1);
+    CHECK_EQUAL(bw_host_nodes_of(m.root, m.cpus, 9), 2);
+    CHECK_EQUAL(bw_host_nodes_of(m.root, (const int[]){31, 8}, 2), 1);
+    end(&m);
+}
+
+const check host_checks[] = {{"twelve_caches", false, twelve_caches},
+                             {"other_caches", false, other_caches},
+                             {"unreadable_caches", false, unreadable_caches},
+                             {"nodes", false, nodes},
+                             {NULL, false, NULL}};
