@@ -546,9 +546,9 @@ int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
-    static _Atomic int64_t looks; /* each takes a nanosecond */
+    static _Atomic int64_t looked_ns;
     if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, time);
-    int64_t now_ns = fake.now_ns + ++looks;
+    int64_t now_ns = fake.now_ns + atomic_fetch_add(&looked_ns, fake.look_ns ? fake.look_ns : 1);
     *time = (struct timespec){now_ns / 1000000000, now_ns % 1000000000};
     return 0;
 }

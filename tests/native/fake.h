@@ -59,6 +59,7 @@ typedef struct fake_state {
     int64_t marks_made, marks_taken, waits; /* waits: for marks that the stream had not passed */
     int64_t refused_allocations;            /* asked for more than was free */
     int64_t now_ns;                         /* of the monotonic clock */
+    int64_t look_ns;                        /* that a look at it takes; 0 = one */
     int64_t replays, plans, launches, prepared[FAKE_ROWS];
     int64_t prepared_once;  /* of these, the ones for a single launch */
     bw_plan_spec last_plan; /* its pointers are not to be followed */
