@@ -31,7 +31,7 @@ FLAGS = {
     "not_cold": "inputs may have been in the cache",
     "not_converged": "the confidence interval is wider than asked",
     "throttled": "the clock was held down",
-    "noisy": "the samples lie far apart, or something else ran on the CPUs",
+    "noisy": "the samples lie far apart, or something else used the CPUs or their memory: see the row's reason",
     "noisy_roof": "what it is graded against was measured on a busy machine: see the row's reason",
     "event_bias": "timed by event pairs, which add a few microseconds",
     "unverified": "the result was not checked",

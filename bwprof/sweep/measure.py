@@ -28,6 +28,8 @@ FLOOR_FACTOR = 3.0
 NOISY_WAITED = 0.02  # of the sampling time
 LATE_SHARE = 0.1  # of the samples
 NOISY_STOLEN = 0.05
+NOISY_PRESSED = 0.01
+NOISY_SLOWED = 0.05  # of most reference streams, by the fastest one
 STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
 
@@ -404,11 +406,18 @@ def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
 def _disturbances(row: Row, result: dict[str, Any]) -> list[str]:
     """Signs that something else ran on the device meanwhile, in words."""
     waited, stolen = _known(result["waited_share"]), _known(result["stolen_share"])
+    pressed, slowed = _known(result["pressed_share"]), _known(result["slowed_share"])
     found = []
     if waited is not None and waited > NOISY_WAITED:
         found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
     if stolen is not None and stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    if pressed is not None and pressed > NOISY_PRESSED:
+        found.append(f"processes waited for memory {pressed:.0%} of the time")
+    if slowed is not None and slowed > NOISY_SLOWED:
+        found.append(
+            f"a reference stream beside the samples took {slowed:.0%} longer than it can: others use the memory"
+        )
     late = result["late_samples"]
     if late > LATE_SHARE * result["count"]:
         found.append(f"in {late} of {result['count']} samples the GPU waited for the host, which was too slow")

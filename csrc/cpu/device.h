@@ -13,6 +13,7 @@ struct bw_device {
     bw_pool *pool;
     bw_memory memory;
     bw_neighbours *neighbours;
+    void *reference; /* what the reference stream reads; NULL until it is asked for */
 };
 
 /* marks.c: the vtable's marks. */
