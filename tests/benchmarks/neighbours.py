@@ -4,7 +4,8 @@
 
 compute:N starts N processes that compute, memory:N as many that copy 64 MiB to and fro; 0 is none. Cases of the default
 suite, spread over it, are measured in turns; the first with the second measurement of a case is a pair, the third with
-the fourth, and so on. A pair with a disturbed row is not compared.
+the fourth, and so on. A pair with a disturbed row is not compared. w/h/m/r/s: rows flagged because a thread waited for
+a CPU, for the hypervisor, for memory, for a slow reference stream, for a wide spread.
 """
 
 from __future__ import annotations
@@ -30,7 +31,19 @@ PROGRAMS = {
     "memory": "a, b = bytearray(1 << 26), bytearray(1 << 26)\nprint('on', flush=True)\nwhile True: a[:] = b; b[:] = a",
 }
 DEFAULT = ("0", "compute:1", "compute:2", "compute:4", "memory:1", "memory:2", "memory:4")
-HEADS = ["beside", "rows", "flagged", "pairs", "compared", "said to differ", "> gate apart", "median %", "worst %"]
+CAUSES = ("waited for a CPU", "hypervisor", "waited for memory", "reference stream", "wide spread")
+HEADS = [
+    "beside",
+    "rows",
+    "flagged",
+    "w/h/m/r/s",
+    "pairs",
+    "compared",
+    "said to differ",
+    "> gate apart",
+    "median %",
+    "worst %",
+]
 
 
 @contextmanager
@@ -79,6 +92,7 @@ def line(what: str, rows: Sequence[Row]) -> list[object]:
         what,
         len(rows),
         sum(not comparable(row) for row in rows),
+        "/".join(str(sum(cause in (row["reason"] or "") for row in rows)) for cause in CAUSES),
         len(pairs),
         len(compared),
         sum(differ(*pair) for pair in compared),
