@@ -61,7 +61,8 @@ def test_case_measures() -> None:
     with bwprof.Case("stream_triad", elements=1 << 16, backend="cpu") as case:
         found = case.measure(cache="hot", max_seconds=0.05)
     assert found.verified
-    assert found.time_ms_min <= found.time_ms_lo <= found.time_ms <= found.time_ms_hi
+    assert 0.0 <= found.time_ms_lo <= found.time_ms <= found.time_ms_hi
+    assert 0.0 < found.time_ms_min <= found.time_ms
     assert found.time_ms * 1e6 == pytest.approx(np.median(found.samples_ns))
     assert found.bandwidth_gb_s == pytest.approx(3 * 4 * 65536 / found.time_ms / 1e6)
 

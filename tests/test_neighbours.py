@@ -7,17 +7,29 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import bwprof
 from bwprof import _core
+from bwprof.results import csvfile, jsonfile
 from bwprof.results.difference import comparable
-from bwprof.results.schema import empty_row
+from bwprof.results.schema import Row, empty_row
+from bwprof.sweep import loop, plan
 from bwprof.sweep import measure as measuring
+from bwprof.sweep.measure import Outcome
+from bwprof.sweep.plan import Request, Spec
+from bwprof.sweep.progress import Progress
+from bwprof.sweep.store import Store
 
-QUIET = {"waited_share": 0.006, "stolen_share": 0.0, "late_samples": 1, "count": 20}
+QUIET = {
+    "waited_share": 0.006, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.03,
+    "late_samples": 1, "count": 20,
+}  # fmt: skip
+UNKNOWN = dict.fromkeys(("waited_share", "stolen_share", "pressed_share", "slowed_share"), math.nan)
 
 
 @pytest.fixture
@@ -50,11 +62,13 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
     ("found", "spread", "said"),
     [
         ({}, 0.05, ""),
-        ({"waited_share": math.nan, "stolen_share": math.nan}, 0.09, ""),  # a GPU's
+        (UNKNOWN, 0.09, ""),  # a GPU's
         ({}, 0.12, "wide spread: half of the samples lie 12% apart"),
         ({"waited_share": 0.03}, 0.01, "threads waited for a CPU 3% of the time"),
         ({"late_samples": 3}, 0.01, "in 3 of 20 samples the GPU waited for the host"),
         ({"stolen_share": 0.3}, 0.01, "the hypervisor took the CPUs 30% of the time"),
+        ({"pressed_share": 0.05}, 0.01, "processes waited for memory 5% of the time"),
+        ({"slowed_share": 0.08}, 0.01, "a reference stream beside the samples took 8% longer"),
     ],
 )
 def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
@@ -80,3 +94,132 @@ def test_threads_that_outnumber_the_cpus_wait_for_themselves(monkeypatch: pytest
     with _core.Device("cpu") as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 16}) as case:
         assert math.isnan(case.measure(cache="hot", max_seconds=0.05)["waited_share"])
         assert f"threads pinned to {len(os.sched_getaffinity(0))} CPUs; pages of" in device.facts()["note"]
+
+
+def test_reference_streams_are_run_where_there_is_time_for_them() -> None:
+    with _core.Device("cpu") as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 16}) as case:
+        options = {"cache": "hot", "precision_target": 1e-9}
+        assert math.isnan(case.measure(max_seconds=0.05, **options)["slowed_share"])
+        assert case.measure(max_seconds=0.2, **options)["slowed_share"] >= 0.0
+
+
+# ---- second tries ----
+
+
+def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok", backend: str = "cpu") -> Row:
+    return empty_row() | {
+        "status": status,
+        "backend": backend,
+        "flags": flags,
+        "time_ms": time_ms,
+        "time_ms_lo": time_ms * (1 - width),
+        "time_ms_hi": time_ms * (1 + width),
+        "reason": None if status == "ok" else "it broke",
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept", "said"),
+    [
+        (tried("noisy", 1.0), tried("", 0.9), 0.9, "the other try, 1 ms, was disturbed"),
+        (tried("noisy", 1.0), tried("noisy", 0.9, width=0.005), 0.9, "the other try, 1 ms, was disturbed"),
+        (tried("noisy", 1.0), tried("noisy", 0.9, width=0.02), 1.0, "the other try, 0.9 ms, was disturbed"),
+        (tried("noisy", 1.0), tried("", 0.0, status="failed"), 1.0, "the other try failed: it broke"),
+        (tried("noisy", 1.0), tried("", 0.0, status="skipped"), 1.0, "the other try skipped: it broke"),
+    ],
+)
+def test_the_better_of_two_tries(first: Row, second: Row, kept: float, said: str) -> None:
+    row = loop.better(first, second)
+    assert (row["status"], row["time_ms"]) == ("ok", kept)
+    assert row["reason"] == f"measured twice: {said}"
+
+
+def test_only_a_cpus_disturbed_rows_are_tried_again() -> None:
+    assert loop.is_disturbed(tried("near_timer_floor;noisy", 1.0))
+    assert not loop.is_disturbed(tried("not_converged;noisy_roof", 1.0))
+    assert not loop.is_disturbed(tried("noisy", 1.0, backend="cuda"))
+    assert not loop.is_disturbed(tried("noisy", 1.0, status="failed"))
+
+
+class Executor:
+    """Its first tries are disturbed where M is odd; each try takes a second of `clock`."""
+
+    def __init__(self, clock: SimpleNamespace, *, always: bool = False, broken_after: int = 1 << 30) -> None:
+        self.clock, self.always, self.broken_after = clock, always, broken_after
+        self.tries: list[int] = []
+
+    def measure(self, spec: Spec, _max_seconds: float, _deadline: float | None) -> Outcome:
+        number = spec.params["M"]
+        flags = "noisy" if number % 2 and (self.always or number not in self.tries) else ""
+        self.tries.append(number)
+        if len(self.tries) > self.broken_after:
+            raise KeyboardInterrupt
+        self.clock.now += 1.0
+        found = {name: value for name, value in tried(flags, float(len(self.tries))).items() if value is not None}
+        row = measuring.blank_row(spec, CONTEXT) | found
+        return Outcome(row, [float(len(self.tries))])
+
+
+CONTEXT = measuring.Context("run-1", "cpu", {"name": "toy"}, None)
+
+
+def run(executor: Executor, count: int, monkeypatch: pytest.MonkeyPatch, store: Store, max_time: float) -> None:
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: executor.clock.now))
+    request = Request(
+        ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
+    )
+    specs = plan.make(request, "cpu").specs
+    loop.run_cases(
+        specs, executor, CONTEXT, store, limits=loop.Limits(None, max_time, 0.0), progress=Progress()
+    )  # fmt: skip
+
+
+def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of 20 cases ten are disturbed, and a quarter of 20 seconds lets five of them have another try, in their order."""
+    executor = Executor(SimpleNamespace(now=0.0))
+    store = Store({"run_id": "run-1"}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
+    run(executor, 21, monkeypatch, store, 1e9)
+    assert executor.tries == [*range(1, 21), 1, 3, 5, 7, 9]
+    first = csvfile.read(tmp_path / "x.csv")
+    assert [row["time_ms"] for row in first] == [float(number) for number in range(1, 21)]
+    store.finish("complete")
+    expected = [21.0, 2.0, 22.0, 4.0, 23.0, 6.0, 24.0, 8.0, 25.0, *map(float, range(10, 21))]
+    for rows, samples in (
+        (store.rows, None),
+        (csvfile.read(tmp_path / "x.csv"), None),
+        jsonfile.read(tmp_path / "x.json")[:2],
+    ):
+        assert [row["time_ms"] for row in rows] == expected
+        assert [row["M"] for row in rows] == list(range(1, 21))
+        assert [row["flags"] for row in rows[:12]] == [""] * 10 + ["noisy", ""]
+        assert samples is None or samples == [[time_ms] for time_ms in expected]
+    assert store.rows[0]["reason"] == "measured twice: the other try, 1 ms, was disturbed"
+
+
+def test_second_tries_keep_to_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = Executor(SimpleNamespace(now=0.0))
+    store = Store({})
+    run(executor, 21, monkeypatch, store, 22.0)
+    assert executor.tries == [*range(1, 21), 1, 3]
+    assert len(store.rows) == 20
+
+
+def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    executor = Executor(SimpleNamespace(now=0.0), broken_after=21)
+    store = Store({}, csv_targets=[tmp_path / "x.csv"])
+    with pytest.raises(KeyboardInterrupt):
+        run(executor, 21, monkeypatch, store, 1e9)
+    store.finish("interrupted")
+    rows = csvfile.read(tmp_path / "x.csv")
+    assert [row["M"] for row in rows] == list(range(1, 21))
+    assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
+
+
+def test_comparisons_follow_the_row_that_stays() -> None:
+    """FP32 at 4 ms, FP16 at 3 ms, and at 2 ms in its second try."""
+    store = Store({})
+    for precision, time_ms in (("fp32", 4.0), ("fp16", 3.0)):
+        store.add(tried("noisy", time_ms) | {"precision": precision, "bytes_read": 8, "bytes_written": 0})
+    assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(4 / 3)
+    store.replace(1, tried("", 2.0) | {"precision": "fp16", "bytes_read": 8, "bytes_written": 0}, [2e6])
+    assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(2.0)

@@ -31,7 +31,7 @@ FLAGS = {
     "not_cold": "inputs may have been in the cache",
     "not_converged": "the confidence interval is wider than asked",
     "throttled": "the clock was held down",
-    "noisy": "the samples lie far apart, or something else ran on the CPUs",
+    "noisy": "the samples lie far apart, or something else used the CPUs or their memory: see the row's reason",
     "noisy_roof": "what it is graded against is itself in doubt: see the row's reason",
     "single_thread": "ran on one thread: the reason says whether it is held against the roofs of one",
     "event_bias": "timed by event pairs, which add a few microseconds",

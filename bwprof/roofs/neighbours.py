@@ -14,6 +14,8 @@ from typing import Any
 STATISTICS = Path("/proc/stat")
 NOISY_WAITED = 0.02  # of the sampling time
 NOISY_STOLEN = 0.05
+NOISY_PRESSED = 0.01
+NOISY_SLOWED = 0.05  # of most reference streams, by the fastest one
 _LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -29,11 +31,18 @@ class Others:
 def disturbances(result: dict[str, Any]) -> list[str]:
     """What a measurement's result says of others who used the CPUs while its samples were taken, in words."""
     waited, stolen = result["waited_share"], result["stolen_share"]
+    pressed, slowed = result["pressed_share"], result["slowed_share"]
     found = []
     if not math.isnan(waited) and waited > NOISY_WAITED:
         found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
     if not math.isnan(stolen) and stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    if not math.isnan(pressed) and pressed > NOISY_PRESSED:
+        found.append(f"processes waited for memory {pressed:.0%} of the time")
+    if not math.isnan(slowed) and slowed > NOISY_SLOWED:
+        found.append(
+            f"a reference stream beside the samples took {slowed:.0%} longer than it can: others use the memory"
+        )
     return found
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bwprof.results.schema import Row
 from bwprof.roofs import Roofs, Wanted
 from bwprof.sweep.measure import Context, Outcome, unmeasured
 from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Spec
@@ -17,6 +18,7 @@ from bwprof.sweep.store import Store
 
 _SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
 _LEAST_SECONDS = 0.05
+_AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 
 
 class Executor(Protocol):
@@ -124,12 +126,16 @@ def run_cases(
 ) -> None:
     """Measure the cases in order; every one of them leaves a row in the store.
 
+    Rows of a CPU that others disturbed are measured once more when all have had their turn, for a while; the better row
+    of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+
     Parameters
     ----------
     after : callable, optional
         Called with each outcome once its row is stored.
     """
     begun = time.monotonic()
+    doubted: list[tuple[int, Spec, float]] = []
     progress.begin(len(specs))
     for number, spec in enumerate(specs):
         if limits.left() <= 0:
@@ -139,10 +145,56 @@ def run_cases(
             target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
             seconds = case_seconds(min(target, limits.left()), len(specs) - number)
             outcome = executor.measure(spec, seconds, limits.deadline)
+            if is_disturbed(outcome.row):
+                doubted.append((len(store.rows), spec, seconds))
         store.add(outcome.row, outcome.samples)
         progress.row(outcome.row)
         if after is not None:
             after(outcome)
+    _measure_again(doubted, executor, store, _AGAIN_SHARE * (time.monotonic() - begun), limits, progress)
+
+
+def is_disturbed(row: Row) -> bool:
+    """Whether a second try may be better: others come and go on a CPU, a GPU's rows have other reasons."""
+    return row["backend"] == "cpu" and row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
+
+
+def _measure_again(
+    doubted: Sequence[tuple[int, Spec, float]],
+    executor: Executor,
+    store: Store,
+    seconds_left: float,
+    limits: Limits,
+    progress: Progress,
+) -> None:
+    """Second tries (the row's number, its case, its seconds of sampling) of as many rows as there is time for."""
+    until = time.monotonic() + min(seconds_left, limits.left())
+    if doubted:
+        progress.stage("disturbed cases once more")
+    for number, spec, seconds in doubted:
+        if time.monotonic() >= until:
+            return
+        progress.case(spec.title)
+        outcome = executor.measure(spec, min(seconds, limits.left()), limits.deadline)
+        row = better(store.rows[number], outcome.row)
+        store.replace(number, row, outcome.samples if row is outcome.row else None)
+
+
+def better(first: Row, second: Row) -> Row:
+    """Of two tries of a case the one that nothing disturbed, else the one with the narrower interval; it says so."""
+
+    def doubt(row: Row) -> tuple[bool, bool, float]:
+        if row["status"] != "ok":
+            return True, True, math.inf
+        return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
+
+    kept, other = (second, first) if doubt(second) < doubt(first) else (first, second)
+    if other["status"] == "ok":
+        said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
+    else:
+        said = f"measured twice: the other try {other['status']}: {other['reason']}"
+    kept["reason"] = f"{kept['reason']}; {said}" if kept["reason"] else said
+    return kept
 
 
 def case_seconds(seconds_left: float, cases_left: int) -> float:

@@ -76,6 +76,21 @@ class Store:
         if time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE):
             self._write_json(streams=False)
 
+    def replace(self, number: int, row: Row, samples: list[float] | None) -> None:
+        """A better row of the same case, or the same one with more to say (samples None: as they were).
+
+        Memory and JSON have it from now on, a CSV file when the run ends: until then the earlier one, and a pipe for
+        good.
+        """
+        earlier = self.rows[number]
+        same = self._by_configuration[compare.configuration(earlier)]
+        same[next(place for place, other in enumerate(same) if other is earlier)] = row
+        self.rows[number] = row
+        if samples is not None:
+            self._samples[number] = samples
+        compare.fill(same)
+        self._stale_csv = True
+
     def finish(self, status: str) -> None:
         """The run has ended: comparisons everywhere, JSON complete, files closed."""
         self.run["status"] = status

@@ -59,8 +59,10 @@ typedef struct bw_conditions {
 
 /* What others took of the device, as shares of the time. NaN = not known. */
 typedef struct bw_disturbance {
-    double waited; /* a thread of ours was ready to run and did not, the longest of any thread */
-    double stolen; /* the hypervisor ran somebody else */
+    double waited;  /* a thread of ours was ready to run and did not, the longest of any thread */
+    double stolen;  /* the hypervisor ran somebody else */
+    double pressed; /* somebody waited for memory: to be swapped in, or made free */
+    double slowed;  /* a stream that is always the same took longer by so much of its shortest time */
 } bw_disturbance;
 
 /* What the system's management library knows of a device beside what the runtime does. */
@@ -272,8 +274,10 @@ typedef struct bw_backend {
     bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
     void (*management)(bw_device *device, bw_management *out);
 
-    /* Optional: what others took since the call before this one. */
+    /* Both optional. What others took since the call before this one, but for `slowed`; and the time of a stream that
+     * is always the same, which that is measured with. */
     void (*neighbours)(bw_device *device, bw_disturbance *out);
+    bw_status (*reference)(bw_device *device, double *ns);
 
     /* Optional: opens whatever the backend can use, and says what it found. */
     void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);

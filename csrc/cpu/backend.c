@@ -17,6 +17,7 @@
 #include "cpu/host.h"
 
 enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, ALIGNMENT = 256 };
+enum { REFERENCE_LEAST = 1 << 25, REFERENCE_MOST = 1 << 27 };
 enum { PEAK_ROUNDS = 100000, PEAK_RUNS = 7 };
 
 static bw_status device_count(int *count, char *reason, size_t reason_size) {
@@ -92,9 +93,20 @@ static void measure_peak(bw_device *device) {
              bw_pool_size(device->pool));
 }
 
+static void release(bw_device *device, void *memory, int64_t bytes) {
+    (void)bytes; /* the mapping knows */
+    if (memory) bw_memory_release(&device->memory, memory);
+}
+
+/* Twice the last-level cache, where that is not hundreds of megabytes: a few milliseconds. */
+static int64_t reference_bytes(const bw_device *device) {
+    return bw_max64(REFERENCE_LEAST, bw_min64(2 * device->facts.cache_bytes, REFERENCE_MOST));
+}
+
 static void device_close(bw_device *device) {
     if (!device) return;
     bw_neighbours_free(device->neighbours);
+    release(device, device->reference, reference_bytes(device));
     bw_pool_free(device->pool);
     bw_memory_close(&device->memory);
     free(device);
@@ -178,11 +190,6 @@ static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
 
 static bw_status allocate_sets(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out) {
     return bw_memory_allocate(&device->memory, device->pool, sets * layout->set_bytes, layout, out);
-}
-
-static void release(bw_device *device, void *memory, int64_t bytes) {
-    (void)bytes; /* the mapping knows */
-    if (memory) bw_memory_release(&device->memory, memory);
 }
 
 typedef struct fill_task {
@@ -379,6 +386,22 @@ static double plan_host_ns(const bw_plan *plan) {
     return NAN;
 }
 
+static bw_status reference(bw_device *device, double *ns) {
+    flush_task read = {device->kernels, device->reference, reference_bytes(device)};
+    if (!device->reference) {
+        BW_TRY(allocate(device, read.bytes, &device->reference));
+        BW_TRY(poison(device, device->reference, read.bytes)); /* real pages, not the one of zeros */
+        read.data = device->reference;
+    }
+    bw_pool_enter(device->pool);
+    bw_pool_run(device->pool, empty_share, NULL);
+    int64_t start = bw_now_ns();
+    bw_pool_run(device->pool, flush_share, &read);
+    *ns = (double)(bw_now_ns() - start);
+    bw_pool_leave(device->pool);
+    return BW_OK;
+}
+
 static void neighbours(bw_device *device, bw_disturbance *out) {
     bw_neighbours_look(device->neighbours, out);
 }
@@ -416,6 +439,7 @@ const bw_backend bw_cpu_backend = {
     .plan_host_ns = plan_host_ns,
     .plan_free = plan_free,
     .neighbours = neighbours,
+    .reference = reference,
     .marks_create = bw_cpu_marks_create,
     .marks_reserve = bw_cpu_marks_reserve,
     .mark = bw_cpu_mark,

@@ -24,7 +24,8 @@ struct bw_device {
     bw_pool *pool;
     bw_memory memory;
     bw_neighbours *neighbours;
-    bw_walks walks; /* linear until they are known */
+    bw_walks walks;  /* linear until they are known */
+    void *reference; /* what the reference stream reads; NULL until it is asked for */
 };
 
 /* marks.c: the vtable's marks. */

@@ -19,6 +19,7 @@ struct bw_neighbours {
     bw_pool *pool;
     double since_s;
     int64_t stolen_ticks;
+    int64_t pressed_us;
     int64_t waited_ns[]; /* by rank; -1 = not known */
 };
 
@@ -59,6 +60,17 @@ static int64_t stolen_from(const bw_pool *pool) {
     return total;
 }
 
+/* Microseconds in which somebody waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
+ * say. */
+static int64_t pressed_by_memory(void) {
+    long long total = -1;
+    FILE *file = fopen("/proc/pressure/memory", "re");
+    if (!file) return -1;
+    if (fscanf(file, "some avg10=%*f avg60=%*f avg300=%*f total=%lld", &total) != 1) total = -1;
+    fclose(file);
+    return total;
+}
+
 /* The longest wait of any thread: each launch ends with the last of them. */
 static double longest_wait_ns(bw_neighbours *self) {
     double longest = NAN;
@@ -82,6 +94,10 @@ void bw_neighbours_look(bw_neighbours *self, bw_disturbance *out) {
         double stolen_s = ticks < STOLEN_TICKS_LEAST ? 0.0 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
         out->stolen = stolen_s / elapsed_s / bw_pool_cpus(self->pool);
     }
+    int64_t pressed_us = pressed_by_memory();
+    bool known = pressed_us >= 0 && self->pressed_us >= 0;
+    out->pressed = known ? (double)(pressed_us - self->pressed_us) * 1e-6 / elapsed_s : NAN;
+    self->pressed_us = pressed_us;
     self->since_s = now_s;
     self->stolen_ticks = stolen;
 }
@@ -92,7 +108,7 @@ bw_status bw_neighbours_create(bw_pool *pool, bw_neighbours **out) {
     if (!self) return bw_fail(BW_CODE_MEMORY, "no memory to watch %zu threads", count);
     self->pool = pool;
     for (size_t i = 0; i < count; i++) self->waited_ns[i] = -1;
-    self->stolen_ticks = -1;
+    self->stolen_ticks = self->pressed_us = -1;
     *out = self;
     return BW_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "measure/reference.h"
 
 enum {
     SAMPLES_AT_FIRST = 512, /* for which there is room */
@@ -25,6 +26,8 @@ static const double warmup_most_ns = 400e6; /* a clock that has not settled by t
 static const double warmup_least_s = 20e-3;
 static const double warmup_most_s = 0.4; /* with everything between the timed launches, flushes above all */
 static const double settled_spread = 0.01;
+
+static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN}; /* that anybody could tell */
 
 static bool stop_asked(const bw_measure_options *options) {
     return options->poll && options->poll(options->poll_context);
@@ -205,8 +208,14 @@ static double median_kernels(const sampled *samples, size_t member, int64_t laun
 
 /* What others took since the last call. */
 static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
-    *out = (bw_disturbance){NAN, NAN};
+    *out = not_disturbed;
     if (session->backend->neighbours) session->backend->neighbours(session->device, out);
+}
+
+/* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
+static bw_status refer(bw_reference *reference, timed *timed) {
+    double unused;
+    return bw_reference_take(reference, bw_now_s(), false) ? replay(timed, &unused) : BW_OK;
 }
 
 static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
@@ -235,18 +244,23 @@ static bool enough(const bw_measure_options *options, const sampled *samples, do
 
 static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
+    bw_reference reference;
     sampled samples = {0};
     double busy_ns = 0.0;
     int64_t next_look = 0;
     bw_status status = BW_OK;
     double start_s = bw_now_s();
     bw_watch_begin(&watch, timed->session, start_s);
+    bw_reference_begin(&reference, timed->session, options->max_seconds);
     look_at_neighbours(timed->session, &out->disturbance);
     do {
         if (stop_asked(options)) BW_GOTO(interrupted());
+        BW_GOTO(refer(&reference, timed));
         BW_GOTO(take_sample(timed, &watch, &busy_ns, &samples, out));
     } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
+    bw_reference_take(&reference, bw_now_s(), true);
     look_at_neighbours(timed->session, &out->disturbance);
+    out->disturbance.slowed = bw_reference_slowed(&reference);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
     out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
@@ -273,7 +287,7 @@ static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
     out->host_launch_ns = out->warmup_ns = NAN;
     out->kernels = (bw_kernel_times){NAN, NAN};
-    out->disturbance = (bw_disturbance){NAN, NAN};
+    out->disturbance = not_disturbed;
 }
 
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {

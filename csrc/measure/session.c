@@ -25,6 +25,7 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
     if (!session) return bw_fail(BW_CODE_MEMORY, "no host memory for a device session");
     session->backend = backend;
     for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
+    session->reference_ns = NAN;
     session->process = getpid();
     atomic_init(&session->user, 0);
     bw_status status = backend->device_open(index, &session->device);

@@ -12,6 +12,7 @@ typedef struct bw_session {
     const bw_backend *backend;
     bw_device *device;
     double floor_ns[BW_TIMERS_MAX]; /* of an empty kernel, by timer; NaN until asked for */
+    double reference_ns;            /* the best time of reference streams so far; NaN: none */
     atomic_int user;                /* the thread that is in it; 0: none */
     pid_t process;                  /* that opened it: a fork has neither its threads nor its context */
 } bw_session;

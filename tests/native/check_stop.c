@@ -51,6 +51,7 @@ static void short_samples_are_taken_for_a_while(int op_index) {
         bw_measure_options options = usual_options();
         options.cache = BW_CACHE_HOT; /* one launch a sample */
         options.max_seconds = limit_s;
+        fake.reference_ns = 0.0;
         if (measure(&r, &options)) {
             int64_t wanted = limit_s < 0.05 ? 20 : 50;
             CHECK(r.m.converged, "quiet times did not converge");
@@ -106,6 +107,7 @@ static void the_time_limit_is_not_convergence(int op_index) {
     end(&r);
     /* Samples of 2 ms are taken until then, many or few. */
     options.cache = BW_CACHE_HOT;
+    fake.reference_ns = 0.0;
     fake.launch_ns = 2e6;
     fake.amplitude = 1e-6;
     options.precision_target = 1e-300;

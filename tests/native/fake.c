@@ -19,6 +19,8 @@ void fake_reset(void) {
                         .rows = 1,
                         .launch_ns = 1e6,
                         .marks_passed = -1,
+                        .reference_ns = 1e6,
+                        .disturbance = {0.0, 0.0, 0.0, NAN},
                         .conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN}};
 }
 
@@ -473,6 +475,20 @@ static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *
     return BW_OK;
 }
 
+static void neighbours(bw_device *device, bw_disturbance *out) {
+    (void)device;
+    *out = fake.disturbance;
+}
+
+static bw_status reference(bw_device *device, double *ns) {
+    (void)device;
+    if (fake.reference_ns == 0.0) return bw_fail(BW_CODE_MEMORY, "no memory for a reference stream");
+    bool slow = ++fake.references >= fake.slow_from && fake.references <= fake.slow_to;
+    *ns = fake.reference_ns * (slow ? fake.slow_by : 1.0);
+    fake.now_ns += (int64_t)*ns;
+    return BW_OK;
+}
+
 /* ---- marks: the n-th one taken is n microseconds after the beginning ---- */
 
 struct bw_marks {
@@ -527,15 +543,15 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-#define FAKE_BACKEND                                                                                          \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,        \
-    .device_name = device_name, .device_open = device_open, .device_close = device_close,                     \
-    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate, \
-    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,  \
-    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,           \
-    .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions,   \
-    .marks_create = marks_create, .marks_reserve = marks_reserve, .mark = mark, .mark_passed = mark_passed,   \
-    .marks_elapsed = marks_elapsed, .marks_free = marks_free
+#define FAKE_BACKEND                                                                                                \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,              \
+    .device_name = device_name, .device_open = device_open, .device_close = device_close,                           \
+    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,       \
+    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,        \
+    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,                 \
+    .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions,         \
+    .neighbours = neighbours, .reference = reference, .marks_create = marks_create, .marks_reserve = marks_reserve, \
+    .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed, .marks_free = marks_free
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

@@ -48,7 +48,11 @@ typedef struct fake_state {
     int64_t marks_passed;     /* the stream has passed so many marks; -1 = all */
     bw_conditions conditions; /* what the sensors say */
     bool sensors_fail;
-    int64_t fail_at; /* the so-many-th backend call fails; 0 = none */
+    double reference_ns;        /* of a reference stream; 0: it fails */
+    int64_t slow_from, slow_to; /* the so-many-th streams, counted from 1, that take slow_by as long */
+    double slow_by;
+    bw_disturbance disturbance; /* what others are said to have taken */
+    int64_t fail_at;            /* the so-many-th backend call fails; 0 = none */
     bw_code fail_code;
 
     /* What happened. */
@@ -65,6 +69,7 @@ typedef struct fake_state {
     bw_plan_spec last_plan; /* its pointers are not to be followed */
     double last_replay_ns;
     int64_t readings, energy_readings; /* of the sensors */
+    int64_t references;
     int op_index;
 } fake_state;
 

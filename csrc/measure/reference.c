@@ -1,0 +1,49 @@
+#include "measure/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/order.h"
+
+static const double sampling_least_s = 0.2;
+static const double interval_least_s = 0.02;
+static const double intervals_per_reference = 15.0; /* of one's own length: under a fifteenth of the time */
+
+void bw_reference_begin(bw_reference *self, bw_session *session, double max_seconds) {
+    *self = (bw_reference){.session = session, .interval_s = interval_least_s};
+    self->over = !session->backend->reference || max_seconds < sampling_least_s;
+}
+
+/* Full: every second one goes, and from here on they are taken half as often. */
+static void keep(bw_reference *self, double ns) {
+    if (self->count == BW_REFERENCES_KEPT) {
+        self->count /= 2;
+        for (int64_t i = 1; i < self->count; i++) self->ns[i] = self->ns[2 * i];
+        self->interval_s *= 2.0;
+    }
+    self->ns[self->count++] = ns;
+}
+
+bool bw_reference_take(bw_reference *self, double now_s, bool always) {
+    double ns;
+    if (self->over || (!always && now_s < self->next_s)) return false;
+    bw_status status = self->session->backend->reference(self->session->device, &ns);
+    if (status) {
+        bw_status_free(status);
+        self->over = true;
+        return false;
+    }
+    keep(self, ns);
+    self->next_s = now_s + fmax(self->interval_s, intervals_per_reference * ns * 1e-9);
+    return true;
+}
+
+double bw_reference_slowed(bw_reference *self) {
+    double sorted[BW_REFERENCES_KEPT];
+    if (self->count == 0) return NAN;
+    memcpy(sorted, self->ns, sizeof sorted);
+    bw_sort(sorted, self->count);
+    double *best = &self->session->reference_ns;
+    *best = fmin(*best, bw_quantile(sorted, self->count, 0.25)); /* fmin passes NaN over */
+    return bw_quantile(sorted, self->count, 0.75) / *best - 1.0;
+}
