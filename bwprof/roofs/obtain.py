@@ -143,6 +143,8 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
         new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
         doubt = _mostly_doubted(new.points)
         worse = _doubted_share(new.points) > _doubted_share(stored.points)
+        if not against:
+            return replace(new, points=_merged(new.points, stored.points))
         if not doubt or not worse or any(check.too_low for check in checks):
             return new
         unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
@@ -235,6 +237,18 @@ def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     if now is not None and not now.doubt:
         return survey.better(replace(stored, beaten=0.0, tries=0), now)
     return replace(survey.better(stored, now), tries=stored.tries + 1)
+
+
+def _merged(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
+    """The better one of each, where nothing says that the stored ones no longer hold."""
+    found = {(point.stream, point.total_bytes): point for point in new}
+    for point in stored:
+        at = (point.stream, point.total_bytes)
+        if at in found:
+            found[at] = survey.better(found[at], point)
+        elif not point.doubt:
+            found[at] = point
+    return tuple(found.values())
 
 
 def _with_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
