@@ -293,12 +293,14 @@ def measure(
     check_roofs(roofs)
     _check_callable(poll, "poll")
     with opened(backend, device) as (_, handle):
+        contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
+        check_threads(roof_threads, contexts.threads)
         if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
             refuse_coroutine(fn(), "fn")
         outcome = measure_on(
             handle,
             subject,
-            Contexts(new_run_id(), handle, roofs, (cache,), poll=poll),
+            contexts,
             precision_target=precision_target,
             min_samples=min_samples,
             max_seconds=max_seconds,
