@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.contexts import Contexts, check_roofs, check_threads
 from bwprof.names import amount, nearest, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import conditions
 from bwprof.sweep import measure as rows
+from bwprof.sweep.contexts import Contexts, check_roofs, check_threads
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.metadata import new_run_id
 

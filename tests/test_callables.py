@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, callables, contexts, hardware
+from bwprof import _core, callables, hardware
 from bwprof.callables import nothing
 from bwprof.results import frame, schema
 from bwprof.roofs import RoofPoint, Roofs, Wanted, store
+from bwprof.sweep import contexts
 
 QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
 

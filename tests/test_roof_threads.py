@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, contexts, hardware
+from bwprof import _core, hardware
 from bwprof.roofs import RoofPoint, Roofs, store, survey
-from bwprof.sweep import calls
+from bwprof.sweep import calls, contexts
 
 MIB = 1 << 20
 WORK: dict[str, Any] = {"device": "cpu", "bytes_read": MIB, "bytes_written": MIB, "max_seconds": 0.0}
