@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -423,6 +425,28 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
     found = survey.measure_hot(device, budget_seconds=0.2)
     assert found.points == ()
     assert found.cache_gb_s(1 << 20) > 0
+
+
+def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point what its own samples saw, all of them what others took meanwhile."""
+    stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
+    monkeypatch.setattr(neighbours, "disturbances", lambda _: ["threads waited", "stolen"])
+    point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
+    assert point is not None
+    assert point.disturbance == "threads waited; stolen"
+
+    @contextmanager
+    def watched(_: str) -> Iterator[neighbours.Others]:
+        others = neighbours.Others()
+        yield others
+        others.share = 0.4
+
+    monkeypatch.setattr(neighbours, "watched", watched)
+    monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
+    monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
+    found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
+    assert [point.others_share for point in found] == [0.4] * 2 * len(POINTS)
+    assert "took 40 % of the processors" in found[0].doubt
 
 
 def test_points_in_doubt_are_measured_again_before_new_ones(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
