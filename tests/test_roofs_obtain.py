@@ -254,6 +254,8 @@ def test_a_first_survey_on_a_busy_machine_is_stored_as_what_it_is(
     assert "most of the new roofs are in doubt" in caplog.text
     bench.calls.clear()
     assert "disturbed" in obtain(cpu).doubt(MIB, 0)
+    bench.beside = 1.2
+    assert obtain(cpu).doubt(MIB, 0) != ""
     assert "all" not in bench.calls, "while it is busy another survey would be no better"
     assert "disturbed" in obtain(cpu).doubt(MIB, 0), "and they are stored as in doubt"
     bench.busy = False

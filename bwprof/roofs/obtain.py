@@ -137,8 +137,13 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
         checks = tuple(_checks(device, stored, watch))
     except survey.OutOfTimeError:
         return stored  # nothing speaks against them
-    against = [check for check in checks if check.too_low or check.too_high]
-    unclear = [check for check in checks if check.unclear]
+    doubted = {(point.stream, point.total_bytes) for point in stored.points if point.doubt}
+    off = [check for check in checks if check.too_low or check.too_high or check.unclear]
+    # What was in doubt and still is says nothing: another survey would be no better.
+    unclear = [
+        check for check in off if check.unclear or (check.doubt and (check.stream, check.total_bytes) in doubted)
+    ]
+    against = [check for check in off if check not in unclear]
     if against or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
         why = str(against[0]) if against else "most of them are in doubt"
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
@@ -147,7 +152,7 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
         worse = _doubted_share(new.points) > _doubted_share(stored.points)
         if not against:
             return replace(new, points=_merged(new.points, stored.points))
-        if not doubt or not worse or any(check.too_low for check in checks):
+        if not doubt or not worse or any(check.too_low for check in against):
             return new
         unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
         return replace(stored, checks=checks, unconfirmed=unconfirmed)
