@@ -18,6 +18,7 @@ import pytest
 
 from bwprof import _core
 from bwprof.roofs import Rate, RoofPoint, Roofs, store
+from bwprof.sweep import loop
 
 MIB = 1 << 20
 FACTS = {"name": "Test GPU", "uuid": "GPU-1", "driver": "580.1", "runtime": "13.0", "units": 132, "ecc": True}
@@ -241,3 +242,15 @@ def test_an_unwritable_folder_is_a_warning(cache: Path, caplog: pytest.LogCaptur
         assert "could not be stored" in caplog.text
     finally:
         cache.chmod(stat.S_IRWXU)
+
+
+def test_a_resumed_runs_roofs_are_taken_only_where_they_fit() -> None:
+    """Those that its file says; damaged ones, and those of another number of threads, count as none."""
+    facts = {**FACTS, "units": 2}
+    good = replace(ROOFS, threads=2).to_dict()
+    assert loop._earlier_roofs({"roofs": good}, facts) == replace(ROOFS, threads=2)
+    assert loop._earlier_roofs({"roofs": good}, {**facts, "units": 3}) is None
+    assert loop._earlier_roofs({"roofs": {**good, "threads": 0}}, {**facts, "units": 132}) is not None
+    point = good["points"][0]
+    for damaged in ({"floor_seconds": 10**400}, {"points": [{**point, "seconds": 10**400}]}, {"points": 3}, {"x": 1}):
+        assert loop._earlier_roofs({"roofs": {**good, **damaged}}, facts) is None

@@ -158,7 +158,7 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
         return replace(stored, checks=checks, unconfirmed=unconfirmed)
     if unclear:
         unconfirmed = f"the stored roofs could not be confirmed ({unclear[0]}): {unclear[0].doubt}"
-        _log.warning(unconfirmed)
+        _log.warning("%s", unconfirmed)
         stored = replace(stored, unconfirmed=unconfirmed)
     return replace(stored, checks=checks, points=_mended(device, stored.points, "cold", watch))
 
