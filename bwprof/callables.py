@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.contexts import Contexts, check_roofs, check_threads
 from bwprof.names import amount, nearest, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import conditions
 from bwprof.sweep import measure as rows
+from bwprof.sweep.contexts import Contexts, check_roofs, check_threads
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.metadata import new_run_id
 
@@ -293,12 +293,14 @@ def measure(
     check_roofs(roofs)
     _check_callable(poll, "poll")
     with opened(backend, device) as (_, handle):
+        contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
+        check_threads(roof_threads, contexts.threads)
         if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
             refuse_coroutine(fn(), "fn")
         outcome = measure_on(
             handle,
             subject,
-            Contexts(new_run_id(), handle, roofs, (cache,), poll=poll),
+            contexts,
             precision_target=precision_target,
             min_samples=min_samples,
             max_seconds=max_seconds,

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, callables, contexts, hardware
+from bwprof import _core, callables, hardware
 from bwprof.callables import nothing
 from bwprof.results import frame, schema
 from bwprof.roofs import RoofPoint, Roofs, Wanted, store
+from bwprof.sweep import contexts
 
 QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
 
@@ -231,6 +232,10 @@ def test_it_can_measure_what_measures() -> None:
         ({"time_ms": 3}, ValueError, "'time_ms' is a column that bwprof fills"),
         ({"sets": 0}, ValueError, "sets = 0: allowed is 1 to 8192"),
         ({"check": 3}, TypeError, "check is 3, a callable is needed"),
+        ({"poll": 3}, TypeError, "poll is 3, a callable is needed"),
+        ({"roofs": "x"}, TypeError, "roofs is 'x': allowed are True, False, None and a bwprof.roofs.Roofs"),
+        ({"roofs": 1}, TypeError, "roofs is 1: allowed are"),
+        ({"counters": "x"}, TypeError, "counters is 'x': allowed are True and False"),
         ({"device": "gpu:x"}, ValueError, "device is 'gpu:x'"),
         ({"device": "cpu", "backend": "cuda"}, ValueError, "device is 'cpu'"),
         ({"min_samples": 0}, ValueError, "min_samples = 0"),
@@ -258,10 +263,31 @@ class Coroutine:
         pass
 
 
-@pytest.mark.parametrize("function", [coroutine, generator, generator_of_coroutines, Coroutine()])
+@functools.wraps(coroutine)
+def wrapped() -> object:
+    return coroutine()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(coroutine, generator, generator_of_coroutines, Coroutine(), functools.partial(Coroutine())),
+        *(wrapped, lambda: wrapped() or None),
+    ],
+)
 def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match="it does no work"):
+    with pytest.raises(TypeError, match=r"(fn is|fn returned a coroutine).*it does no work"):
         bwprof.measure(function, device="cpu")
+    with pytest.raises(TypeError, match=r"(check is|check returned a coroutine).*it does no work"):
+        bwprof.measure(lambda: None, check=function, **QUICK)
+
+
+def test_what_only_makes_a_coroutine_fails_in_a_sweep_too() -> None:
+    frame = bwprof.sweep(lambda n: coroutine(), n=[1], device="cpu", roofs=False)
+    assert frame["status"].tolist() == ["failed"]
+    assert "returned a coroutine" in frame["reason"][0]
+    with pytest.raises(TypeError, match="roofs is 'x'"):
+        bwprof.sweep(lambda: None, device="cpu", roofs="x")
 
 
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:

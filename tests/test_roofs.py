@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import row
 
 from bwprof import _core, hardware
-from bwprof.roofs import Rate, RoofPoint, Roofs, neighbours, survey
+from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, survey
 from bwprof.sweep import measure
 from bwprof.sweep.measure import Context
 
@@ -128,8 +132,8 @@ def test_a_hot_row_is_not_held_against_dram() -> None:
     ] * 5
 
 
-def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
-    """A row as measuring makes it from a result: 100 MB read, 10^9 FLOP."""
+def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> measure.Outcome:
+    """A row as measuring makes it from a result: 100 MB read, 10^6 FLOP."""
     made = row("a", "fp32", flops=10**6, arithmetic_intensity=0.01)
     made.update(bytes_read=100_000_000, bytes_written=0, status=None, flags=None)
     result = {
@@ -170,7 +174,11 @@ def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str
     }
     result.update(more)
     made["cache"] = result["cache"]
-    return measure._finished(made, result, Context("run-1", "cpu", FACTS, roofs)).row
+    return measure._finished(made, result, Context("run-1", "cpu", FACTS, roofs))
+
+
+def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
+    return outcome(median_ns, roofs, **more).row
 
 
 def test_flags() -> None:
@@ -215,16 +223,98 @@ def test_a_doubtful_roof_flags_the_rows_held_against_it() -> None:
     made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], slowed, *POINTS[2:])))
     assert made["flags"] == "noisy_roof"
     assert "sw_thermal" in str(made["reason"])
-    busy = finished(600_000.0, roofs=replace(ROOFS, others_share=0.3))
-    assert busy["flags"] == "noisy_roof"
-    assert "30 % of the processors" in str(busy["reason"])
-    assert finished(600_000.0, roofs=replace(ROOFS, others_share=0.04))["flags"] == ""
+    for point, said in (
+        (replace(POINTS[1], others_share=0.3), "30 % of the processors"),
+        (replace(POINTS[1], disturbance="threads waited for a CPU 9% of the time"), "waited for a CPU 9%"),
+        (replace(POINTS[1], beaten=0.37), "was beaten by 37 %"),
+    ):
+        made = finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], point, *POINTS[2:])))
+        assert made["flags"] == "noisy_roof"
+        assert said in str(made["reason"])
+    fine = replace(POINTS[1], others_share=0.04)
+    assert finished(600_000.0, roofs=replace(ROOFS, points=(POINTS[0], fine, *POINTS[2:])))["flags"] == ""
+    unconfirmed = finished(600_000.0, roofs=replace(ROOFS, unconfirmed="the machine is busy"))
+    assert (unconfirmed["flags"], unconfirmed["reason"]) == ("noisy_roof", "the machine is busy")
     in_between = replace(ROOFS, points=(doubtful, *POINTS[1:]))
     assert "known to 7 % only" in in_between.doubt(1_000_000, 0)
     assert "known to 7 % only" in in_between.doubt(50_000_000, 0)
     assert in_between.doubt(0, 50_000_000) == "", "the write stream is not in doubt"
     assert "known to 7 % only" in in_between.doubt(40_000_000, 10_000_000), "between copy and read"
     assert in_between.doubt(10_000_000, 40_000_000) == "", "between write and copy"
+
+
+def test_a_row_that_beats_its_roof_by_far_is_evidence_against_it() -> None:
+    """100 MB at 200 GB/s take 500 us. Only where nothing else explains it: the cache, noise, a near floor."""
+
+    def beaten_by(median_ns: float, **more: Any) -> float:
+        return outcome(median_ns, **more).beaten
+
+    assert beaten_by(400_000.0) == pytest.approx(0.25)
+    assert beaten_by(460_000.0) == 0.0, "108.7 %: flagged, and no more"
+    for more in (
+        {"noise": 0.2},
+        {"noise": 0.06},
+        {"converged": False},
+        {"cold": False},
+        {"waited_share": 0.3},
+        {"timer_floor_ns": 300_000.0},
+        {"roofs": replace(ROOFS, points=(POINTS[0], replace(POINTS[1], noise=0.2), *POINTS[2:]))},
+    ):
+        assert beaten_by(400_000.0, **more) == 0.0, more
+    fastest = RoofPoint("c", 0.5, 100_000_000, 200e-6)
+    assert beaten_by(100_000.0, roofs=replace(ROOFS, hot_points=(fastest,)), cache="hot") == pytest.approx(1.0)
+    assert beaten_by(170_000.0, roofs=replace(ROOFS, hot_points=(fastest,)), cache="hot") == 0.0
+
+
+def test_the_points_behind_a_row() -> None:
+    assert ROOFS.behind(100_000_000, 0) == (POINTS[1],)
+    assert ROOFS.behind(50_000_000, 0) == POINTS[:2]
+    assert set(ROOFS.behind(40_000_000, 10_000_000)) == {*POINTS[:2], *POINTS[4:]}
+    assert ROOFS.behind(0, 0) == ROOFS.behind(1, 1, hot=True) == ()
+    marked = ROOFS.beaten(ROOFS.behind(100_000_000, 0), 0.2)
+    assert [point.beaten for point in marked.points] == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0]
+    assert marked.beaten((POINTS[1],), 0.1) == marked, "the most that was seen"
+
+
+def test_checks_tell_a_wrong_roof_from_a_busy_machine() -> None:
+    """Too quick is never a neighbour's doing; too slow says something only where nobody disturbed."""
+
+    def said(found: float, doubt: str = "", uncertainty: float = 0.0) -> list[bool]:
+        check = Check("r", 1, 100.0, found, uncertainty, doubt)
+        return [check.too_low, check.too_high, check.unclear]
+
+    assert said(102.9) == said(97.1) == said(97.1, "noise") == [False, False, False]
+    assert said(103.1) == said(140.0, "noise", 0.3) == [True, False, False]
+    assert said(96.9) == [False, True, False]
+    assert said(60.0, "noise") == said(120.0, "noise", 0.3) == [False, False, True]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from([10**400, -1, 2**63, 2**64]) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_whatever_stands_for_roofs_is_roofs_or_a_value_error(data: st.DataObject) -> None:
+    """Any field of any part replaced by anything; what is taken can be graded against."""
+    whole = replace(
+        ROOFS, hot_points=POINTS, rates=(Rate("fp32", "a", "v", 8, 1.0, 1.0, 0.0),), checks=(Check("r", 1, 1.0, 1.0),)
+    ).to_dict()
+    found = json.loads(json.dumps(whole))
+    where = data.draw(st.sampled_from(["", "points", "hot_points", "rates", "checks"]))
+    part = found[where][0] if where else found
+    part[data.draw(st.sampled_from(sorted(part)))] = data.draw(ANYTHING)
+    try:
+        roofs = Roofs.from_dict(found)
+    except ValueError:
+        return
+    for read, written in ((100_000_000, 0), (10, 10), (2**62, 2**62), (0, 5_000_000)):
+        assert not roofs.attainable_gb_s(read, written) < 0
+        assert not roofs.cache_gb_s(read) < 0
+        assert isinstance(roofs.doubt(read, written) + roofs.cache_doubt(read), str)
 
 
 def test_a_hot_row_is_held_against_the_caches_limit() -> None:
@@ -238,7 +328,8 @@ def test_a_hot_row_is_held_against_the_caches_limit() -> None:
         assert made["attainable_gb_s"] is None
     assert finished(100_000.0, **hot)["flags"] == "", "nothing is known of the cache"
     noisy = RoofPoint("c", 0.5, 100_000_000, 0.1 / 790.0, noise=0.3)
-    for doubtful in (replace(ROOFS, hot_points=(noisy,)), replace(ROOFS, hot_points=(limit,), hot_others_share=0.2)):
+    beside = replace(limit, others_share=0.2)
+    for doubtful in (replace(ROOFS, hot_points=(noisy,)), replace(ROOFS, hot_points=(beside,))):
         assert finished(75_000.0, roofs=doubtful, **hot)["flags"] == "noisy_roof"
         assert finished(200_000.0, roofs=doubtful, **hot)["flags"] == "", "500 GB/s are no question"
 
@@ -301,6 +392,13 @@ def test_a_busy_neighbour_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with neighbours.watched("cpu") as others:
         statistics.write_text("cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 500 500 0 0 50\n")
     assert others.share == pytest.approx(0.25)
+    # 20 ms of others in 100 ms are two ticks of a clock that counts in steps of 10: no measurement.
+    monkeypatch.setattr(neighbours.time, "monotonic", iter((10.0, 10.1)).__next__)
+    monkeypatch.setattr(neighbours.time, "process_time", iter((3.0, 3.0)).__next__)
+    statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
+    with neighbours.watched("cpu") as others:
+        statistics.write_text("cpu0 1 0 0 0 0 0 0 0\ncpu1 1 0 0 500 500 0 0 0\n")
+    assert others.share == 0.0
     with neighbours.watched("cuda") as others:
         pass
     assert others.share == 0.0
@@ -318,6 +416,7 @@ def test_measured_roofs(device: _core.Device) -> None:
     assert {point.stream for point in found.points} == streams
     assert all(point.seconds > 0 and point.uncertainty >= 0 for point in found.points)
     assert found.belongs_to(hardware.facts(device))
+    assert found.threads == (device.facts()["units"] if device.backend == "cpu" else 0)
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
     assert all(rate.tflops >= rate.median_tflops > 0 for rate in found.rates)
@@ -328,6 +427,28 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
     found = survey.measure_hot(device, budget_seconds=0.2)
     assert found.points == ()
     assert found.cache_gb_s(1 << 20) > 0
+
+
+def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point what its own samples saw, all of them what others took meanwhile."""
+    stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
+    monkeypatch.setattr(neighbours, "disturbances", lambda _: ["threads waited", "stolen"])
+    point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
+    assert point is not None
+    assert point.disturbance == "threads waited; stolen"
+
+    @contextmanager
+    def watched(_: str) -> Iterator[neighbours.Others]:
+        others = neighbours.Others()
+        yield others
+        others.share = 0.4
+
+    monkeypatch.setattr(neighbours, "watched", watched)
+    monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
+    monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
+    found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
+    assert [point.others_share for point in found] == [0.4] * 2 * len(POINTS)
+    assert "took 40 % of the processors" in found[0].doubt
 
 
 def test_points_in_doubt_are_measured_again_before_new_ones(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,15 @@ _log = logging.getLogger("bwprof.roofs")
 NEW = "measured for this run"
 
 # Which points of stored roofs are measured again before they are used: of the stream with the nearest read fraction
-# the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds on a CPU. One mix at one
-# size would say nothing of the others.
-_PROBES = ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06))
-_GPU_PROBE_SECONDS = 0.01
+# the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
+# would say nothing of the others. On a GPU no small ones: in some processes each launch takes 0.18 us more.
+_PROBES = {
+    "cpu": ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06)),
+    "cuda": ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01)),
+}
 _LOOKS = 3  # at most at each: what differs is looked at twice at least before it is believed
 _LONGER = 3  # times as long, after the first look
-_LOOK_SECONDS = 2.0  # no third look after that
+_LOOK_SECONDS = 1.0  # no third look after that
 _MEND_SECONDS = 0.5  # for measuring stored points in doubt again
 
 Poll = Callable[[], object] | None
@@ -109,7 +111,7 @@ def _keep(identity: store.Identity, found: Roofs, stored: Roofs | None) -> None:
         return
     doubt = _mostly_doubted(found.points) if found.source == NEW else ""
     if doubt and stored is not None and stored.points and not _mostly_doubted(stored.points):
-        _log.warning("the new roofs are not stored, earlier ones are better: %s", doubt)
+        _log.warning("the new roofs are not stored: most of them are in doubt, unlike the stored ones: %s", doubt)
         return
     if doubt:
         _log.warning("most of the new roofs are in doubt, and are measured again at the next use: %s", doubt)
@@ -135,21 +137,28 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
         checks = tuple(_checks(device, stored, watch))
     except survey.OutOfTimeError:
         return stored  # nothing speaks against them
-    against = [check for check in checks if check.too_low or check.too_high]
-    unclear = [check for check in checks if check.unclear]
+    doubted = {(point.stream, point.total_bytes) for point in stored.points if point.doubt}
+    off = [check for check in checks if check.too_low or check.too_high or check.unclear]
+    # What was in doubt and still is says nothing: another survey would be no better.
+    unclear = [
+        check for check in off if check.unclear or (check.doubt and (check.stream, check.total_bytes) in doubted)
+    ]
+    against = [check for check in off if check not in unclear]
     if against or not checks or (_mostly_doubted(stored.points) and not any(check.doubt for check in checks)):
         why = str(against[0]) if against else "most of them are in doubt"
         _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
         new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
         doubt = _mostly_doubted(new.points)
         worse = _doubted_share(new.points) > _doubted_share(stored.points)
-        if not doubt or not worse or any(check.too_low for check in checks):
+        if not against:
+            return replace(new, points=_merged(new.points, stored.points))
+        if not doubt or not worse or any(check.too_low for check in against):
             return new
         unconfirmed = f"the stored roofs could not be confirmed ({why}): {doubt}"
         return replace(stored, checks=checks, unconfirmed=unconfirmed)
     if unclear:
         unconfirmed = f"the stored roofs could not be confirmed ({unclear[0]}): {unclear[0].doubt}"
-        _log.warning(unconfirmed)
+        _log.warning("%s", unconfirmed)
         stored = replace(stored, unconfirmed=unconfirmed)
     return replace(stored, checks=checks, points=_mended(device, stored.points, "cold", watch))
 
@@ -157,8 +166,7 @@ def _held(device: _core.Device, stored: Roofs, deadline: float | None, poll: Pol
 def _checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[Check]:
     """Looks at a few points, until one is certain to be wrong."""
     end = time.monotonic() + _LOOK_SECONDS
-    for point, cpu_seconds in _probes(stored.points):
-        seconds = cpu_seconds if device.backend == "cpu" else _GPU_PROBE_SECONDS
+    for point, seconds in _probes(stored.points, device.backend):
         check = _looked_at(device, point, seconds, end, poll)
         if check is not None:
             yield check
@@ -166,11 +174,11 @@ def _checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[Check]:
                 return
 
 
-def _probes(points: Sequence[RoofPoint]) -> list[tuple[RoofPoint, float]]:
+def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, float]]:
     """The points to look at, of those without doubt if there are any, and for how long."""
     candidates = [point for point in points if not point.doubt] or points
     found: dict[RoofPoint, float] = {}
-    for fraction, height, seconds in _PROBES:
+    for fraction, height, seconds in _PROBES.get(backend, _PROBES["cpu"]):
         nearest = min(candidates, key=lambda point: abs(point.read_fraction - fraction))
         curve = [point for point in candidates if point.stream == nearest.stream]
         low, high = (math.log(end(point.total_bytes for point in curve)) for end in (min, max))
@@ -235,6 +243,18 @@ def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     if now is not None and not now.doubt:
         return survey.better(replace(stored, beaten=0.0, tries=0), now)
     return replace(survey.better(stored, now), tries=stored.tries + 1)
+
+
+def _merged(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
+    """The better one of each, where nothing says that the stored ones no longer hold."""
+    found = {(point.stream, point.total_bytes): point for point in new}
+    for point in stored:
+        at = (point.stream, point.total_bytes)
+        if at in found:
+            found[at] = survey.better(found[at], point)
+        elif not point.doubt:
+            found[at] = point
+    return tuple(found.values())
 
 
 def _with_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:

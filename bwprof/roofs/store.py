@@ -33,9 +33,13 @@ Identity = dict[str, Any]
 
 
 def folder() -> Path:
-    """The cache folder; it need not exist."""
+    """The cache folder; it need not exist. RuntimeError where there is no home folder either."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "bwprof"
+    if not base.is_absolute():
+        base = Path.home() / ".cache"
+    if not base.is_absolute():
+        raise RuntimeError(f"the home folder is '{Path.home()}', a path that begins with / is needed")
+    return base / "bwprof"
 
 
 def identity(backend: str, facts: dict[str, Any]) -> Identity:

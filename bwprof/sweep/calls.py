@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, callables, hardware, registry
 from bwprof.callables import WORK, Subject
-from bwprof.contexts import Contexts, Given, check_roofs
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, inprocess, measure, metadata, sweep
+from bwprof.sweep.contexts import Contexts, Given, check_roofs
 from bwprof.sweep.loop import Limits, case_seconds
 from bwprof.sweep.measure import Outcome
 from bwprof.sweep.plan import MOST_CASES

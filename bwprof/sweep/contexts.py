@@ -32,12 +32,14 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     Raises
     ------
     ValueError
-        For what is no whole number from 1 to `most` (None: not known yet).
+        For what is no whole number from 1 to `most` (None: not known yet; 0: there are none).
     """
     if given is None:
         return None
     index = getattr(given, "__index__", None)
     threads = 0 if isinstance(given, bool) or index is None else int(index())
+    if most == 0:
+        raise ValueError(f"roof_threads is {given!r}: it goes with a CPU, whose work is shared by threads")
     if threads < 1 or (most is not None and threads > most):
         allowed = "from 1 to the device's threads" if most is None else f"1 to {most}, the device's threads"
         raise ValueError(f"roof_threads is {given!r}: allowed is a whole number {allowed}")
@@ -105,8 +107,8 @@ class Contexts:
 
     @property
     def threads(self) -> int:
-        """Those of the device that could be fewer; 1 on a GPU, whose work they do not do."""
-        return int(self._device.facts()["units"]) if self._device.backend == "cpu" else 1
+        """Those of the device; 0 on a GPU."""
+        return int(self._device.facts()["units"]) if self._device.backend == "cpu" else 0
 
     def of(self, threads: int | None) -> Context:
         """The context of so many threads; its roofs are obtained when it is first asked for.
