@@ -60,6 +60,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
 
     options.check_paths(parsed)
     limit = options.max_time(parsed)
+    if parsed.no_roofs and parsed.recalibrate:
+        raise ValueError("--no-roofs and --recalibrate contradict each other: leave one out")
     if parsed.list:
         listing.print_operations(sys.stdout)
         return OK

@@ -317,7 +317,13 @@ def _run_specs(
     executor = ChildExecutor(choice.backend, choice.index, interrupts)
     try:
         context = loop.prepare(
-            executor, store.run, specs, limits=limits, progress=progress, recalibrate=parsed.recalibrate
+            executor,
+            store.run,
+            specs,
+            limits=limits,
+            progress=progress,
+            with_roofs=not parsed.no_roofs,
+            recalibrate=parsed.recalibrate,
         )
         loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
     finally:

@@ -112,6 +112,12 @@ def parser(program: str) -> argparse.ArgumentParser:
         help="for the whole run, the device's opening and roofs included; what is left is skipped",
     )
     how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
+    how.add_argument(
         "--recalibrate",
         action="store_true",
         help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
@@ -151,6 +157,7 @@ def request(options: argparse.Namespace) -> Request:
         timer=options.timer,
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
+        target_seconds=_positive_seconds(options.target_seconds, "--target-seconds"),
     )
 
 
@@ -177,6 +184,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--timer": options.timer,
         "--counters": options.counters,
         "--metrics": options.metrics,
+        "--target-seconds": options.target_seconds,
     }
     return [name for name, value in given.items() if value]
 
@@ -188,6 +196,8 @@ def meaningless_once(options: argparse.Namespace) -> list[str]:
         "--counters": options.counters,
         "--metrics": options.metrics,
         "--recalibrate": options.recalibrate,
+        "--no-roofs": options.no_roofs,
+        "--target-seconds": options.target_seconds,
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
@@ -198,14 +208,18 @@ def meaningless_once(options: argparse.Namespace) -> list[str]:
 
 def max_time(options: argparse.Namespace) -> float | None:
     """--max-time in seconds; ValueError when it is not a positive number."""
-    if options.max_time is None:
+    return _positive_seconds(options.max_time, "--max-time")
+
+
+def _positive_seconds(text: str | None, name: str) -> float | None:
+    if text is None:
         return None
     try:
-        seconds = float(options.max_time)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"--max-time is '{options.max_time}': a positive number of seconds is needed")
+        raise ValueError(f"{name} is '{text}': a positive number of seconds is needed")
     return seconds
 
 
