@@ -61,7 +61,8 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> No
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
 def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: str) -> None:
-    sweep = "sweep stream_copy -p elements=4096,8192,16384 --backend cpu --precision fp32 --csv rows.csv --output out"
+    sweep = "sweep stream_copy -p elements=4096,8192,16384 --cache hot --backend cpu --precision fp32"
+    sweep += " --csv rows.csv --output out"
     code, _ = in_shell(f"$B {sweep} {shlex.join(QUICK)} {where} >/dev/null", tmp_path)
     assert code == 0
     assert bwprof.load(tmp_path / "rows.csv")["status"].tolist() == ["ok"] * 3
