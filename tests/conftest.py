@@ -54,6 +54,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=NO_CUDA))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _short_cases() -> Iterator[None]:
+    """What a sweep in this process samples is enough for its rows, and no more: hardly any tiny case converges."""
+    from bwprof.sweep import loop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.1)
+        yield
+
+
 @pytest.fixture(scope="session", params=device_params())
 def device(request: pytest.FixtureRequest) -> Iterator[_core.Device]:
     """Each device in turn, open for the whole session; a test that closes a device opens its own."""

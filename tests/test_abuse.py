@@ -24,7 +24,9 @@ from bwprof.suites import parse
 from bwprof.sweep.cli import main
 
 SECONDS = 60
-TINY = ["gemm", "-p", "M=1", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
+QUICK = ["--no-roofs", "--target-seconds", "0.1"]
+SMALL = ["gemm", "-p", "M=1", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
+TINY = [*SMALL, *QUICK]
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 HEAD = {"format": "bwprof-results", "schema_version": 1, "run": {}}
 ROW = {"operation": "gemm", "precision": "fp32", "M": 1, "N": 8, "K": 8, "time_ms": 1.0, "status": "ok"}
@@ -59,8 +61,9 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> No
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
 def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: str) -> None:
-    sweep = "sweep stream_copy -p elements=4096,8192,16384 --backend cpu --precision fp32 --csv rows.csv --output out"
-    code, _ = in_shell(f"$B {sweep} {where} >/dev/null", tmp_path)
+    sweep = "sweep stream_copy -p elements=4096,8192,16384 --cache hot --backend cpu --precision fp32"
+    sweep += " --csv rows.csv --output out"
+    code, _ = in_shell(f"$B {sweep} {shlex.join(QUICK)} {where} >/dev/null", tmp_path)
     assert code == 0
     assert bwprof.load(tmp_path / "rows.csv")["status"].tolist() == ["ok"] * 3
 
@@ -177,7 +180,9 @@ def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
     )
     plain = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
     assert in_shell(f"{plain} $B sweep --help | grep -q seq-lengths", tmp_path) == (0, "")
-    code, said = in_shell(f"{plain} $B --suite a.toml --backend cpu --precision fp32 --output runs > shown", tmp_path)
+    code, said = in_shell(
+        f"{plain} $B --suite a.toml --backend cpu --precision fp32 {shlex.join(QUICK)} --output runs > shown", tmp_path
+    )
     assert code == 0, said
     assert "gr\\xf6\\xdfe" in (tmp_path / "shown").read_text()
     (folder,) = (tmp_path / "runs").iterdir()

@@ -49,7 +49,9 @@ def command(
     plant: str = "",
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """The command as a process of its own, in `folder`, with code planted into it and its child."""
+    """The command in a process of its own and in `folder`, with code planted into it and its child; short cases."""
+    if not {"--resume", "--target-seconds"} & set(arguments):
+        arguments = (*arguments, "--target-seconds", "0.4")
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
     (planted / "sitecustomize.py").write_text(textwrap.dedent(NO_ROOFS + plant))
@@ -88,7 +90,7 @@ def csv_rows(text: str) -> list[dict[str, str]]:
 
 def test_full_benchmark_suite(tmp_path: Path) -> None:
     """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
-    lines = ["target_seconds = 6"]
+    lines = ["target_seconds = 1"]
     for number, operation in enumerate(bwprof.operations()):
         small = {"elements": 5000, "kv_len": 40, "seq_len": 24, "M": 3, "N": 40, "K": 24, "num_heads": 14}
         names = [param["name"] for param in operation["params"] if param["name"] in small]
@@ -233,6 +235,29 @@ def test_once_goes_on_after_a_case_that_cannot_run(
     assert "launched gemm fp16 hot" in err
 
 
+def test_a_quick_look(tmp_path: Path) -> None:
+    """No roofs, and as many samples as the cases have time for together."""
+    arguments = ["gemm", *TINY, "--precision", "fp32,fp16", "--quiet"]
+    assert main([*arguments, "--no-roofs", "--target-seconds", "0.2", "--output", str(tmp_path / "rows.json")]) == 0
+    frame = bwprof.load(tmp_path / "rows.json")
+    run = frame.attrs["run"]
+    assert (run["roofs"], run["target_seconds"]) == (None, 0.2)
+    assert frame["status"].tolist() == ["ok"] * 2
+    assert frame["ceiling_gb_s"].isna().all()
+    sampled = (frame["samples"] * frame["launches_per_sample"] * frame["time_ms"] / 1e3).tolist()
+    assert all(seconds < 1.0 for seconds in sampled), "0.05 s each; without the option, up to 2"
+
+
+def test_the_wished_time_stands_before_the_suites() -> None:
+    from bwprof.sweep import plan
+
+    wished = plan.Request(suite="default", target_seconds=3.5)
+    assert plan.make(wished, "cpu").target_seconds == 3.5
+    suite = suites.load("default").target_on("cpu")
+    assert plan.make(plan.Request(suite="default"), "cpu").target_seconds == suite
+    assert plan.make(plan.Request(("gemm",)), "cpu").target_seconds is None
+
+
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
@@ -262,6 +287,9 @@ def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None
         (["gemm", "--seed", "-1"], "seed is -1"),
         (["gemm", "--max-time", "0"], "--max-time is '0'"),
         (["gemm", "--max-time", "soon"], "--max-time is 'soon'"),
+        (["gemm", "--target-seconds", "0"], "--target-seconds is '0'"),
+        (["gemm", "--target-seconds", "inf"], "--target-seconds is 'inf'"),
+        (["gemm", "--no-roofs", "--recalibrate"], "--no-roofs and --recalibrate contradict each other"),
         (["attention_decode", "-p", "num_heads=7", "-p", "num_kv_heads=2"], "num_heads"),
         (["--suite", "defolt"], "unknown suite 'defolt': did you mean 'default'?"),
         (["--suite", "absent.toml"], "absent.toml"),

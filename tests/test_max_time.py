@@ -82,6 +82,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=1000.0)
     for module in (loop, survey):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", plan.DEFAULT_CASE_SECONDS)
     return made
 
 

@@ -27,11 +27,26 @@ def test_bars_show_the_bandwidths() -> None:
     assert "2.40\u00d7" in said
 
 
+def looks(*precisions: str) -> dict[str, tuple[object, str]]:
+    """Colour and hatch of each precision's bar in a picture of these, which the legend must have, too."""
+    rows = [row("a", name, gb_s=10.0 + number) for number, name in enumerate(precisions)]
+    axes = plot.comparison(frame.from_rows(rows))
+    bars = {bar.get_width(): (bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
+    found = {name: bars[10.0 + number] for number, name in enumerate(precisions)}
+    legend = axes.get_legend()
+    assert legend is not None
+    shown = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.get_patches(), strict=False)}
+    assert {name: (shown[name.upper()].get_facecolor(), shown[name.upper()].get_hatch()) for name in found} == found
+    return found
+
+
 def test_a_precision_has_one_look_everywhere() -> None:
-    assert plot.style("fp16") == plot.style("fp16")
-    looks = [plot.style(name) for name in ("fp32", "fp16", "bf16", "tf32")]
-    assert len({look.color for look in looks}) == len({look.hatch for look in looks}) == 4
-    assert plot.style("q4_0") == plot.style("q4_0")
+    known = looks("fp32", "fp16", "bf16", "tf32")
+    assert len({color for color, _ in known.values()}) == len({hatch for _, hatch in known.values()}) == 4
+    other = looks("q4_0", "bf16", "fp16")
+    assert (other["bf16"], other["fp16"]) == (known["bf16"], known["fp16"])
+    assert looks("fp32", "q4_0")["q4_0"] == other["q4_0"]
+    assert not {other["q4_0"]} & set(known.values())
 
 
 def test_the_given_axes_are_used_and_nothing_global_changes() -> None:

@@ -64,6 +64,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     options.check_paths(parsed)
     max_time = options.seconds(parsed.max_time, "--max-time")
     wanted = command.Given(started, max_time, options.seconds(parsed.max_case_time, "--max-case-time"))
+    if parsed.no_roofs and parsed.recalibrate:
+        raise ValueError("--no-roofs and --recalibrate contradict each other: leave one out")
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():

@@ -357,7 +357,13 @@ def _run_specs(
     progress = on_stderr(quiet=parsed.quiet)
     try:
         context = loop.prepare(
-            executor, store.run, specs, limits=limits, progress=progress, recalibrate=parsed.recalibrate
+            executor,
+            store.run,
+            specs,
+            limits=limits,
+            progress=progress,
+            with_roofs=not parsed.no_roofs,
+            recalibrate=parsed.recalibrate,
         )
         loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
     finally:

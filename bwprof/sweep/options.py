@@ -113,6 +113,12 @@ def parser(program: str) -> Parser:
         help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
     )
     how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
+    how.add_argument(
         "--recalibrate",
         action="store_true",
         help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
@@ -152,6 +158,7 @@ def request(options: argparse.Namespace) -> Request:
         timer=options.timer,
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
+        target_seconds=seconds(options.target_seconds, "--target-seconds"),
     )
 
 
@@ -178,6 +185,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--timer": options.timer,
         "--counters": options.counters,
         "--metrics": options.metrics,
+        "--target-seconds": options.target_seconds,
     }
     return [name for name, value in given.items() if value]
 
@@ -188,6 +196,8 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--once": options.once and instead != "--once",
         "--dry-run": options.dry_run and instead == "--list",
         "--recalibrate": options.recalibrate,
+        "--no-roofs": options.no_roofs,
+        "--target-seconds": options.target_seconds,
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,

@@ -42,6 +42,7 @@ class Request:
     timer: str | None = None
     counters: bool = False
     metrics: tuple[str, ...] = ()
+    target_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def make(request: Request, backend: str) -> Plan:
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
     target = suite.target_on(backend) if suite else None
-    return Plan(tuple(specs), suite.name if suite else None, target)
+    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target)
 
 
 def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:

@@ -405,9 +405,10 @@ static const struct {
 int main(int count, char **words) {
     toy.books = open_books();
     for (size_t i = 0; toy.books && count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
+        if (strcmp(words[1], "--list") == 0) printf("%s\n", checks[i].name);
         if (strcmp(words[1], checks[i].name) != 0) continue;
         checks[i].check();
         return 0;
     }
-    return 2;
+    return count == 2 && strcmp(words[1], "--list") == 0 ? 0 : 2;
 }
