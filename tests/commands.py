@@ -105,3 +105,10 @@ def run_folder(folder: Path) -> Path:
 def csv_rows(text: str) -> list[dict[str, str]]:
     """The rows of a CSV's text."""
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def plant_in_child(monkeypatch: pytest.MonkeyPatch, folder: Path, plant: str = "") -> None:
+    """Cases of a command are brief, and run in a real child process with code planted into it alone."""
+    monkeypatch.setenv("PYTHONPATH", environment(folder, plant)["PYTHONPATH"])
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
+    monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)
