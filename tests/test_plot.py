@@ -35,11 +35,18 @@ def test_bars_show_the_bandwidths() -> None:
     assert "2.40\u00d7" in said
 
 
+def looks(*precisions: str) -> dict[str, tuple[object, str | None]]:
+    """Precision -> colour and hatch of its bar, in a picture of these precisions."""
+    rows = [row("a", name, gb_s=10.0 + place) for place, name in enumerate(precisions)]
+    axes = plot.comparison(frame.from_rows(rows))
+    found = {bar.get_width(): (bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
+    return {name: found[10.0 + place] for place, name in enumerate(precisions)}
+
+
 def test_a_precision_has_one_look_everywhere() -> None:
-    assert plot.style("fp16") == plot.style("fp16")
-    looks = [plot.style(name) for name in ("fp32", "fp16", "bf16", "tf32")]
-    assert len({look.color for look in looks}) == len({look.hatch for look in looks}) == 4
-    assert plot.style("q4_0") == plot.style("q4_0")
+    everything = looks("fp32", "fp16", "bf16", "tf32", "q4_0")
+    assert len({color for color, _ in everything.values()}) == len({hatch for _, hatch in everything.values()}) == 5
+    assert looks("q4_0", "fp16") == {name: everything[name] for name in ("q4_0", "fp16")}
 
 
 def test_the_given_axes_are_used_and_nothing_global_changes() -> None:
