@@ -1,4 +1,4 @@
-"""Compiles the checks of tests/native: csrc/measure with a fake backend, csrc/cuda/nvml.c, the CPU's memory and threads."""
+"""Compiles the checks of tests/native: csrc/measure with a fake backend, nvml.c, the CPU's memory and threads."""
 
 from __future__ import annotations
 

@@ -9,9 +9,12 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from commands import Here
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -77,6 +80,16 @@ def cpu() -> Iterator[_core.Device]:
     """The CPU, which is always there."""
     with _core.Device("cpu", 0) as opened:
         yield opened
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
+    """The command as a function, in the test's folder: its cases are brief, have no roofs, and run in this process."""
+    from commands import Here, make_brief
+
+    make_brief(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return Here(capsys)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import shlex
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from commands import Here, environment
 
 import bwprof
 from bwprof import results
@@ -34,12 +34,10 @@ ROW = {"operation": "gemm", "precision": "fp32", "M": 1, "N": 8, "K": 8, "time_m
 
 def in_shell(line: str, folder: Path) -> tuple[int, str]:
     """Exit code and standard error of `line`, where $B is the command."""
-    source = str(Path(bwprof.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; B='{shlex.quote(sys.executable)} -m bwprof'; {line}"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -61,9 +59,8 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> No
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
 def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: str) -> None:
-    sweep = "sweep stream_copy -p elements=4096,8192,16384 --cache hot --backend cpu --precision fp32"
-    sweep += " --csv rows.csv --output out"
-    code, _ = in_shell(f"$B {sweep} {shlex.join(QUICK)} {where} >/dev/null", tmp_path)
+    sweep = "sweep stream_copy -p elements=512,1024,2048 --backend cpu --precision fp32 --cache hot --output rows.csv"
+    code, _ = in_shell(f"$B {sweep} {where} >/dev/null", tmp_path)
     assert code == 0
     assert bwprof.load(tmp_path / "rows.csv")["status"].tolist() == ["ok"] * 3
 
@@ -143,7 +140,7 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
     ],
 )
 def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
-    line = f"$B {shlex.join(TINY)} {option} found.csv{')' if '(' in option else ''}"
+    line = f"$B {shlex.join(TINY)} --output o.json {option} found.csv{')' if '(' in option else ''}"
     code, said = in_shell(f"{line}; code=$?; sleep 0.2; exit $code", tmp_path)
     assert code == 0, said
     assert bwprof.load(tmp_path / "found.csv")["M"].tolist() == [1]
@@ -151,7 +148,7 @@ def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> No
 
 @pytest.mark.parametrize("option", ["--json >(cat > found)", "--json /dev/stdout > found", "--json /dev/fd/3 3> found"])
 def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
-    code, said = in_shell(f"$B {shlex.join(TINY)} {option}; code=$?; sleep 0.2; exit $code", tmp_path)
+    code, said = in_shell(f"$B {shlex.join(TINY)} --output o.csv {option}; code=$?; sleep 0.2; exit $code", tmp_path)
     assert code == 0, said
     assert len(json.loads((tmp_path / "found").read_text())["rows"]) == 1
 
@@ -198,16 +195,15 @@ def test_a_process_that_cannot_be_started(
     assert not list((tmp_path / "runs").glob("*"))
 
 
-def test_no_memory_for_the_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr("bwprof.report.print_summary", fail)
-    assert main([*TINY, "--output", str(tmp_path)]) == 3
-    assert capsys.readouterr().err.endswith("bwprof: error: out of memory\n")
-    assert len(bwprof.load(next(tmp_path.iterdir()))) == 1
+    code, _, err = here(*TINY, "--output", "runs")
+    assert code == 3
+    assert err.endswith("bwprof: error: out of memory\n")
+    assert len(bwprof.load(next((tmp_path / "runs").iterdir()))) == 1
 
 
 # ---- options and arguments ----
@@ -343,7 +339,7 @@ def test_files_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert len(parse(b'\xef\xbb\xbf[[case]]\noperation = "gemm"\n', source="a.toml").cases) == 1
 
 
-def test_the_same_measured_twice_is_two_lines() -> None:
+def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
     once = bwprof.sweep("gemm", M=[1, 1], N=8, K=8, backend="cpu", cache="hot", roofs=False)
     assert once["precision"].tolist() == ["fp32", "fp16"], "a value listed twice is measured once"
     both = bwprof.summary(pd.concat([once, once]))

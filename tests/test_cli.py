@@ -5,90 +5,29 @@ Everything that is measured here is tiny; the roofs are left out by a planted mo
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import os
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
 from bwprof import _core, suites
-from bwprof.sweep.cli import main
-from bwprof.sweep.plan import Spec
-
-# Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
-TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
-
-# Planted through sitecustomize: it runs before anything of ours in the command and in its child.
-NO_ROOFS = """
 from bwprof.sweep import local
-local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
-"""
-PLANT = """
-import os, signal, time
 from bwprof.sweep import measure as measuring
-real = measuring.measure
-def planted(device, spec, context, **options):
-    {body}
-    return real(device, spec, context, **options)
-measuring.measure = planted
-"""
-
-
-def command(
-    *arguments: str,
-    folder: Path,
-    plant: str = "",
-    **options: Any,
-) -> subprocess.Popen[str]:
-    """The command in a process of its own and in `folder`, with code planted into it and its child; short cases."""
-    if not {"--resume", "--target-seconds"} & set(arguments):
-        arguments = (*arguments, "--target-seconds", "0.4")
-    planted = folder / "planted"
-    planted.mkdir(exist_ok=True)
-    (planted / "sitecustomize.py").write_text(textwrap.dedent(NO_ROOFS + plant))
-    source = str(Path(bwprof.__file__).parent.parent)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "bwprof.sweep", *arguments],
-        cwd=folder,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
-    )
-
-
-def finished(*arguments: str, folder: Path, plant: str = "", **options: Any) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    process = command(*arguments, folder=folder, plant=plant, **options)
-    out, err = process.communicate(timeout=60)
-    assert "Traceback" not in err, err
-    return process.returncode, out, err
-
-
-def run_folder(folder: Path) -> Path:
-    (found,) = (folder / "bwprof-results").iterdir()
-    return found
-
-
-def csv_rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
+from bwprof.sweep.cli import main
+from bwprof.sweep.measure import Outcome, unmeasured
+from bwprof.sweep.plan import Spec
 
 # ---- a whole run
 
 
-def test_full_benchmark_suite(tmp_path: Path) -> None:
+def test_full_benchmark_suite(here: Here, tmp_path: Path) -> None:
     """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
     lines = ["target_seconds = 1"]
     for number, operation in enumerate(bwprof.operations()):
@@ -103,7 +42,7 @@ def test_full_benchmark_suite(tmp_path: Path) -> None:
             'cache = "hot"',
         ]
     (tmp_path / "small.toml").write_text("\n".join(lines))
-    code, out, err = finished("--suite", "small.toml", "--backend", "cpu", folder=tmp_path)
+    code, out, err = here("--suite", "small.toml", "--backend", "cpu")
     assert code == 0, err
     folder = run_folder(tmp_path)
     names = sorted(path.name for path in folder.iterdir())
@@ -127,8 +66,8 @@ def test_full_benchmark_suite(tmp_path: Path) -> None:
     assert "measuring cpu:0" in err
 
 
-def test_json_holds_samples_and_metadata(tmp_path: Path) -> None:
-    code, out, err = finished("gemm", *TINY, "--precision", "fp32", "--json", "-", folder=tmp_path)
+def test_json_holds_samples_and_metadata(here: Here, tmp_path: Path) -> None:
+    code, out, err = here("gemm", *TINY, "--precision", "fp32", "--json", "-")
     assert code == 0, err
     document = json.loads(out)
     (row,) = document["rows"]
@@ -142,8 +81,8 @@ def test_json_holds_samples_and_metadata(tmp_path: Path) -> None:
     assert "NVIDIA_TF32_OVERRIDE" in run["environment"]
 
 
-def test_csv_to_standard_output_is_nothing_but_csv(tmp_path: Path) -> None:
-    code, out, err = finished("gemm", *TINY, "-p", "M=1,2", "--csv", "-", folder=tmp_path)
+def test_csv_to_standard_output_is_nothing_but_csv(here: Here, tmp_path: Path) -> None:
+    code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--csv", "-")
     assert code == 0, err
     rows = csv_rows(out)
     assert [(row["M"], row["precision"]) for row in rows] == [
@@ -156,17 +95,17 @@ def test_csv_to_standard_output_is_nothing_but_csv(tmp_path: Path) -> None:
     assert "GB/s" in err, "the summary goes where it does not disturb"
 
 
-def test_output_to_one_file(tmp_path: Path) -> None:
+def test_output_to_one_file(here: Here, tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.json"):
-        code, _, err = finished("gemm", *TINY, "--output", name, "--quiet", folder=tmp_path)
+        code, _, err = here("gemm", *TINY, "--output", name, "--quiet")
         assert (code, err) == (0, "")
         assert len(bwprof.load(tmp_path / name)) == 2
     assert not (tmp_path / "bwprof-results").exists()
 
 
-def test_a_case_that_does_not_fit_is_a_skipped_row(tmp_path: Path) -> None:
+def test_a_case_that_does_not_fit_is_a_skipped_row(here: Here, tmp_path: Path) -> None:
     size = ["-p", "M=1", "-p", "N=4Mi", "-p", "K=4Mi"]
-    code, out, err = finished("gemm", "--backend", "cpu", *size, "--precision", "fp32", "--csv", "-", folder=tmp_path)
+    code, out, err = here("gemm", "--backend", "cpu", *size, "--precision", "fp32", "--csv", "-")
     assert code == 0, err
     (row,) = csv_rows(out)
     assert row["status"] == "skipped"
@@ -176,8 +115,8 @@ def test_a_case_that_does_not_fit_is_a_skipped_row(tmp_path: Path) -> None:
     assert row["bytes_read"] == str(2**44 * 4 + 2**22 * 4)
 
 
-def test_a_precision_that_the_backend_lacks_is_a_skipped_row(tmp_path: Path) -> None:
-    code, out, err = finished("gemm", *TINY, "--precision", "fp32,tf32", "--csv", "-", folder=tmp_path)
+def test_a_precision_that_the_backend_lacks_is_a_skipped_row(here: Here, tmp_path: Path) -> None:
+    code, out, err = here("gemm", *TINY, "--precision", "fp32,tf32", "--csv", "-")
     assert code == 0, err
     assert [(row["precision"], row["status"]) for row in csv_rows(out)] == [("fp32", "ok"), ("tf32", "skipped")]
     assert csv_rows(out)[1]["reason"]
@@ -368,48 +307,38 @@ def test_a_full_disk_in_the_middle_prints_the_finished_rows(tmp_path: Path) -> N
     assert out == ""
 
 
-def test_a_case_that_kills_its_process_fails_and_the_others_are_measured(tmp_path: Path) -> None:
-    plant = PLANT.format(body="if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSEGV)")
+def test_a_case_that_ends_its_process_fails_and_the_others_are_measured(tmp_path: Path) -> None:
+    plant = PLANT.format(
+        body="if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSEGV)\n    if spec.params['M'] == 3: os._exit(7)"
+    )
     code, out, err = finished(
-        "gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
+        "gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
     )
     assert code == 3, err
     rows = csv_rows(out)
-    assert [row["status"] for row in rows] == ["ok", "failed", "ok"]
+    assert [row["status"] for row in rows] == ["ok", "failed", "failed", "ok"]
     assert "signal 11 (SIGSEGV)" in rows[1]["reason"]
+    assert "exit code 7" in rows[2]["reason"]
     assert rows[1]["M"] == "2"
     assert rows[1]["time_ms"] == ""
 
 
-def test_a_wrong_result_is_a_failed_row_without_a_time(tmp_path: Path) -> None:
-    plant = """
-from bwprof.sweep import measure as measuring
-real = measuring._finished
-def planted(row, result, context, *rest):
-    if row["M"] == 2:
-        result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
-    return real(row, result, context, *rest)
-measuring._finished = planted
-"""
-    code, out, err = finished(
-        "gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
-    )
+def test_a_wrong_result_is_a_failed_row_without_a_time(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = measuring._finished
+
+    def planted(row: Any, result: Any, *rest: Any) -> Any:
+        if row["M"] == 2:
+            result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
+        return real(row, result, *rest)
+
+    monkeypatch.setattr(measuring, "_finished", planted)
+    code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-")
     assert code == 3
     right, wrong = csv_rows(out)
     assert (right["status"], right["verified"]) == ("ok", "True")
     assert (wrong["status"], wrong["verified"], wrong["time_ms"]) == ("failed", "False", "")
     assert wrong["reason"] == "wrong result: D[0, 3] is 1, the reference says 2"
     assert "D[0, 3]" in err
-
-
-def test_a_case_that_exits_fails_with_its_exit_code(tmp_path: Path) -> None:
-    plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
-    code, out, _ = finished(
-        "gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-", folder=tmp_path, plant=plant
-    )
-    assert code == 3
-    assert [row["status"] for row in csv_rows(out)] == ["failed", "ok"]
-    assert "exit code 7" in csv_rows(out)[0]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -441,11 +370,15 @@ def test_what_a_case_prints_does_not_get_into_the_data(tmp_path: Path) -> None:
     assert "chatter of a library" in err
 
 
-def test_max_time_skips_what_is_left(tmp_path: Path) -> None:
-    plant = PLANT.format(body="time.sleep(0.4)")
-    code, out, err = finished(
-        "gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "4", "--csv", "-", folder=tmp_path, plant=plant
-    )
+def test_max_time_skips_what_is_left(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = local.measuring.measure
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        time.sleep(0.2)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(local.measuring, "measure", slow)
+    code, out, err = here("gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "1.5", "--csv", "-")
     assert code == 0, err
     rows = csv_rows(out)
     assert len(rows) == 12
@@ -465,13 +398,11 @@ def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(tmp_path: Path, number: signal.Signals) -> None:
-    slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 and os.environ.get('SLOW') else 0)")
-    os.environ["SLOW"] = "1"
-    try:
-        process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", folder=tmp_path, plant=slow)
-    finally:
-        del os.environ["SLOW"]
+def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(
+    here: Here, tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 else 0)")
+    process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", folder=tmp_path, plant=slow)
     wait_for_rows(process, tmp_path, 2)
     children = child_processes(process.pid)
     process.send_signal(number)
@@ -485,7 +416,7 @@ def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(tmp_path: Path,
     assert before.attrs["run"]["status"] == "interrupted"
     assert f"--resume {folder.relative_to(tmp_path)}" in err
 
-    code, _, err = finished("--resume", folder.name, folder=tmp_path, plant=slow)
+    code, _, err = here("--resume", folder.name)
     assert code == 0, err
     after = bwprof.load(folder)
     assert after["M"].tolist() == [1, 2, 3, 4]
@@ -498,12 +429,20 @@ def child_processes(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_resume_measures_failed_cases_again(tmp_path: Path) -> None:
-    plant = PLANT.format(body="if spec.params['M'] == 1: os._exit(7)")
-    assert finished("gemm", *TINY, "-p", "M=1,2", folder=tmp_path, plant=plant)[0] == 3
+def test_resume_measures_failed_cases_again(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = local.measuring.measure
+
+    def failing(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
+        if spec.params["M"] == 1:
+            return unmeasured(spec, context, "failed", "planted")
+        return real(device, spec, context, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local.measuring, "measure", failing)
+        assert here("gemm", *TINY, "-p", "M=1,2")[0] == 3
     folder = run_folder(tmp_path)
     assert bwprof.load(folder)["status"].tolist() == ["failed", "failed", "ok", "ok"]
-    code, _, err = finished("--resume", str(folder), "--quiet", folder=tmp_path)
+    code, _, err = here("--resume", str(folder), "--quiet")
     assert (code, err) == (0, "")
     frame = bwprof.load(folder)
     assert sorted(zip(frame["M"], frame["precision"], frame["status"], strict=True)) == [
@@ -528,7 +467,7 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
 # ---- the Python function
 
 
-def test_sweep_in_python(tmp_path: Path) -> None:
+def test_sweep_in_python(here: Here, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     frame = bwprof.sweep(
         "gemm",
@@ -548,10 +487,7 @@ def test_sweep_in_python(tmp_path: Path) -> None:
     assert len(bwprof.load(tmp_path / "rows.json")) == 2
 
 
-def test_a_lost_device_raises_with_the_finished_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.sweep import local
-    from bwprof.sweep.measure import Outcome, unmeasured
-
+def test_a_lost_device_raises_with_the_finished_rows(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     real = local.measuring.measure
 
     def lost(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:

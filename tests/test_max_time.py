@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_cli import PLANT, TINY, csv_rows, finished
+from commands import PLANT, TINY, csv_rows, finished
 
 import bwprof
 from bwprof import _core

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 from rows import pair, row
@@ -14,6 +16,12 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.results import frame
+
+
+@pytest.fixture(autouse=True)
+def no_figure_is_left() -> Iterator[None]:
+    yield
+    plt.close("all")
 
 
 def test_bars_show_the_bandwidths() -> None:
@@ -119,3 +127,33 @@ def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:
     axes = plot.comparison(frame.from_rows(rows))
     assert axes.get_xlim()[1] == pytest.approx(53.5)
     assert "inf" in [text.get_text() for text in axes.texts]
+
+
+def test_a_notebook_gets_a_figure_of_pyplot() -> None:
+    before = plt.get_fignums()
+    axes = plot.comparison(frame.from_rows(pair("a", 100.0, 80.0)))
+    assert plt.gcf() is axes.figure
+    assert len(plt.get_fignums()) == len(before) + 1
+
+
+def test_a_saved_picture_leaves_no_figure_behind(tmp_path: Path) -> None:
+    before = plt.get_fignums()
+    plot.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / "a")
+    assert plt.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("x.pdf", ["x.pdf"]),
+        ("x.PDF", ["x.PDF"]),
+        ("x.svgz", ["x.svgz"]),
+        ("x.png", ["x.png", "x.svg"]),
+        ("x.v2", ["x.v2.png", "x.v2.svg"]),
+        ("x", ["x.png", "x.svg"]),
+    ],
+)
+def test_a_pictures_name_says_what_is_written(tmp_path: Path, name: str, files: list[str]) -> None:
+    written = plot.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / name)
+    assert [path.name for path in written] == files
+    assert sorted(path.name for path in tmp_path.iterdir()) == files

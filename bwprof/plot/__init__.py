@@ -48,6 +48,7 @@ _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
+_LONGEST_PRECISION = 16
 
 
 def style(precision: str) -> Style:
@@ -191,7 +192,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
     if value is None or not math.isfinite(value):
-        said = spelt(str(row["status"] if value is None else value))
+        said = _cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
         ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
     ax.barh(
@@ -251,7 +252,7 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
             hatch=style(name).hatch,
             edgecolor="white",
             linewidth=0,
-            label=spelt(name).upper(),
+            label=_cut(name, _LONGEST_PRECISION).upper(),
         )
         for name in precisions
     ]
@@ -289,24 +290,26 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
 def _label(group: Group, groups: Sequence[Group]) -> str:
     """Case and variant; the device and the cache only where the picture has several."""
     first = group.first
-    words = [_cut(str(first["case"]))]
+    words = []
     same_case = [other for other in groups if other.first["case"] == first["case"]]
     if len(same_case) > 1 and group.variants:
-        words.append(_cut("/".join(group.variants)))
+        words.append("/".join(group.variants))
     if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
-        words.append(f"[{_cut(str(first['device']))}]")
+        words.append(f"[{first['device']}]")
     if first.get("cache") == "hot":
         words.append("(hot)")
-    return " ".join(words)
+    rest = _cut(" ".join(words), _LONGEST_NAME // 2)
+    return f"{_cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
-def _cut(text: str) -> str:
-    """A name as it is drawn: no control characters, which SVG cannot hold, and room left for the bars."""
-    safe = spelt(text)
-    return safe if len(safe) <= _LONGEST_NAME else safe[: _LONGEST_NAME - 1] + "\u2026"
+def _cut(text: str, most: int) -> str:
+    """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the bars."""
+    safe = spelt(" ".join(text.split()))
+    return safe if len(safe) <= most else safe[: most - 1] + "\u2026"
 
 
 def _title(groups: Sequence[Group], left_out: str) -> str:
-    devices = list(dict.fromkeys(_cut(str(group.first["device"])) for group in groups if group.first.get("device")))
+    found = (str(group.first["device"]) for group in groups if group.first.get("device"))
+    devices = list(dict.fromkeys(_cut(device, _LONGEST_NAME) for device in found))
     words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
     return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])

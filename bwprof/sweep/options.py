@@ -105,7 +105,8 @@ def parser(program: str) -> Parser:
     how.add_argument(
         "--max-time",
         metavar="SECONDS",
-        help="for the whole run, the device's opening and roofs included; what is left is skipped",
+        help="for the whole run, the device's opening and roofs included; what is left is skipped, and the picture has "
+        "five seconds more",
     )
     how.add_argument(
         "--max-case-time",

@@ -1,0 +1,114 @@
+"""The command for tests: as a process with code planted into it and its child, or quickly, in this process."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof.sweep import command as sweep_command
+from bwprof.sweep import local, loop
+from bwprof.sweep.cli import main
+
+# Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
+TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
+
+# Planted through sitecustomize: it runs before anything of ours in the command and in its child.
+BRIEF_SECONDS = 0.02
+BRIEFLY = f"""
+from bwprof.sweep import local, loop
+local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
+loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}
+"""
+PLANT = """
+import os, signal, time
+from bwprof.sweep import measure as measuring
+real = measuring.measure
+def planted(device, spec, context, **options):
+    {body}
+    return real(device, spec, context, **options)
+measuring.measure = planted
+"""
+
+
+def environment(folder: Path, plant: str = "", *, briefly: bool = True) -> dict[str, str]:
+    """The environment of a command with code planted into it and its child, by way of a folder in `folder`."""
+    planted = folder / "planted"
+    planted.mkdir(exist_ok=True)
+    (planted / "sitecustomize.py").write_text(textwrap.dedent((BRIEFLY if briefly else "") + plant))
+    source = str(Path(bwprof.__file__).parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
+
+
+def command(*arguments: str, folder: Path, plant: str = "", **options: Any) -> subprocess.Popen[str]:
+    """The command as a process of its own, in `folder`, with code planted into it and its child."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bwprof.sweep", *arguments],
+        cwd=folder,
+        env=environment(folder, plant),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def finished(*arguments: str, folder: Path, plant: str = "", **options: Any) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    process = command(*arguments, folder=folder, plant=plant, **options)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err
+
+
+def _executor(backend: str, index: int, _interrupts: object, **_options: object) -> local.LocalExecutor:
+    """Runs a command's cases in this process."""
+    return local.LocalExecutor(backend, index)
+
+
+class Here:
+    """The command in this process and in a folder of its own."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._capsys.readouterr()
+        code = main(arguments)
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+
+def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cases of a command take no longer than they must, have no roofs, and run in this process."""
+    monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
+    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
+    monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)
+
+
+def run_folder(folder: Path) -> Path:
+    """The one run's."""
+    (found,) = (folder / "bwprof-results").iterdir()
+    return found
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """The rows of a CSV's text."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def plant_in_child(monkeypatch: pytest.MonkeyPatch, folder: Path, plant: str = "") -> None:
+    """Cases of a command are brief, and run in a real child process with code planted into it alone."""
+    monkeypatch.setenv("PYTHONPATH", environment(folder, plant)["PYTHONPATH"])
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
+    monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)

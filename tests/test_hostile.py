@@ -1,0 +1,564 @@
+"""What others do to the command: files and words not meant well, signals, children that stop, absurd numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from commands import PLANT, TINY, Here, command, environment, plant_in_child, run_folder
+from rows import pair, row
+
+import bwprof
+from bwprof import _core, hardware, plot, suites
+from bwprof.plot.cli import main as plot_main
+from bwprof.report.cli import main as report_main
+from bwprof.results import csvfile, frame
+from bwprof.suites import SuiteCase
+from bwprof.sweep import child, estimate, listing, plan, worker
+from bwprof.sweep import command as sweep_command
+from bwprof.sweep.child import ChildExecutor
+from bwprof.sweep.cli import main
+from bwprof.sweep.interrupts import Interrupts
+from bwprof.sweep.loop import OutOfTimeError
+from bwprof.sweep.plan import Plan, Request, Spec
+from bwprof.sweep.progress import Bar
+
+ESCAPE = "\x1b]0;title\x07"  # sets a terminal's title
+SPELT = r"\x1b]0;title\x07"
+ONE = ["gemm", *TINY, "-p", "M=1", "--precision", "fp32"]
+
+
+# ---- the child and its surroundings
+
+
+def test_the_child_runs_nothing_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("json", "sys", "logging", "bwprof"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [os.path.abspath(folder) for folder in sys.path if folder])
+    with Interrupts() as interrupts:
+        executor = ChildExecutor("cpu", 0, interrupts)
+        assert executor.open(None)["name"]
+        executor.close()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "passed"),
+    [({}, []), ({"isolated": 1}, ["-I"]), ({"ignore_environment": 1, "no_user_site": 1}, ["-E", "-s"])],
+)
+def test_the_child_is_as_isolated_as_the_command(
+    flags: dict[str, int], passed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = dict.fromkeys(("isolated", "ignore_environment", "no_user_site", "no_site"), 0)
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(**{**none, **flags}))
+    line = worker.command_line(3, 4)
+    assert line[1 : line.index("-c")] == ["-P", *passed]
+    assert json.loads(line[-3]) == sys.path
+
+
+def test_a_child_whose_command_was_killed_ends_quietly() -> None:
+    request_read, request = os.pipe()
+    answer, answer_write = os.pipe()
+    with subprocess.Popen(
+        worker.command_line(request_read, answer_write),
+        pass_fds=(request_read, answer_write),
+        stderr=subprocess.PIPE,
+    ) as orphan:
+        for fd in (request_read, answer_write, answer):
+            os.close(fd)
+        os.write(request, b'{"do": "open", "backend": "cpu", "index": 0}\n{"do": "op')
+        os.close(request)
+        assert orphan.stderr is not None
+        assert orphan.stderr.read() == b""
+    assert orphan.returncode == 1
+
+
+# ---- words of others
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_typed_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["gem" + ESCAPE], ["--suite", f"{ESCAPE}.toml"], [f"--{ESCAPE}"], ["--resume", ESCAPE]):
+        assert main(arguments) == 2
+        err = capsys.readouterr().err
+        assert SPELT in err
+        assert "\x1b" not in err
+
+
+def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        *pair(f"a{ESCAPE}", 100.0, 80.0, flags="noisy", variant=f"v{ESCAPE}"),
+        row("b", "fp32", gb_s=None, status="failed", reason=f"no\u202e{ESCAPE}"),
+    ]
+    (tmp_path / "a.csv").write_text(csvfile.text(rows))
+    assert report_main([str(tmp_path / "a.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert out.count(SPELT) >= 3
+    assert report_main([str(tmp_path / f"{ESCAPE}.csv")]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a file they go as they are."""
+    (tmp_path / "a.toml").write_text('[[case]]\nname = "a"\noperation = "gemm"\nparams = {M = 1, N = 8, K = 8}\n')
+    real = frame.schema.normalise
+    monkeypatch.setattr(
+        csvfile.schema, "normalise", lambda value, kind: real(value + ESCAPE if value == "a" else value, kind)
+    )
+    arguments = ["--suite", "a.toml", "--cache", "hot", "--backend", "cpu", "--precision", "fp32", "--csv", "-"]
+    assert ESCAPE in here(*arguments, "--quiet")[1]
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main([*arguments, "--quiet"]) == 0
+    assert SPELT in shown.getvalue()
+    assert "\x1b" not in shown.getvalue()
+
+
+def test_the_bar_does_not_obey_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    bar = Bar(screen)
+    bar.begin(1)
+    bar.case(f"a{ESCAPE}")
+    bar.row(row(f"b{ESCAPE}", "fp32", gb_s=None, status="failed", reason=ESCAPE))
+    bar.end()
+    assert "\x1b]0" not in screen.getvalue()
+    assert SPELT in screen.getvalue()
+
+
+def test_any_letters_make_a_well_formed_picture(tmp_path: Path) -> None:
+    letters = "".join(map(chr, range(0x20))) + "\x7f\x9f\ud800\ufffe<&>--"
+    rows = pair(letters, 100.0, 80.0, device=letters, variant=letters, peak_gb_s=100.0)
+    rows += [row(letters, letters + "9", gb_s=None, status="failed", flags="noisy")]
+    _, svg = plot.save(frame.from_rows(rows), tmp_path / "a")
+    xml.etree.ElementTree.parse(svg)
+
+
+# ---- signals
+
+
+def wait_until_it_waits(process: subprocess.Popen[str]) -> None:
+    """Until the process has slept through ten looks at it."""
+    asleep = 0
+    deadline = time.monotonic() + 60
+    while asleep < 10:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [("--csv", signal.SIGINT), ("--json", signal.SIGHUP), ("--suite", signal.SIGTERM)],
+)
+def test_a_signal_ends_the_wait_for_a_pipe(tmp_path: Path, option: str, number: signal.Signals) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    process = command("gemm", *TINY, option, "pipe.toml", folder=tmp_path)
+    wait_until_it_waits(process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "bwprof: interrupted\n")
+    assert not list(tmp_path.glob("bwprof-results/*")), "no folder without rows"
+
+
+def test_a_signal_ends_a_dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[Spec] = []
+
+    def estimated(_device: object, _facts: object, spec: Spec, *_: object) -> tuple[list[str], float]:
+        seen.append(spec)
+        signal.raise_signal(signal.SIGTERM)
+        return [""] * 10, 0.0
+
+    monkeypatch.setattr(listing, "_estimated", estimated)
+    assert main(["gemm", "-p", "M=1,2,3", "--backend", "cpu", "--dry-run"]) == 130
+    assert len(seen) == 1
+    assert capsys.readouterr().err == "bwprof: interrupted\n"
+
+
+def drawing(how: str) -> Any:
+    """A picture that never ends, during which a signal comes, or that fails in a way of its own."""
+
+    def save(*_: object) -> None:
+        if how == "signal":
+            signal.raise_signal(signal.SIGHUP)
+        if how == "fails":
+            raise KeyError("dpi")
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("signal", 130, "1 ok"),
+        ("hangs", 0, "the picture could not be drawn: it was not finished within 0.1 s"),
+        ("fails", 0, "the picture could not be drawn: 'dpi'"),
+    ],
+)
+def test_a_picture_costs_no_row_and_no_summary(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, code: int, said: str
+) -> None:
+    monkeypatch.setattr(plot, "save", drawing(how))
+    monkeypatch.setattr(sweep_command, "_PICTURE_SECONDS", 0.1 if how == "hangs" else 60.0)
+    monkeypatch.setattr(sweep_command, "_PICTURE_LEAST_SECONDS", 0.1)
+    begun = time.monotonic()
+    got, out, err = here(*ONE)
+    assert time.monotonic() - begun < 25
+    assert (got, said in err) == (code, True), err
+    assert "gemm (hot)" in out
+    assert len(bwprof.load(run_folder(tmp_path))) == 1
+
+
+# ---- large plans
+
+
+class Counted(tuple[int, ...]):
+    """A tuple that counts how often it is gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        Counted.passes += 1
+        return super().__iter__()
+
+
+def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "passes", 0)
+    entry = SuiteCase("many", "gemm", {"M": Counted(range(1, 401)), "N": Counted((8, 16)), "K": (8,)})
+    specs = plan._expanded(entry, Request(), ("fp32",), True, "cpu")
+    assert len({spec.case for spec in specs}) == 800
+    assert Counted.passes <= 8
+
+
+def test_a_plan_of_all_suites_entries_has_a_limit() -> None:
+    entry = '[[case]]\noperation = "gemm"\nparams = {M = [' + ",".join(map(str, range(1, 1001))) + "]}\n"
+    found = suites.parse((entry * 101).encode(), source="a.toml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suites, "load", lambda _name: found)
+        with pytest.raises(ValueError, match="more than 100000 cases"):
+            plan.make(Request(suite="a.toml"), "cpu")
+
+
+def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimated: list[int] = []
+    first: list[int] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            first.append(len(estimated))
+            return super().write(text)
+
+    def made(_device: object, _facts: object, _spec: Spec, *_: object) -> tuple[list[str], float]:
+        estimated.append(1)
+        return ["gemm\x1b", *["-"] * 9], 1.0
+
+    monkeypatch.setattr(listing, "_estimated", made)
+    spec = plan.make(Request(("gemm",)), "cpu").specs[0]
+    stream = Stream()
+    listing.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1 + 1200 + 1
+    assert first[0] == 500
+    assert "\x1b" not in stream.getvalue()
+    assert lines[0].split(" |")[0] == "case    ", "as wide as what stands below it"
+    assert lines[-1].startswith("1200 cases on cpu:0")
+
+
+def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 60 inches 1.9 are margin; a case of two precisions has 0.44: 132 of them."""
+    rows = [made for number in range(140) for made in pair(f"case {number}", 100.0, 80.0)]
+    axes = plot.comparison(frame.from_rows(rows), ax=plot_axes())
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"case {number}" for number in range(132)]
+    assert "the first 132 of 140 cases" in axes.get_title(loc="left")
+    assert "the picture shows the first 132 of 140 cases" in caplog.text
+
+
+def plot_axes() -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure().add_subplot()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (".".join(["a"] * 50_000) + " = 1", "is nested too deeply"),
+        (" . ".join(['"a b"'] * 5_000) + " = 1", "is nested too deeply"),
+        ("text = " + "[" * 900 + "]" * 900, "nested too deeply"),
+        ("a = " + "{a = " * 900 + "1" + "}" * 900, "nested too deeply"),
+        ("#" * 10_000_001, "more than 10000000 bytes"),
+        ("target_seconds = " + "9" * 5000, "not a TOML file"),
+    ],
+)
+def test_a_suite_that_would_take_for_ever(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"a.toml: .*{said}"):
+        suites.parse(text.encode(), source="a.toml")
+
+
+def test_a_text_with_many_dots_is_no_deep_key() -> None:
+    dots = "e.g. " * 200 + "1.5, 2.5. " * 200
+    found = suites.parse(f'text = "{dots}"\n[[case]]\noperation = "gemm"\n'.encode(), source="a.toml")
+    assert found.text == dots
+
+
+# ---- a limit for every case
+
+
+def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    body = "if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSTOP)"
+    plant_in_child(monkeypatch, tmp_path, PLANT.format(body=body))
+    monkeypatch.setattr(child, "_END_SECONDS", 0.2)
+    arguments = ["gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--output", str(tmp_path / "a.csv")]
+    assert main([*arguments, "--max-case-time", "2"]) == 3
+    frame = bwprof.load(tmp_path / "a.csv")
+    assert frame["status"].tolist() == ["ok", "failed", "ok"]
+    assert frame.loc[1, "reason"] == (
+        "not finished within 2 s (--max-case-time allows more): the process that ran this case was ended"
+    )
+
+
+def spec_of(**params: int) -> Spec:
+    return plan.make(Request(("gemm",), {name: (value,) for name, value in params.items()}), "cpu").specs[0]
+
+
+def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
+    """At 2 TFLOP/s a product of 2^39 multiplications and additions takes 0.55 s, ten of them 5.5 s."""
+    facts = {"peak_gb_s": 100.0, "peak_tflops": {"fp32": 2.0}}
+    assert 600 < estimate.limit_seconds(spec_of(M=1, N=1, K=1), facts, "cpu") < 660
+    size = 2**13
+    launch = 2 * size**3 / 2e12
+    fill = 3 * size**2 * 4 / 85e9 / 0.1
+    expected = 600 + 50 * (10 * launch + fill)
+    assert estimate.limit_seconds(spec_of(M=size, N=size, K=size), facts, "cpu") == pytest.approx(expected, rel=1e-3)
+    assert estimate.limit_seconds(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
+
+
+def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
+    monkeypatch.setattr(estimate, "limit_seconds", lambda *_: 0.3)
+    assert main([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
+    assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
+
+
+def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_in_child(monkeypatch, tmp_path, "import time\nlocal.LocalExecutor.open = lambda self: time.sleep(600)\n")
+    monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
+    monkeypatch.setattr(child, "_END_SECONDS", 0.2)
+    with Interrupts() as interrupts:
+        executor = ChildExecutor("cpu", 0, interrupts)
+        with pytest.raises(_core.UnavailableError, match=r"did not come back within 0.5 s and was ended"):
+            executor.open(None)
+        executor.close()
+
+
+def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets through, and a child that does not read it holds up nobody."""
+    plant_in_child(monkeypatch, tmp_path)
+    request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
+    with Interrupts() as interrupts:
+        other = child._Child()
+        assert "facts" in other.ask(request, interrupts, time.monotonic() + 60)
+        os.kill(other._process.pid, signal.SIGSTOP)
+        with pytest.raises(OutOfTimeError):
+            other.ask(request, interrupts, time.monotonic() + 0.2)
+        os.kill(other._process.pid, signal.SIGKILL)
+        other.end()
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--csv", "a", "--csv", "b"],
+        ["--json", "a", "--json=b"],
+        ["--output", "a", "--output", "b"],
+        ["--suite", "a", "--suite", "b"],
+        ["--seq-lengths", "1", "--seq-lengths", "2"],
+        ["--max-time", "1", "--max-time", "2"],
+        ["--seed", "0", "--seed", "0"],
+        ["--resume", "a", "--resume", "b"],
+    ],
+)
+def test_an_option_given_twice_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    name = arguments[0]
+    first, second = (word for word in " ".join(arguments).replace("=", " ").split() if word != name)
+    assert f"{name} is given twice: '{first}' and '{second}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--csv", "--json", "--output"])
+def test_files_that_are_there_are_not_replaced_unless_told_so(here: Here, tmp_path: Path, option: str) -> None:
+    name = "rows.json" if option == "--json" else "rows.csv"
+    (tmp_path / name).write_text("mine")
+    code, _, err = here(*ONE, option, name)
+    assert (code, err) == (2, f"bwprof: error: {name} exists already: name another file, or replace it with --force\n")
+    assert (tmp_path / name).read_text() == "mine"
+    assert not list(tmp_path.glob("bwprof-results/*"))
+    assert here(*ONE, option, name, "--force")[0] == 0
+    assert len(bwprof.load(tmp_path / name)) == 1
+    (tmp_path / name).write_text("")
+    assert here(*ONE, option, name)[0] == 0, "an empty file (mktemp's) is nobody's"
+
+
+def test_a_run_that_goes_on_may_replace_its_own_file(here: Here, tmp_path: Path) -> None:
+    assert here(*ONE, "--csv", "rows.csv")[0] == 0
+    run = str(run_folder(tmp_path))
+    assert here("--resume", run, "--csv", "rows.csv")[0] == 0
+    (tmp_path / "other.csv").write_text(csvfile.text([row("a", "fp32")]))
+    assert here("--resume", run, "--csv", "other.csv")[0] == 2
+    assert bwprof.load(tmp_path / "other.csv")["case"].tolist() == ["a"]
+
+
+def test_results_are_not_written_over_the_suite(here: Here, tmp_path: Path) -> None:
+    text = '[[case]]\noperation = "gemm"\n'
+    (tmp_path / "a.toml").write_text(text)
+    (tmp_path / "link").symlink_to("a.toml")
+    for option in (["--csv", "a.toml"], ["--json", "link"]):
+        code, _, err = here("--suite", "a.toml", *option, "--force")
+        assert code == 2
+        assert f"{option[1]} is the suite itself" in err
+    assert (tmp_path / "a.toml").read_text() == text
+
+
+def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot, "save", drawing("fails"))
+    assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
+
+
+@pytest.mark.parametrize("option", ["--csv -", "--json /dev/stdout"])
+def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, option: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m bwprof {' '.join(ONE)} {option} >&-"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"bwprof: error: {option.split(maxsplit=1)[0]} -: the standard output is closed\n"
+
+
+def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:
+    code, out, err = here(*ONE, "--dry-run", "--csv", "a.csv", "--max-time", "5")
+    assert code == 0
+    assert "1 case on cpu:0" in out
+    assert "--dry-run measures nothing and writes nothing: --csv, --max-time left aside" in err
+    assert "--csv, OPERATION left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
+    assert not (tmp_path / "a.csv").exists()
+
+
+# ---- absurd numbers
+
+
+@pytest.mark.parametrize("seconds", ["2147483", "1e300"])
+def test_a_limit_of_many_years(seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_in_child(monkeypatch, tmp_path)
+    arguments = ["--max-time", seconds, "--max-case-time", seconds, "--output", str(tmp_path / "a.csv"), "--quiet"]
+    assert main([*ONE, *arguments]) == 0
+    assert bwprof.load(tmp_path / "a.csv")["status"].tolist() == ["ok"]
+
+
+@pytest.mark.parametrize("where", ["", "[on.cpu]\n"])
+def test_target_seconds_that_no_float_can_hold(tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.toml").write_text(f'{where}target_seconds = {"9" * 400}\n[[case]]\noperation = "gemm"\n')
+    assert main(["--suite", str(tmp_path / "a.toml"), "--dry-run", "--backend", "cpu"]) == 2
+    assert "target_seconds is 999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"timer": 3}, 2, "case 1 of its plan: timer is 3, text is needed"),
+        ({"timer": "sundial"}, 2, "unknown timer on cpu 'sundial'"),
+        ({"counters": 3}, 2, "counters is 3"),
+        ({"kv_lens": 10**400}, 2, "case 1 of its plan"),
+        ({"seed": 10**400}, 2, "seed is 1000"),
+        ({"params": {"M": 10**400}}, 2, "does not fit in 64 bits"),
+        ({"target_seconds": 10**400}, 0, ""),
+        ({"device_index": 10**400}, 2, "has no device 1000"),
+    ],
+)
+def test_a_plan_with_absurd_numbers(here: Here, tmp_path: Path, changes: dict[str, Any], code: int, said: str) -> None:
+    spec = {**spec_of(M=1, N=8, K=8).to_dict(), "cache": "hot", "counters": False}
+    run = {"run_id": "run-1", "backend": "cpu", "device_index": 0}
+    for name, value in changes.items():
+        (spec if name in spec else run)[name] = value
+    document = {"format": "bwprof-results", "schema_version": 1, "run": {**run, "plan": [spec]}, "rows": []}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    got, _, err = here("--resume", str(tmp_path))
+    assert (got, said in err) == (code, True), err
+
+
+# ---- commands that only read
+
+
+def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(csvfile.text(pair("decode", 100.0, 80.0)))
+    assert report_main([str(path)]) == 0
+    assert "decode |plain   |100.0 |80.0 |" in capsys.readouterr().out
+    for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
+        assert plot_main([str(path), "-o", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["a.csv", "a.pdf", "a.png", "a.svg"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "arguments", "said"),
+    [
+        (report_main, [], "required: RUN|FILE"),
+        (report_main, ["absent"], "no such file or folder: absent"),
+        (report_main, ["a.toml"], "a.toml"),
+        (plot_main, ["a.csv"], "required: -o"),
+        (plot_main, ["a.csv", "-o", "a.csv"], "unknown ending of a picture '.csv'"),
+        (plot_main, ["a.csv", "-o", "a"], "unknown ending of a picture 'a'"),
+        (plot_main, ["a.csv", "-o", "no/a.svg"], "no/a.svg: No such file"),
+        (plot_main, ["empty.csv", "-o", "a.svg"], "there are no rows to draw"),
+    ],
+)
+def test_what_plot_and_report_cannot_use(
+    entry: Any, arguments: list[str], said: str, here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(csvfile.text(pair("a", 100.0, 80.0)))
+    (tmp_path / "empty.csv").write_text(csvfile.header_line())
+    (tmp_path / "a.toml").write_text("")
+    assert entry(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["plot", "report"])
+def test_a_module_that_is_a_command_runs_without_a_warning(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"bwprof.{name}", "--help"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert f"usage: bwprof {name}" in done.stdout
