@@ -1,10 +1,11 @@
-/* The four streams as plain loops, for stream.py: an independent witness, sharing nothing with bwprof.
+/* The four streams, for stream.py: an independent witness, sharing nothing with bwprof.
  *
- * stream ELEMENTS SETS SECONDS STREAM: passes over STREAM (read, write, copy or triad) for so long, each on the next of
- * SETS sets of arrays of ELEMENTS floats; prints the median and the shortest time of a pass in seconds. Stores do not
- * pass through the cache where the compiler has non-temporal ones (x86). Threads as OMP_NUM_THREADS says; each first
- * touches the part that it will use. */
+ * stream ELEMENTS SETS SECONDS STREAM WALK: passes over STREAM (read, write, copy or triad) for so long, each on the
+ * next of SETS sets of arrays of ELEMENTS floats. WALK is linear (plain loops) or pages (a few pages interleaved);
+ * prints the median and the shortest time of a pass in seconds. Stores do not pass through the cache where the compiler
+ * has non-temporal ones (x86). Threads as OMP_NUM_THREADS says; each first touches the part that it will use. */
 #include <omp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +57,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* One thread's share [first, last) of a pass. */
-static uint32_t share(char which, int64_t first, int64_t last, const float *a, float *b, float *c) {
+/* One thread's share [first, last) of a pass, from its beginning to its end. */
+static uint32_t linear_share(char which, int64_t first, int64_t last, const float *a, float *b, float *c) {
     uint32_t sum = 0;
     const uint32_t *words = (const uint32_t *)a;
     switch (which) {
@@ -88,8 +89,33 @@ static uint32_t share(char which, int64_t first, int64_t last, const float *a, f
     return sum;
 }
 
-static uint32_t pass(char which, int64_t count, float *const *arrays) {
+enum { LINE = 16, PAGE = 1024, READ_PAGES = 8, STORE_PAGES = 4 }; /* elements; pages that are interleaved */
+
+/* The same share with one line of each of several pages in turn, the next group of pages asked for meanwhile. What is
+ * left of the share, and writes, go as above. */
+static uint32_t paged_share(char which, int64_t first, int64_t last, const float *a, float *b, float *c) {
     uint32_t sum = 0;
+    int64_t pages = which == 'r' ? READ_PAGES : STORE_PAGES, group = which == 'w' ? INT64_MAX : pages * PAGE,
+            at = first;
+    for (; last - at >= group; at += group) {
+        int64_t ahead = last - at >= 2 * group ? group : 0;
+        for (int64_t step = 0; step < pages * PAGE / LINE; step++) {
+            int64_t i = at + step % pages * PAGE + step / pages * LINE;
+            __builtin_prefetch(a + i + ahead);
+            if (which == 't') __builtin_prefetch(b + i + ahead);
+            for (int64_t j = i; j < i + LINE; j += LANES) {
+                if (which == 'c') STORE(b + j, LOAD(a + j));
+                if (which == 't') STORE(c + j, MULTIPLY_ADD(SET(0.5f), LOAD(b + j), LOAD(a + j)));
+            }
+            for (int64_t j = i; which == 'r' && j < i + LINE; j++) sum += ((const uint32_t *)a)[j];
+        }
+    }
+    return sum + linear_share(which, at, last, a, b, c);
+}
+
+static uint32_t pass(char which, bool paged, int64_t count, float *const *arrays) {
+    uint32_t sum = 0;
+    uint32_t (*share)(char, int64_t, int64_t, const float *, float *, float *) = paged ? paged_share : linear_share;
 #pragma omp parallel reduction(+ : sum)
     {
         int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), blocks = count / BLOCK;
@@ -116,7 +142,8 @@ static float *array_of(int64_t count) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) return 2;
+    if (argc != 6) return 2;
+    bool paged = strcmp(argv[5], "pages") == 0;
     int64_t count = atoll(argv[1]) / BLOCK * BLOCK;
     uint32_t sink = 0;
     int sets = atoi(argv[2]), taken = 0;
@@ -128,11 +155,11 @@ int main(int argc, char **argv) {
     for (int set = 0; set < sets; set++) {
         for (int i = 0; i < used; i++) arrays[set][i == 0 && which == 'w' ? 1 : i] = array_of(count);
     }
-    for (int set = 0; set < sets; set++) sink += pass(which, count, arrays[set]);
+    for (int set = 0; set < sets; set++) sink += pass(which, paged, count, arrays[set]);
     double end = omp_get_wtime() + budget;
     while (taken < PASSES && (taken < 5 || omp_get_wtime() < end)) {
         double start = omp_get_wtime();
-        sink += pass(which, count, arrays[taken % sets]);
+        sink += pass(which, paged, count, arrays[taken % sets]);
         times[taken++] = omp_get_wtime() - start;
     }
     qsort(times, (size_t)taken, sizeof times[0], compare);

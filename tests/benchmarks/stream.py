@@ -1,8 +1,9 @@
 """Our CPU streams, as the roofs measure them, against NumPy's copy and an independent C STREAM program.
 
 stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on as many bytes,
-walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache). The two
-sides take turns, and what is compared is the median over the rounds, and the best: a neighbour disturbs both alike.
+walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache), once with
+plain loops and once with a few pages interleaved: processors differ in which of these is quicker. The sides take turns,
+and what is compared is the median over the rounds, and the best: a neighbour disturbs all alike.
 NumPy's copy, with one thread and ordinary stores (which read a line before they write it), is there for comparison.
 
     python tests/benchmarks/stream.py --mib 256 --rounds 5
@@ -24,6 +25,7 @@ from bwprof import _core
 from bwprof.roofs import survey
 
 SOURCE = Path(__file__).with_name("stream.c")
+WALKS = ("linear", "pages")  # of the C program
 
 
 def compiled(folder: str) -> Path:
@@ -33,10 +35,12 @@ def compiled(folder: str) -> Path:
     return program
 
 
-def c_stream(program: Path, elements: int, sets: int, seconds: float, threads: int, name: str) -> tuple[float, float]:
+def c_stream(
+    program: Path, elements: int, sets: int, seconds: float, threads: int, name: str, walk: str
+) -> tuple[float, float]:
     """(median, shortest) nanoseconds of a pass."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
-    command = [str(program), str(elements), str(sets), str(seconds), name.rpartition("_")[2]]
+    command = [str(program), str(elements), str(sets), str(seconds), name.rpartition("_")[2], walk]
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     median, best = (1e9 * float(word) for word in text.split())
     return median, best
@@ -69,18 +73,20 @@ def main() -> None:
             name = stream["name"]
             cost = _core.cost(name, survey.PRECISION, {param["name"]: 1024 for param in stream["params"]})
             elements = options.mib * 2**20 * 1024 // (cost["bytes_read"] + cost["bytes_written"]) // 64 * 64
-            left, right = [], []
+            turns: list[list[tuple[float, float]]] = [[], *([] for _ in WALKS)]
             for _ in range(options.rounds):
                 median, best, sets, cost = ours(device, name, elements, options.seconds)
-                left.append((median, best))
-                right.append(c_stream(program, elements, sets, options.seconds, threads, name))
-            middle = [statistics.median(side[0] for side in sides) for sides in (left, right)]
-            least = [min(side[1] for side in sides) for sides in (left, right)]
+                turns[0].append((median, best))
+                for taken, walk in zip(turns[1:], WALKS, strict=True):
+                    taken.append(c_stream(program, elements, sets, options.seconds, threads, name, walk))
+            middle = [statistics.median(turn[0] for turn in taken) for taken in turns]
+            least = [min(turn[1] for turn in taken) for taken in turns]
             row: list[object] = [name, sets, *(gb_s(cost, ns) for ns in (*middle, *least))]
-            row += [middle[1] / middle[0], least[1] / least[0]]
+            row += [min(middle[1:]) / middle[0], min(least[1:]) / least[0]]
             row.append(copy / middle[0] if cost["bytes_read"] == cost["bytes_written"] else "")
             rows.append(row)
-    heads = ["stream", "sets", "ours GB/s", "C GB/s", "ours best", "C best", "ours / C", "best", "ours / NumPy (1)"]
+    heads = ["stream", "sets", "ours GB/s", *(f"C {walk}" for walk in WALKS)]
+    heads += ["ours best", *(f"C {walk} best" for walk in WALKS), "ours / C", "best", "ours / NumPy (1)"]
     table(f"{options.mib} MiB moved, {threads} threads; ratios above 1: ours is faster", heads, rows)
 
 
