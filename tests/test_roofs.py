@@ -159,6 +159,8 @@ def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str
         "reason": "",
         "waited_share": math.nan,
         "stolen_share": math.nan,
+        "pressed_share": math.nan,
+        "slowed_share": math.nan,
         "late_samples": 0,
         "flush_bytes": 0,
         "conditions": {
