@@ -193,10 +193,20 @@ class Case:
     def verify(self, *, budget_s: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
 
+        Ctrl-C is served between the reference's rows.
+
+        Parameters
+        ----------
+        budget_s : float
+            Processor time for the reference. A later call with a larger one checks more rows; a smaller one checks
+            those that are there.
+
         Returns
         -------
         dict
-            verified, max_error, tolerance, rows_checked, rows_total, reason ("" or the worst element in words).
+            verified, max_error and tolerance (of the element or row whose error comes nearest to its limit: relative to
+            the output's typical size, beyond the result's own rounding), rows_checked, rows_total, reason ("" or the
+            worst element or row in words).
         """
         return self._case.verify(budget_s)
 

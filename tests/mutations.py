@@ -62,6 +62,7 @@ class Attention:
         self.keys, self.kv_heads = self.k.shape[1:3]
         self.group = self.heads // self.kv_heads
         shape = (self.batch, self.kv_heads, self.queries, self.group)
+        self.scores = np.empty((*shape, self.keys))
         self.weights = np.empty((*shape, self.keys))  # before they are divided by their sum
         self.sums = np.empty((*shape, self.dim))
         reach = self.keys - self.queries
@@ -72,6 +73,7 @@ class Attention:
                 scores = q @ self.k[b, :, g].astype(np.float64).T / np.sqrt(self.dim)
                 if case.params.get("causal"):
                     scores = np.where(hidden, -np.inf, scores)
+                self.scores[b, g] = scores
                 self.weights[b, g] = np.exp(scores - scores.max(axis=-1, keepdims=True))
                 self.sums[b, g] = self.weights[b, g] @ self.v[b, :, g].astype(np.float64)
         self.totals = self.weights.sum(axis=-1)

@@ -131,6 +131,19 @@ def test_unfused_attention_stores_its_scores():
     assert cost["algorithmic_bytes_read"] == 1_179_648 + 14_680_064
     assert cost["algorithmic_bytes_written"] == 917_504 + 14_680_064
     assert cost["bytes_read"] == 1_179_648
+    # weights lie where the scores did: q and out 2 * 917504, k and v 2 * 131072, 14*512*512*2 of scores
+    assert cost["footprint_bytes"] == 1_179_648 + 917_504 + 7_340_032
+
+
+@pytest.mark.parametrize("operation", [op["name"] for op in _core.operations()])
+def test_a_case_has_the_footprint_that_its_cost_says(operation):
+    with _core.Device("cpu") as device:
+        for variant in next(op for op in _core.operations() if op["name"] == operation)["variants"]["cpu"]:
+            params = {"num_heads": 4, "kv_len": 100} if operation.startswith("attention") else {}
+            params |= {"seq_len": 64} if operation == "attention_prefill" else {}
+            with _core.Case(device, operation, "fp16", params, variant=variant["name"]) as case:
+                said = _core.cost(operation, "fp16", params, backend="cpu", variant=variant["name"])
+                assert said == case.cost, variant["name"]
 
 
 SPLIT_DECODES = [

@@ -381,12 +381,54 @@ def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, precision):
         assert np.isnan(decode(operand, out["out"])).all()
 
 
+# Quiet and signalling, of either sign; a number added to the exponent of some makes a number of them.
+NANS = {
+    "fp32": (np.uint32, (0x7FC00000, 0x7FC00001, 0x7F800001, 0x7FD55555, 0xFFAAAAAA, 0xFFFFFFFF)),
+    "fp16": (np.uint16, (0x7E00, 0x7E01, 0x7C01, 0xFEAA, 0xFFFF)),
+    "bf16": (np.uint16, (0x7FC0, 0x7FC1, 0x7F81, 0xFFAA, 0xFFFF)),
+}
+NAN_SHAPES = {
+    "attention_prefill": {"batch": 1, "seq_len": 30, "kv_len": 70, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
+    "attention_decode": {"batch": 1, "kv_len": 300, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64},
+}
+
+
+@pytest.mark.parametrize("precision", list(NANS))
+@pytest.mark.parametrize("operation", list(NAN_SHAPES))
+def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_device, operation, precision):
+    word, payloads = NANS[precision]
+    params = NAN_SHAPES[operation]
+    for variant in kernel_device.variants(operation, precision, params):
+        if variant["refuses"]:
+            continue
+        with _core.Case(kernel_device, operation, precision, params, variant=variant["name"]) as case:
+            operands = {operand["name"]: operand for operand in case.operands}
+            bits = case.inputs()
+            for payload in payloads:
+                # The last query's third head; a key of the second K/V head, which its two last heads read.
+                for name, place in (("q", (0, -1, 2, 5)), ("k", (0, 41, 1, 63))):
+                    given = np.frombuffer(bits[name], word).reshape(operands[name]["shape"]).copy()
+                    given[place] = payload
+                    out = decode(operands["out"], case.run({name: given.tobytes()})["out"])
+                    hit = np.zeros(out.shape, dtype=bool)
+                    if name == "q":
+                        hit[0, -1, 2] = True
+                    else:  # query i of a causal prefill attends the keys up to i + 70 - 30
+                        first = max(0, 41 - 40) if operation == "attention_prefill" else 0
+                        hit[0, first:, 2:] = True
+                    np.testing.assert_array_equal(np.isnan(out), hit, err_msg=f"{variant['name']} {name} {payload:#x}")
+
+
 def test_a_callers_indices_are_held_to_their_range(kernel_device):
     with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
         with pytest.raises(ValueError, match="table element 1 is 2: allowed is 0 to 1"):
             case.run({"table": np.array([0, 2], dtype=np.int32)})
         with pytest.raises(ValueError, match="table element 0 is -1"):
             case.run({"table": np.array([-1, 0], dtype=np.int32)})
+        askew = np.zeros(9, dtype=np.uint8)[1:].view(np.int32)
+        askew[:] = [1, 0]
+        assert not askew.flags.aligned
+        assert case.run({"table": askew}) == case.run({"table": np.array([1, 0], dtype=np.int32)})
 
 
 def test_bad_arrays_are_explained(kernel_device):

@@ -162,7 +162,7 @@ _CONDITIONS = [
 
 _TRUST = [
     *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
-    *_columns("number", max_error="worst error seen", tolerance="largest error allowed"),
+    *_columns("number", max_error="the error nearest to its tolerance, or furthest past it", tolerance="what that error may be"),
     *_columns("text", flags=f"what should make a reader doubt the row: {', '.join(FLAGS)}; joined by ';'"),
 ]
 
