@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bwprof.results.schema import Row
+import math
+from typing import Any
+
+from bwprof.results.schema import Row, is_missing
 
 DEFAULT_GATE = 0.03
 DISTURBED = frozenset({"noisy", "throttled"})
@@ -27,10 +30,13 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     addresses, another clock, another process. The default comes from A/A comparisons (``python -m bwprof.selftest
     repeat``).
 
+    What cannot be said to be the same differs: a gate must not be passed by a case that crashed. Without a time on
+    either side the answer is True; where an interval is missing, the gate alone decides.
+
     Parameters
     ----------
     one, other : dict
-        Rows with time_ms, time_ms_lo and time_ms_hi.
+        Rows with time_ms, time_ms_lo and time_ms_hi; None and NaN are missing.
     gate : float
         The smallest difference worth a word, as a fraction.
 
@@ -40,7 +46,17 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     >>> slow = {"time_ms": 1.05, "time_ms_lo": 1.04, "time_ms_hi": 1.06}
     >>> differ(fast, slow), differ(fast, slow, gate=0.1), differ(fast, fast)
     (True, False, False)
+    >>> differ(fast, {"time_ms": None}), differ(fast, {"time_ms": 1.02}), differ(fast, {"time_ms": 1.04})
+    (True, False, True)
     """
+    times = [_known(row.get("time_ms")) for row in (one, other)]
+    if None in times:
+        return True
     first, second = sorted((one, other), key=lambda row: float(row["time_ms"]))
-    apart = first["time_ms_hi"] < second["time_ms_lo"]
+    high, low = _known(first.get("time_ms_hi")), _known(second.get("time_ms_lo"))
+    apart = high is None or low is None or high < low
     return bool(apart and second["time_ms"] - first["time_ms"] > gate * first["time_ms"])
+
+
+def _known(value: Any) -> float | None:
+    return None if is_missing(value) or not math.isfinite(value) else float(value)
