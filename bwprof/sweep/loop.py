@@ -106,7 +106,7 @@ def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
         return None
     try:
         found = Roofs.from_dict(run["roofs"])
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
     return found if found.points and found.belongs_to(facts) else None
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof.results import compare, csvfile, jsonfile
+from bwprof.results import compare, csvfile, jsonfile, schema
 from bwprof.results.csvfile import CsvWriter
-from bwprof.results.files import atomic_write, is_stream
+from bwprof.results.files import Claim, atomic_write, is_plain_target, is_stream
 from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.sweep")
@@ -21,88 +22,195 @@ _log = logging.getLogger("bwprof.sweep")
 _JSON_SHARE = 0.03
 _JSON_MIN_SECONDS = 0.5
 
+Target = Path | TextIO
+Claims = dict[Path, Claim]
+
+
+def claimed(targets: Iterable[Target]) -> Claims:
+    """The right to write the files among these; OSError when another bwprof has one of them.
+
+    Whoever goes on with a file takes it before reading: another may be about to finish it.
+    """
+    claims: Claims = {}
+    try:
+        for target in targets:
+            if isinstance(target, Path) and target not in claims and is_plain_target(target):
+                claims[target] = Claim(target)
+    except BaseException:
+        release(claims)
+        raise
+    return claims
+
+
+def release(claims: Claims) -> None:
+    """Give the files back, and what is known of rows only there stays; safe to call again."""
+    for claim in claims.values():
+        claim.release(keep=True)
+
+
+class _Attempts:
+    """Tries one thing after the other; the first OSError is raised when all were tried."""
+
+    def __init__(self) -> None:
+        self._first: OSError | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._first = self._first or error
+
+    def __enter__(self) -> _Attempts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None and self._first is not None:
+            raise self._first
+
 
 class Store:
     """Rows in memory, in CSV files (row by row) and in JSON files (replaced as a whole).
 
+    What a JSON file does not have yet stands line by line in its `Claim`, raw samples included.
+
     Raises
     ------
     OSError
-        From the constructor, `add` and `finish`, when a file cannot be written. Rows are kept in memory even so.
+        From the constructor, `add`, `replace` and `finish`, when a file cannot be written. Rows are kept in memory, and
+        the other files are written, even so.
     """
 
     def __init__(
         self,
         run: dict[str, Any],
         *,
-        csv_targets: Sequence[Path | TextIO] = (),
-        json_targets: Sequence[Path | TextIO] = (),
+        csv_targets: Sequence[Target] = (),
+        json_targets: Sequence[Target] = (),
         rows: Sequence[Row] = (),
         samples: Sequence[list[float] | None] = (),
+        claims: Claims | None = None,
     ) -> None:
         self.run = run
         self.rows: list[Row] = list(rows)
-        self._samples: list[list[float] | None] = list(samples)
+        self.samples: list[list[float] | None] = list(samples)
         self._by_configuration: dict[tuple[object, ...], list[Row]] = {}
         for row in self.rows:
             self._by_configuration.setdefault(compare.configuration(row), []).append(row)
         self._stale_csv = compare.fill(self.rows)
-        self._json_targets: list[Path | TextIO] = []
+        self._json_targets: list[Target] = []
         self._opened: list[TextIO] = []
         self._json_cost = 0.0
         self._json_written = 0.0
         self._writers: list[CsvWriter] = []
+        self._claims: Claims = {}
         try:
+            self._claims = claimed([*csv_targets, *json_targets]) if claims is None else claims
             for target in csv_targets:
-                self._writers.append(CsvWriter(target, rows=self.rows))
+                self._writers.append(CsvWriter(target, rows=self.rows, claim=self._claim_of(target)))
             for json_target in json_targets:
                 self._json_targets.append(self._opened_once(json_target))
-            self._write_json(streams=False)
-        except OSError:
+            self._write_json()
+        except BaseException:
             self.close()
             raise
+        # Files first: a reader that has gone must not keep a row from them.
+        self._writers.sort(key=lambda writer: writer.path is None)
 
-    def add(self, row: Row, samples: list[float] | None = None) -> None:
-        """One finished row; on disk when this returns."""
-        self.rows.append(row)
-        self._samples.append(samples)
-        same = self._by_configuration.setdefault(compare.configuration(row), [])
-        same.append(row)
-        before = [dict(other) for other in same[:-1]]
+    def add(self, row: Row, samples: list[float] | None = None) -> int:
+        """One finished row; on disk when this returns. Its number is for `replace`."""
+        self.rows.append(_tidied(row))
+        self.samples.append(samples)
+        self._by_configuration.setdefault(compare.configuration(row), []).append(row)
+        self._record(row, samples)
+        return len(self.rows) - 1
+
+    def replace(self, number: int, row: Row, samples: list[float] | None = None) -> None:
+        """A row that was measured again takes the place of the one that `add` gave that number.
+
+        What is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads leaves
+        that one out then, and the finished files do not have it.
+        """
+        before = self.rows[number]
+        row["replaces"] = before["timestamp"]
+        self.rows[number] = _tidied(row)
+        self.samples[number] = samples
+        same = self._by_configuration[compare.configuration(before)]
+        same[:] = [other for other in same if other is not before]
+        self._by_configuration.setdefault(compare.configuration(row), []).append(row)
+        self._stale_csv = True
+        self._record(row, samples)
+
+    def _record(self, row: Row, samples: list[float] | None) -> None:
+        """Write a new row down wherever that can be done."""
+        same = self._by_configuration[compare.configuration(row)]
+        others = [other for other in same if other is not row]
+        before = [dict(other) for other in others]
         compare.fill(same)
-        self._stale_csv |= before != same[:-1]
-        for writer in self._writers:
-            writer.append(row)
-        if time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE):
-            self._write_json(streams=False)
+        self._stale_csv |= before != others
+        # The run's metadata are complete with its first row.
+        due = len(self.rows) == 1 or self._json_is_due()
+        with _Attempts() as attempts:
+            for claim in self._json_claims():
+                with attempts.one():
+                    due |= not claim.append(jsonfile.line(row, samples) + "\n")  # others have removed it
+            for writer in self._writers:
+                with attempts.one():
+                    writer.append(row)
+            if due:
+                with attempts.one():
+                    self._write_json()
+
+    def _json_is_due(self) -> bool:
+        return time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE)
 
     def finish(self, status: str) -> None:
-        """The run has ended: comparisons everywhere, JSON complete, files closed."""
+        """The run has ended: comparisons everywhere, JSON complete, files read back and closed."""
         self.run["status"] = status
         self.run["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         try:
-            if self._stale_csv:
+            with _Attempts() as attempts:
                 for writer in self._writers:
-                    writer.rewrite(self.rows)
-            self._write_json(streams=True)
+                    with attempts.one():
+                        writer.finish(self.rows, stale=self._stale_csv)
+                        if writer.path is not None:
+                            _read_back(writer.path, csvfile.read, len(self.rows))
+                with attempts.one():
+                    self._write_json(last=True)
+                for target, claim in self._claims.items():
+                    if target in self._json_targets:
+                        with attempts.one():
+                            _read_back(target, lambda path: jsonfile.read(path)[0], len(self.rows))
+                            claim.clear()
         finally:
             self.close()
 
-    def _write_json(self, *, streams: bool) -> None:
+    def _write_json(self, *, last: bool = False) -> None:
+        """Replace the files; pipes get the `last` document only, whose lines are kept until it was read back."""
         if not self._json_targets:
             return
         started = time.monotonic()
-        document = jsonfile.text(self.rows, self._samples, self.run)
-        for target in self._json_targets:
-            if isinstance(target, Path):
-                atomic_write(target, document)
-            elif streams:
-                target.write(document)
-                target.flush()
+        document = jsonfile.text(self.rows, self.samples, self.run)
+        with _Attempts() as attempts:
+            for target in self._json_targets:
+                with attempts.one():
+                    if isinstance(target, Path):
+                        atomic_write(target, document)
+                        if target in self._claims and not last:
+                            self._claims[target].clear()
+                    elif last:
+                        target.write(document)
+                        target.flush()
         self._json_written = time.monotonic()
         self._json_cost = self._json_written - started
 
-    def _opened_once(self, target: Path | TextIO) -> Path | TextIO:
+    def _claim_of(self, target: Target) -> Claim | None:
+        return self._claims.get(target) if isinstance(target, Path) else None
+
+    def _json_claims(self) -> list[Claim]:
+        return [claim for target, claim in self._claims.items() if target in self._json_targets]
+
+    def _opened_once(self, target: Target) -> Target:
         """A pipe gets one document, at the end, and its reader no end before."""
         if not isinstance(target, Path) or not is_stream(target):
             return target
@@ -114,10 +222,27 @@ class Store:
         return csvfile.text(self.rows)
 
     def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers:
+        """Close the files; safe to call again."""
+        closable: list[CsvWriter | TextIO] = [*self._writers, *self._opened]
+        for held in closable:
             with suppress(OSError):
-                writer.close()
-        for stream in self._opened:
-            with suppress(OSError):
-                stream.close()
+                held.close()
+        release(self._claims)
+
+
+def _tidied(row: Row) -> Row:
+    """The row as files hold it, in place: what callers show is what was written."""
+    whole = schema.normalise_row(row)
+    row.clear()
+    row.update(whole)
+    return row
+
+
+def _read_back(path: Path, read: Callable[[Path], Sequence[Row]], count: int) -> None:
+    """OSError when a file that was written does not give its rows back."""
+    try:
+        found = len(read(path))
+    except ValueError as error:
+        raise OSError(errno.EIO, f"what was written cannot be read back: {error}", str(path)) from None
+    if found != count:
+        raise OSError(errno.EIO, f"what was written cannot be read back: {found} rows of {count}", str(path))
