@@ -429,8 +429,6 @@ def damaged(changes: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         (run_with([spec(cache="warm")]), "unknown cache 'warm'"),
         (run_with([spec(seed="x")]), "seed is 'x'"),
         (run_with([spec(case=None)]), "case is None"),
-        (run_with([spec(timer=3)]), "unknown timer on cpu '3'"),
-        (run_with([spec(counters="no")]), "counters is 'no'"),
         (damaged(lambda run: run.pop("backend")), "its backend is None"),
         (damaged(lambda run: run.update(device_index=[1])), r"its device_index is [1]"),
         (damaged(lambda run: run.pop("run_id")), "its run_id is None"),

@@ -126,6 +126,15 @@ def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.Cap
     assert results.load_samples(tmp_path / "run") == [[1.0]] * 3
 
 
+def test_a_runs_own_file_by_another_name(tmp_path: Path) -> None:
+    resumable(tmp_path / "run", [of(1)], [spec(1)])
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    again = ["--csv", str(tmp_path / "link" / results.CSV_NAME), "--json", str(tmp_path / "link" / results.JSON_NAME)]
+    assert main(["--resume", str(tmp_path / "run"), *again]) == 0
+    assert len(bwprof.load(tmp_path / "run" / results.CSV_NAME)) == 1
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("name", [results.CSV_NAME, results.JSON_NAME])
 def test_a_run_that_is_being_written_is_not_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

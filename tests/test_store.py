@@ -239,6 +239,20 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
     assert load_samples(json_path) == [[1.0], [22.0], [3.0]]
 
 
+def test_a_row_with_more_to_say(tmp_path: Path) -> None:
+    """The second try was no better: the first one stays, and says that there was another."""
+    store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
+    number = store.add(numbered(1), [1.0])
+    store.rows[number]["reason"] = "measured\ntwice"
+    store.replace(number, store.rows[number])
+    store.finish("complete")
+    for name in ("rows.csv", "rows.json"):
+        found = bwprof.load(tmp_path / name)
+        assert found["reason"].tolist() == ["measured twice"]
+        assert found["replaces"].isna().all()
+    assert load_samples(tmp_path / "rows.json") == [[1.0]]
+
+
 def test_comparisons_are_with_the_row_that_stays() -> None:
     store = Store(run())
     number = store.add(row("a", "fp32", gb_s=50.0))

@@ -112,8 +112,12 @@ def _read_json(path: Path) -> Content:
     from bwprof.results import jsonfile
     from bwprof.results.files import claim_path
 
+    # The lines first: what a writer at work takes away there, it has put into the file.
+    lines, values = jsonfile.read_lines(claim_path(path))
     rows, samples, run = jsonfile.read(path)
-    _add_missing(rows, samples, *jsonfile.read_lines(claim_path(path), run.get("run_id")))
+    # Another run's lines are of a file that is no more.
+    ours = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
+    _add_missing(rows, samples, [lines[place] for place in ours], [values[place] for place in ours])
     return rows, samples, run
 
 

@@ -186,9 +186,9 @@ class Claim:
         assert self._number is not None
         found = is_at(self._number, self._path)
         if not found:
+            anew = self._taken()
             os.close(self._number)
-            self._number = None
-            self._number = self._taken()
+            self._number = anew
         _write_synced(self._number, line, self._target)
         return found
 

@@ -102,7 +102,7 @@ def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None
     return rows, samples, run
 
 
-def read_lines(path: Path, run_id: Any) -> tuple[list[Row], list[list[float] | None]]:
+def read_lines(path: Path) -> tuple[list[Row], list[list[float] | None]]:
     """The rows of a run that a writer left line by line; a line that is cut off or damaged is left out."""
     rows: list[Row] = []
     samples: list[list[float] | None] = []
@@ -116,9 +116,8 @@ def read_lines(path: Path, run_id: Any) -> tuple[list[Row], list[list[float] | N
         except (ValueError, RecursionError):
             _log.warning("%s: line %d is damaged and left out", path, number)
             continue
-        if row["run_id"] == run_id:  # another run's are of a file that is no more
-            rows.append(row)
-            samples.append(values)
+        rows.append(row)
+        samples.append(values)
     return rows, samples
 
 

@@ -95,17 +95,19 @@ def resume(
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
-    targets = _targets(parsed, folder=folder)
-    with _claimed(targets) as claims:  # before reading: another may be about to finish it
-        return _resume(parsed, argv, interrupts, folder, targets, claims, max_time=max_time, started=started)
+    with _unwritable():
+        claims = claimed([folder / results.CSV_NAME, folder / results.JSON_NAME])
+    try:  # nobody else writes there from before it is read
+        return _go_on(parsed, argv, interrupts, folder, claims, max_time=max_time, started=started)
+    finally:
+        release(claims)
 
 
-def _resume(
+def _go_on(
     parsed: argparse.Namespace,
     argv: Sequence[str],
     interrupts: Interrupts,
     folder: Path,
-    targets: Targets,
     claims: Claims,
     *,
     max_time: float | None,
@@ -124,9 +126,8 @@ def _resume(
         *(earlier if isinstance(earlier, list) else []),
         {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
     ]
-    store = _open_store(
-        data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims=claims
-    )
+    targets = _targets(parsed, data["run_id"], folder=folder)
+    store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
     limits = Limits(plan.target_seconds, max_time, started)
     return _measure(parsed, interrupts, choice, store, targets, missing, limits)
 
@@ -206,17 +207,7 @@ def _remove(folder: Path) -> None:
         folder.rmdir()
 
 
-@contextmanager
-def _claimed(targets: Targets) -> Iterator[Claims]:
-    with _unwritable():
-        claims = claimed([*targets.csv, *targets.json])
-    try:
-        yield claims
-    finally:
-        release(claims)
-
-
-def _targets(parsed: argparse.Namespace, run_id: str = "", *, folder: Path | None = None) -> Targets:
+def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go: those of a new run, or of one that has its folder."""
     csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
     if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):

@@ -94,10 +94,7 @@ class Spec:
         known = registry.variant_names(spec.operation, backend)
         if spec.variant is not None and spec.variant not in known:
             raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
-        if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
         registry.check_seed(spec.seed)
-        registry.check_timer(spec.timer, backend)
         registry.check_metrics(spec.metrics, backend)
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ _JSON_SHARE = 0.03
 _JSON_MIN_SECONDS = 0.5
 
 Target = Path | TextIO
-Claims = dict[Path, Claim]
+Claims = dict[str, Claim]  # by the file's real path
 
 
 def claimed(targets: Iterable[Target]) -> Claims:
@@ -34,8 +35,9 @@ def claimed(targets: Iterable[Target]) -> Claims:
     claims: Claims = {}
     try:
         for target in targets:
-            if isinstance(target, Path) and target not in claims and is_plain_target(target):
-                claims[target] = Claim(target)
+            if isinstance(target, Path) and is_plain_target(target):
+                name = os.path.realpath(target)
+                claims[name] = claims.get(name) or Claim(target)
     except BaseException:
         release(claims)
         raise
@@ -89,7 +91,7 @@ class Store:
         json_targets: Sequence[Target] = (),
         rows: Sequence[Row] = (),
         samples: Sequence[list[float] | None] = (),
-        claims: Claims | None = None,
+        claims: Claims | None = None,  # those that are held already
     ) -> None:
         self.run = run
         self.rows: list[Row] = list(rows)
@@ -98,18 +100,23 @@ class Store:
         for row in self.rows:
             self._by_configuration.setdefault(compare.configuration(row), []).append(row)
         self._stale_csv = compare.fill(self.rows)
-        self._json_targets: list[Target] = []
+        self._json_targets: list[Target] = []  # those that are no files: pipes, devices
         self._opened: list[TextIO] = []
         self._json_cost = 0.0
         self._json_written = 0.0
         self._writers: list[CsvWriter] = []
-        self._claims: Claims = {}
+        self._claims: Claims = dict(claims or {})
+        self._json_files: list[tuple[Path, Claim]] = []
         try:
-            self._claims = claimed([*csv_targets, *json_targets]) if claims is None else claims
+            self._claims |= claimed(t for t in (*csv_targets, *json_targets) if self._claim_of(t) is None)
             for target in csv_targets:
                 self._writers.append(CsvWriter(target, rows=self.rows, claim=self._claim_of(target)))
             for json_target in json_targets:
-                self._json_targets.append(self._opened_once(json_target))
+                claim = self._claim_of(json_target)
+                if isinstance(json_target, Path) and claim is not None:
+                    self._json_files.append((json_target, claim))
+                else:
+                    self._json_targets.append(self._opened_once(json_target))
             self._write_json()
         except BaseException:
             self.close()
@@ -129,9 +136,14 @@ class Store:
         """A row that was measured again takes the place of the one that `add` gave that number.
 
         What is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads leaves
-        that one out then, and the finished files do not have it.
+        that one out then, and the finished files do not have it. The same row, with more to say, keeps its samples; it
+        is written anew with the JSON file, and in the CSV file at the end.
         """
         before = self.rows[number]
+        if row is before:
+            _tidied(row)
+            self._stale_csv = True
+            return
         row["replaces"] = before["timestamp"]
         self.rows[number] = _tidied(row)
         self.samples[number] = samples
@@ -151,7 +163,7 @@ class Store:
         # The run's metadata are complete with its first row.
         due = len(self.rows) == 1 or self._json_is_due()
         with _Attempts() as attempts:
-            for claim in self._json_claims():
+            for _, claim in self._json_files:
                 with attempts.one():
                     due |= not claim.append(jsonfile.line(row, samples) + "\n")  # others have removed it
             for writer in self._writers:
@@ -177,27 +189,29 @@ class Store:
                             _read_back(writer.path, csvfile.read, len(self.rows))
                 with attempts.one():
                     self._write_json(last=True)
-                for target, claim in self._claims.items():
-                    if target in self._json_targets:
-                        with attempts.one():
-                            _read_back(target, lambda path: jsonfile.read(path)[0], len(self.rows))
-                            claim.clear()
+                for target, claim in self._json_files:
+                    with attempts.one():
+                        _read_back(target, lambda path: jsonfile.read(path)[0], len(self.rows))
+                        claim.clear()
         finally:
             self.close()
 
     def _write_json(self, *, last: bool = False) -> None:
         """Replace the files; pipes get the `last` document only, whose lines are kept until it was read back."""
-        if not self._json_targets:
+        if not self._json_targets and not self._json_files:
             return
         started = time.monotonic()
         document = jsonfile.text(self.rows, self.samples, self.run)
         with _Attempts() as attempts:
+            for path, claim in self._json_files:
+                with attempts.one():
+                    atomic_write(path, document)
+                    if not last:
+                        claim.clear()
             for target in self._json_targets:
                 with attempts.one():
                     if isinstance(target, Path):
                         atomic_write(target, document)
-                        if target in self._claims and not last:
-                            self._claims[target].clear()
                     elif last:
                         target.write(document)
                         target.flush()
@@ -205,10 +219,7 @@ class Store:
         self._json_cost = self._json_written - started
 
     def _claim_of(self, target: Target) -> Claim | None:
-        return self._claims.get(target) if isinstance(target, Path) else None
-
-    def _json_claims(self) -> list[Claim]:
-        return [claim for target, claim in self._claims.items() if target in self._json_targets]
+        return self._claims.get(os.path.realpath(target)) if isinstance(target, Path) else None
 
     def _opened_once(self, target: Target) -> Target:
         """A pipe gets one document, at the end, and its reader no end before."""
