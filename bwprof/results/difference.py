@@ -31,7 +31,8 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     repeat``).
 
     What cannot be said to be the same differs: a gate must not be passed by a case that crashed. Without a time on
-    either side the answer is True; where an interval is missing, the gate alone decides.
+    either side the answer is True; where an interval is missing, the gate alone decides; one of too few samples is
+    infinite, and overlaps with all.
 
     Parameters
     ----------
@@ -49,14 +50,14 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     >>> differ(fast, {"time_ms": None}), differ(fast, {"time_ms": 1.02}), differ(fast, {"time_ms": 1.04})
     (True, False, True)
     """
-    times = [_known(row.get("time_ms")) for row in (one, other)]
-    if None in times:
+    if not (_is_time(one.get("time_ms")) and _is_time(other.get("time_ms"))):
         return True
     first, second = sorted((one, other), key=lambda row: float(row["time_ms"]))
-    high, low = _known(first.get("time_ms_hi")), _known(second.get("time_ms_lo"))
-    apart = high is None or low is None or high < low
+    high: Any = first.get("time_ms_hi")
+    low: Any = second.get("time_ms_lo")
+    apart = is_missing(high) or is_missing(low) or float(high) < float(low)
     return bool(apart and second["time_ms"] - first["time_ms"] > gate * first["time_ms"])
 
 
-def _known(value: Any) -> float | None:
-    return None if is_missing(value) or not math.isfinite(value) else float(value)
+def _is_time(value: Any) -> bool:
+    return not is_missing(value) and math.isfinite(value)
