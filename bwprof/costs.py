@@ -16,7 +16,7 @@ class Cost:
 
     `bytes_read` and `bytes_written` are compulsory traffic (each operand moved once); the algorithmic bytes add
     what a variant's intermediates move. `flops` counts multiply and add separately. Fields can also be read as
-    ``cost["bytes_read"]``, and ``dict(cost)`` works.
+    ``cost["bytes_read"]``, and ``dict(cost)`` works. Equal are costs all of whose numbers are, arrays of one shape.
     """
 
     bytes_read: Any
@@ -35,6 +35,19 @@ class Cost:
     def arithmetic_intensity(self) -> Any:
         """FLOPs per compulsory byte."""
         return self.flops / self.bytes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cost):
+            return NotImplemented
+        pairs = [(self[name], other[name]) for name in self]
+        if all(isinstance(value, int) for pair in pairs for value in pair):
+            return all(mine == others for mine, others in pairs)
+        import numpy as np
+
+        return all(np.array_equal(mine, others) for mine, others in pairs)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self[name] for name in self))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():

@@ -66,6 +66,15 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     return f"{prefix}unknown {kind} '{quoted(given)}': {hint}Allowed: {', '.join(choices) or '(none)'}"
 
 
+def shown(value: Any) -> str:
+    """A value's repr for a message, at most 80 letters of it; int() refuses to write some thousands of digits."""
+    try:
+        said = repr(value)
+    except ValueError:
+        return f"an {type(value).__name__} of too many digits"
+    return said if len(said) <= 80 else said[:77] + "..."
+
+
 def parse_count(text: str, name: str) -> int:
     """A whole number with an optional suffix: k, M, G are powers of 1000, Ki, Mi, Gi powers of 1024.
 

@@ -166,7 +166,7 @@ def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="another bwprof is writing to it"):
             csvfile.CsvWriter(path)
         first.append(row)
-        first.rewrite([row])
+        first.finish([row])
         assert csvfile.read(path)[0]["run_id"] == "first"
     csvfile.CsvWriter(path).close()
 
@@ -283,7 +283,7 @@ def test_a_parameter_of_the_wrong_kind(value: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (CLASSIC + "\n" + "x" * 200_000 + "\n", "field larger than field limit"),
+        (CLASSIC + "\n" + "x" * 200_000 + "\n", "line 2: 1 values for 9 columns"),
         (CLASSIC + ",M\ngemm,fp32,1,8,8,1,1,1,1,2\n", "column M twice"),
         (CLASSIC + "\ngemm,fp32,1.5,8,8,1,1,1,1\n", "M: '1.5' is not a whole number"),
         (CLASSIC + "\ngemm,fp32,inf,8,8,1,1,1,1\n", "M: 'inf' is not a whole number"),
@@ -315,6 +315,9 @@ def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None
                 {**ROW, "status": "fine"},
                 {**ROW, "samples_ns": "abc"},
                 {**ROW, "samples_ns": [1.0, None]},
+                {**ROW, "samples_ns": [10**400]},
+                {**ROW, "verified": [True]},
+                {**ROW, "label": json.loads("[" * 900 + "]" * 900)},
             )
         ),
     ],
@@ -324,6 +327,37 @@ def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(path))):
         bwprof.load(path)
+
+
+@pytest.mark.parametrize("name", [column.name for column in schema.columns() if column.kind != "text"])
+def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))
+    with pytest.raises(ValueError, match=f"row 1: column {name}: 1000") as caught:
+        bwprof.load(path)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("version", [2, 2.0, 1.0, "2", "1", 1e9, 0, -1, True, [1], 10**400])
+@pytest.mark.parametrize("where", ["the file", "a row"])
+def test_a_schema_version_that_is_none_of_ours(tmp_path: Path, version: Any, where: str) -> None:
+    row = {**ROW, "schema_version": version} if where == "a row" else ROW
+    head = {**HEAD, "schema_version": version} if where == "the file" else HEAD
+    (tmp_path / "results.json").write_text(json.dumps({**head, "rows": [row]}))
+    if where == "a row" and version in ("1", 1.0, True):  # what a column of whole numbers reads as 1
+        assert len(bwprof.load(tmp_path / "results.json")) == 1
+        return
+    with pytest.raises(ValueError, match=r"schema.version"):
+        bwprof.load(tmp_path / "results.json")
+
+
+@pytest.mark.parametrize("part", ["run", "plan"])
+def test_a_run_that_is_nested_too_deep(tmp_path: Path, part: str) -> None:
+    deep = json.loads('{"a":' * 900 + "1" + "}" * 900)
+    document = {**HEAD, "run": deep if part == "run" else {"plan": [deep]}, "rows": [ROW]}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="nested more than 60 levels deep"):
+        bwprof.load(tmp_path / "results.json")
 
 
 def test_a_fraction_does_not_become_a_whole_number() -> None:

@@ -67,6 +67,17 @@ def test_case_measures() -> None:
     assert found.bandwidth_gb_s == pytest.approx(3 * 4 * 65536 / found.time_ms / 1e6)
 
 
+def test_costs_compare() -> None:
+    shapes = {"M": np.array([1, 2]), "N": 8, "K": 8}
+    assert bwprof.cost("gemm", **shapes) == bwprof.cost("gemm", **shapes)
+    assert bwprof.cost("gemm", **shapes) != bwprof.cost("gemm", **{**shapes, "M": np.array([1, 3])})
+    assert bwprof.cost("gemm", **shapes) != bwprof.cost("gemm", M=1, N=8, K=8)
+    one = bwprof.cost("gemm", M=1, N=8, K=8)
+    assert one == bwprof.cost("gemm", M=1, N=8, K=8)
+    assert len({one, bwprof.cost("gemm", M=1, N=8, K=8), bwprof.cost("gemm", M=2, N=8, K=8)}) == 2
+    assert one != dict(one)
+
+
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
 def test_seeds_out_of_range_are_refused(seed: int) -> None:
     with pytest.raises(ValueError, match="seed is"):

@@ -8,6 +8,9 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
+from bwprof.sweep import local
+from bwprof.sweep.measure import Context, Outcome
+from bwprof.sweep.plan import Spec
 
 
 class Handle:
@@ -72,6 +75,22 @@ def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
     assert first.closed == 1
     assert hardware.open_device("cuda", 0) is not first
     assert not hardware._single
+
+
+@pytest.mark.usefixtures("handles")
+@pytest.mark.parametrize(("cache", "closed"), [("hot", 0), ("cold", 1)])
+def test_a_hot_row_with_counters_keeps_its_handle(monkeypatch: pytest.MonkeyPatch, cache: str, closed: int) -> None:
+    """Of a hot row nothing is counted: the handle was not asked, and remembers nothing."""
+    row = {"counters_status": "not counted: what the row says", "cache": cache}
+    monkeypatch.setattr(local.measuring, "measure", lambda *_, **__: Outcome(row))
+    executor = local.LocalExecutor("cuda", 0)
+    handle = executor.device
+    executor.set_context(Context("run", "cuda", {}, None))
+    spec = Spec("a", "gemm", "fp32", {}, None, None, cache, 0, counters=True)
+    assert executor.measure(spec, 1.0, None).row is row
+    executor.close()
+    assert handle.closed == closed
+    assert (hardware.open_device("cuda", 0) is handle) == (cache == "hot")
 
 
 @pytest.mark.usefixtures("handles")

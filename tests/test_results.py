@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 import math
 import os
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.results import compare, csvfile, frame, jsonfile, load_samples, schema
+from bwprof.results import compare, csvfile, difference, frame, jsonfile, load_samples, schema
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
@@ -56,7 +59,7 @@ def test_columns_are_those_of_the_schema() -> None:
         "mem_clock_mhz temperature_c throttle verified max_error tolerance flags speedup_vs_fp32 "
         "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version "
         "rows_checked rows_total measured_tflops tensor_pct fma_pct occupancy_pct stall_reasons bank_conflicts "
-        "shared_wavefronts sectors_per_load sectors_per_store metrics_status"
+        "shared_wavefronts sectors_per_load sectors_per_store metrics_status replaces"
     ).split()
     assert [name for name in names if name in groups] == groups
     later = groups[groups.index("rows_checked") :]
@@ -142,6 +145,104 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
         jsonfile.write(path, [row("b", "fp32")], [None], {})
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path], "no temporary file stays"
+
+
+@pytest.mark.parametrize("damaged", ["results.json", "results.csv"])
+def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = pair("a", 100.0, 90.0)
+    jsonfile.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
+    (tmp_path / "results.csv").write_text(csvfile.text([first, second]))
+    whole = (tmp_path / damaged).read_text()
+    (tmp_path / damaged).write_text(whole[: len(whole) // 2].replace("operation", "oper"))
+    found = bwprof.load(tmp_path)
+    assert found["precision"].tolist() == ["fp32", "fp16"]
+    assert f"{damaged} is not" in caplog.text
+    assert load_samples(tmp_path) == ([None, None] if damaged == "results.json" else [[1.0], [2.0]])
+    (tmp_path / "results.json").write_text("{")
+    (tmp_path / "results.csv").write_text("?")
+    with pytest.raises(ValueError, match=r"results\.json is not .*results\.csv is not"):
+        bwprof.load(tmp_path)
+
+
+def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Path) -> None:
+    made = frame.from_rows([row("a", "fp32")], {"run_id": "run-1"})
+    wrong = [made.assign(status="fine"), made.assign(operation=None), made.assign(schema_version=99)]
+    odd = made.copy()
+    odd.attrs["run"] = "not a dict"
+    for ending in ("csv", "json"):
+        path = bwprof.save(made, tmp_path / f"rows.{ending}")
+        before = path.read_bytes()
+        for bad in [*wrong, odd] if ending == "json" else wrong:
+            with pytest.raises(ValueError, match=f"rows.{ending}"):
+                bwprof.save(bad, path)
+            assert path.read_bytes() == before
+        assert len(list(tmp_path.iterdir())) == (1 if ending == "csv" else 2), "no temporary file stays"
+
+
+def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> None:
+    """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
+    twice = [row("a", "", flags=""), row("a", "", flags="")]
+    jsonfile.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
+    (tmp_path / "results.csv").write_text(csvfile.text([*twice, row("b", "")]))
+    assert bwprof.load(tmp_path)["case"].tolist() == ["a", "a", "b"]
+
+
+# ---- a run's metadata ----
+
+
+def test_a_frames_metadata_are_shared_by_its_copies() -> None:
+    """pandas copies `attrs` deeply at every operation."""
+    run = {"run_id": "run-1", "plan": [{"case": "a", "params": {"M": 1}}], "roofs": {"points": [1.5, None]}}
+    made = frame.from_rows(pair("a", 100.0, 90.0), run, [[1.0], None])
+    kept = made.attrs["run"]
+    assert kept == run
+    assert json.loads(json.dumps(kept)) == run
+    assert kept["roofs"]["points"][0] == 1.5
+    for derived in (made["time_ms"], made[made["precision"] == "fp16"], made.copy(), made.sort_values("case")):
+        assert derived.attrs["run"] is kept
+    assert copy.copy(kept) is copy.deepcopy(kept) is kept
+    assert pd.concat([made, made]).attrs["run"] == run
+    run["plan"][0]["case"] = "b"  # type: ignore[index]
+    assert kept["plan"][0]["case"] == "a"
+    back = pickle.loads(pickle.dumps(made)).attrs["run"]
+    assert back == kept
+    assert back.samples_of(frame.to_rows(made)) == [[1.0], None]
+
+
+def test_a_frames_metadata_cannot_be_changed() -> None:
+    kept = frame.from_rows([], {"plan": [1, 2], "facts": {"a": 1}}).attrs["run"]
+    ways = {
+        "kept": "clear() pop('plan') popitem() setdefault('a', 1) update(a=1) __setitem__('a', 1) __delitem__('plan')",
+        "kept['facts']": "clear() update(a=2) __setitem__('a', 2) __ior__({})",
+        "kept['plan']": "append(1) clear() extend([1]) insert(0,1) pop() remove(1) reverse() sort() __setitem__(0,3) "
+        "__delitem__(0) __iadd__([1]) __imul__(2)",
+    }
+    for name, calls in ways.items():
+        for call in re.findall(r"\w+\(.*?\)(?= |$)", calls):
+            with pytest.raises(TypeError, match="read-only"):
+                eval(f"{name}.{call}", {"kept": kept})
+    assert kept == {"plan": [1, 2], "facts": {"a": 1}}
+    assert dict(kept) | {"a": 1} == {**kept, "a": 1}
+
+
+# ---- differences ----
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, math.inf, pd.NA])
+def test_what_was_not_measured_differs(missing: Any) -> None:
+    """A gate over two runs must not be passed by a case that crashed in one of them."""
+    whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
+    crashed = dict.fromkeys(whole, missing)
+    assert difference.differ(whole, crashed)
+    assert difference.differ(crashed, whole)
+    assert difference.differ(crashed, crashed)
+    assert difference.differ(whole, {})
+    assert difference.differ(whole, pd.Series(crashed))
+    missing = None if missing is math.inf else missing  # an interval without an end is one
+    near, far = {"time_ms": 1.02, "time_ms_lo": missing}, {"time_ms": 1.04, "time_ms_lo": missing}
+    assert not difference.differ(whole, near), "without intervals the gate of 3 % decides"
+    assert difference.differ(whole, far)
+    assert difference.differ(far, whole)
 
 
 def test_a_device_file_is_written_to_and_not_replaced() -> None:
@@ -264,10 +365,13 @@ def test_import_is_light() -> None:
         "import sys, bwprof\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print(sorted(heavy & set(sys.modules)), callable(bwprof.sweep), callable(bwprof.info))\n"
+        "print(callable(bwprof.results.difference.differ), callable(bwprof.results.schema.columns))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] True True\n[]\n"
+    assert done.stdout == "[] True True\nTrue True\n[]\n"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = bwprof.results.nothing
 
 
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "'=1", "''-1", "'plain'", "a=b"])

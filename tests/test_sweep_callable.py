@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bwprof
+from bwprof import results
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
 
@@ -102,13 +103,18 @@ def test_an_interrupted_sweep_keeps_its_rows(kind: type[BaseException]) -> None:
 
 
 def test_results_can_be_saved(tmp_path: Path) -> None:
-    """Labels without a column of the schema are told by the case's name."""
+    """Labels without a column of the schema have one of their own, in a file as well."""
     path = tmp_path / "rows.json"
-    bwprof.sweep(lambda color: None, color=["red", "blue"], output=path, **QUICK)
-    assert bwprof.load(path)["case"].str.startswith("<lambda> color=").all()
+    made = bwprof.sweep(lambda color, n: None, color=["red", "blue"], n=[7], output=path, **QUICK)
+    assert made["color"].tolist() == bwprof.load(path)["color"].tolist() == ["red", "blue"]
+    assert bwprof.load(path)["case"].tolist() == ["<lambda> color=red n=7", "<lambda> color=blue n=7"]
     table = tmp_path / "rows.csv"
     bwprof.save(bwprof.load(path), table)
-    assert bwprof.load(table)["case"].tolist() == ["<lambda> color=red", "<lambda> color=blue"]
+    found = bwprof.load(table)
+    assert list(zip(found["color"], found["n"], strict=True)) == [("red", 7), ("blue", 7)]
+    again = bwprof.save(made, tmp_path / "again.json")
+    assert results.load_samples(again) == results.load_samples(path)
+    assert all(results.load_samples(again))
 
 
 def test_a_check_knows_its_point() -> None:
@@ -180,6 +186,11 @@ def test_parameters_the_function_does_not_take() -> None:
         bwprof.sweep(lambda n: None, **QUICK)
     with pytest.raises(ValueError, match="'max_times' is no option: did you mean 'max_time'"):
         bwprof.sweep(lambda **_: None, max_times=3, **QUICK)
+    for wrong, right in (("byte_read", "bytes_read"), ("flop", "flops"), ("set", "sets"), ("checks", "check")):
+        with pytest.raises(ValueError, match=f"'{wrong}' is no option: did you mean '{right}'"):
+            bwprof.sweep(lambda **_: None, **QUICK, **{wrong: 3})
+        with pytest.raises(ValueError, match=f"'{wrong}' is no option: did you mean '{right}'"):
+            bwprof.sweep(dict, **QUICK, **{wrong: 3})  # whose parameters nobody can tell
     found = bwprof.sweep(lambda counter, devices: None, counter=[1], devices=["a"], **QUICK)
     assert found["counter"].tolist() == [1]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,8 @@ __all__ = ["load", "load_samples", "read_rows", "save"]
 
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
+_MODULES = ("compare", "csvfile", "difference", "files", "frame", "frozen", "jsonfile", "schema")  # imported when used
+_log = logging.getLogger("bwprof.results")
 
 
 def load(path: str | PathLike[str]) -> pd.DataFrame:
@@ -29,15 +34,15 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per case, with every column of the schema; ``attrs["run"]`` holds the run's metadata where the file
-        has it.
+        One row per case, with every column of the schema and whatever else the file has; ``attrs["run"]`` holds the
+        run's metadata where the file has it (read-only).
 
     Raises
     ------
     FileNotFoundError
         When there is no such file, or no results in the folder.
     ValueError
-        When it is not a result file, or a later bwprof wrote it.
+        When it is not a result file, or a later bwprof wrote it. Of a folder's two files one is enough.
 
     Examples
     --------
@@ -50,10 +55,10 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     """
     from bwprof.results import compare, frame
 
-    rows, _, run = read_rows(Path(path))
+    rows, samples, run = read_rows(Path(path))
     if all(row["speedup_vs_fp32"] is None for row in rows):
         compare.fill(rows)
-    return frame.from_rows(rows, run)
+    return frame.from_rows(rows, run, samples)
 
 
 def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
@@ -71,47 +76,95 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
-    """Rows, raw samples and metadata of a run folder, a JSON or a CSV file."""
-    from bwprof.results import csvfile, jsonfile
+    """Rows, raw samples and metadata of a run folder, a JSON or a CSV file.
 
-    if path.is_dir():
-        return _read_folder(path)
+    A row that was measured again later stands in for the earlier one.
+    """
+    from bwprof.results import compare
+
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {path}")
-    if path.suffix.lower() == ".json":
-        return jsonfile.read(path)
+    if path.is_dir():
+        rows, samples, run = _read_folder(path)
+    elif path.suffix.lower() == ".json":
+        rows, samples, run = _read_json(path)
+    else:
+        rows, samples, run = _read_csv(path)
+    gone = compare.replaced(rows)
+    if gone:
+        rows = [row for place, row in enumerate(rows) if place not in gone]
+        samples = [values for place, values in enumerate(samples) if place not in gone]
+    return rows, samples, run
+
+
+Content = tuple["list[Row]", list[list[float] | None], dict[str, Any]]
+
+
+def _read_csv(path: Path) -> Content:
+    from bwprof.results import csvfile
+
     rows = csvfile.read(path)
     return rows, [None] * len(rows), {}
 
 
-def _read_folder(folder: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
-    """The JSON file, and rows that only the CSV file had time to get."""
-    from bwprof.results import csvfile, jsonfile
+def _read_json(path: Path) -> Content:
+    """The JSON file, and rows of which only its writer's hidden file knows: it was killed."""
+    from bwprof.results import jsonfile
+    from bwprof.results.files import claim_path
 
-    rows: list[Row] = []
-    samples: list[list[float] | None] = []
-    run: dict[str, Any] = {}
-    if (folder / JSON_NAME).exists():
-        rows, samples, run = jsonfile.read(folder / JSON_NAME)
-    elif not (folder / CSV_NAME).exists():
-        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}")
-    if (folder / CSV_NAME).exists():
-        seen = {_identity(row) for row in rows}
-        for row in csvfile.read(folder / CSV_NAME):
-            if _identity(row) not in seen:
-                rows.append(row)
-                samples.append(None)
+    # The lines first: what a writer at work takes away there, it has put into the file.
+    lines, values = jsonfile.read_lines(claim_path(path))
+    rows, samples, run = jsonfile.read(path)
+    # Another run's lines are of a file that is no more.
+    ours = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
+    _add_missing(rows, samples, [lines[place] for place in ours], [values[place] for place in ours])
     return rows, samples, run
 
 
-def _identity(row: Row) -> tuple[object, ...]:
+def _read_folder(folder: Path) -> Content:
+    """The JSON file, and rows that only the CSV file had time to get; one of the two where the other is damaged."""
+    found: list[Content] = []
+    wrong: list[Exception] = []
+    for name, reader in ((JSON_NAME, _read_json), (CSV_NAME, _read_csv)):
+        try:
+            if (folder / name).exists():
+                found.append(reader(folder / name))
+        except (OSError, ValueError) as error:
+            wrong.append(error)
+    if not found:
+        if wrong:
+            raise ValueError("; ".join(map(str, wrong)))
+        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}")
+    for unread in wrong:
+        _log.warning("%s: the rows are the other file's", unread)
+    rows, samples, run = found[0]
+    for others in found[1:]:
+        _add_missing(rows, samples, others[0], others[1])
+    return rows, samples, run
+
+
+def _add_missing(
+    rows: list[Row], samples: list[list[float] | None], others: list[Row], more: list[list[float] | None]
+) -> None:
+    """Add the rows that are not there yet, each as often as the others have it."""
     from bwprof.results import compare
 
-    return (*compare.configuration(row), row["precision"], row["variant"], row["timestamp"])
+    seen = Counter(map(compare.identity, rows))
+    for row, values in zip(others, more, strict=True):
+        identity = compare.identity(row)
+        if seen[identity]:
+            seen[identity] -= 1
+        else:
+            rows.append(row)
+            samples.append(values)
 
 
 def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
+
+    Whatever columns the frame has are kept, and the raw samples and metadata of its run by a .json (as long as `attrs`
+    hold them, which they do not after `pandas.concat`). A CSV tells numbers from text by their looks, and an empty text
+    is a missing one there.
 
     Returns
     -------
@@ -121,19 +174,40 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     Raises
     ------
     ValueError
-        For another ending, or a frame without the nine classic columns.
+        For another ending, a frame without the nine classic columns, or one that `load` would not read back; an older
+        file is then untouched.
     OSError
-        When it cannot be written; an older file is then untouched.
+        When it cannot be written, or a run is writing to it; an older file is then untouched.
     """
     from bwprof.results import csvfile, frame, jsonfile
-    from bwprof.results.files import atomic_write
+    from bwprof.results.files import Claim, atomic_write, is_plain_target
+    from bwprof.results.frozen import Run
 
     target = Path(path)
     rows = frame.to_rows(data)
+    run = data.attrs.get("run", {})
+    parse: Callable[[str, str], object]
     if target.suffix.lower() == ".json":
-        jsonfile.write(target, rows, [None] * len(rows), data.attrs.get("run", {}))
+        samples = run.samples_of(rows) if isinstance(run, Run) else [None] * len(rows)
+        text, parse = jsonfile.text(rows, samples, run), jsonfile.parse
     elif target.suffix.lower() == ".csv":
-        atomic_write(target, csvfile.text(rows))
+        text, parse = csvfile.text(rows), csvfile.parse
     else:
         raise ValueError(f"{path}: results are saved as .csv or .json")
+    claim = Claim(target) if is_plain_target(target) else None
+    written = False
+    try:
+        atomic_write(target, text, check=lambda found: parse(found, str(target)))
+        written = True
+    finally:
+        if claim is not None:
+            claim.release(keep=not written)
     return target
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        import importlib
+
+        return importlib.import_module(f"bwprof.results.{name}")
+    raise AttributeError(f"module 'bwprof.results' has no attribute '{name}'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bwprof.results import schema
@@ -36,6 +36,26 @@ def configuration(row: Row) -> tuple[object, ...]:
     """What two rows share that differ in precision and variant only."""
     names = (*schema.all_param_names(), *_KEY_REST)
     return tuple(row.get(name) for name in names)
+
+
+def identity(row: Row) -> tuple[object, ...]:
+    """What tells a row from all others of its file; the same of a CSV, where an empty text is a missing one."""
+    told = (*configuration(row), row.get("precision"), row.get("variant"), row.get("timestamp"))
+    return tuple(None if value == "" else schema.free(value) for value in told)
+
+
+def replaced(rows: Sequence[Row]) -> set[int]:
+    """Places of the rows for which a later row of the same case stands in: it names their timestamp in `replaces`."""
+    later: dict[tuple[object, ...], int] = {}
+    gone: set[int] = set()
+    for place in range(len(rows) - 1, -1, -1):
+        row = rows[place]
+        case = (*configuration(row), row.get("precision"))
+        if row.get("timestamp") is not None and (*case, row["timestamp"]) in later:
+            gone.add(place)
+        if row.get("replaces"):
+            later[*case, row["replaces"]] = place
+    return gone
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:

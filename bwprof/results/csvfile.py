@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
-import errno
-import fcntl
 import io
 import logging
-import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof.results import schema
-from bwprof.results.files import atomic_write, is_plain_target
+from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target
 from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.results")
@@ -25,23 +26,28 @@ _log = logging.getLogger("bwprof.results")
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 
 
-def header_line() -> str:
-    """The first line, with its line end."""
-    return _line(schema.names())
+def header_line(more: Sequence[str] = ()) -> str:
+    """The first line, with its line end; `more` are columns that are not the schema's."""
+    return _line([*schema.names(), *more])
 
 
-def row_line(row: Row) -> str:
+def row_line(row: Row, more: Sequence[str] = ()) -> str:
     """One row's line; missing is empty."""
-    values = []
-    for column in schema.columns():
-        value = schema.normalise(row.get(column.name), column.kind)
-        values.append("" if value is None else repr(value) if isinstance(value, float) else quoted_formula(value))
-    return _line(values)
+    whole = schema.normalise_row(row)
+    return _line([_cell(whole.get(name)) for name in (*schema.names(), *more)])
 
 
-def quoted_formula(value: Any) -> str:
-    """A cell's text: what a spreadsheet would run as a formula has an apostrophe before it; numbers stay numbers."""
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else str(value)
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return quoted_formula(schema.clean(value))
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def quoted_formula(cell: str) -> str:
+    """A cell's text: what a spreadsheet would run as a formula has an apostrophe before it."""
+    return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def unquoted_formula(cell: str) -> str:
@@ -51,7 +57,9 @@ def unquoted_formula(cell: str) -> str:
 
 def text(rows: Iterable[Row]) -> str:
     """Header and rows."""
-    return header_line() + "".join(row_line(row) for row in rows)
+    listed = list(rows)
+    more = schema.more_names(listed)
+    return header_line(more) + "".join(row_line(row, more) for row in listed)
 
 
 def _line(values: Sequence[str]) -> str:
@@ -60,91 +68,111 @@ def _line(values: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
-def _written_by_another(path: Path) -> OSError:
-    return OSError(errno.EBUSY, "another bwprof is writing to it", str(path))
-
-
-def _refuse_if_written(path: Path) -> None:
-    """Two runs that replace one file would lose each other's rows."""
-    try:
-        with FileIO(path, "r") as file:
-            if not _locked(file.fileno()):
-                raise _written_by_another(path)
-    except (FileNotFoundError, PermissionError):
-        return
-
-
-def _locked(number: int) -> bool:
-    """Take the lock that every writer holds while it writes; True as well where the file system has none."""
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 class CsvWriter:
     """A CSV file that grows by one flushed row at a time.
 
     The header is written at once, so that a file that cannot be written is noticed before anything is measured.
+    A file that others remove or change meanwhile is written anew, with all rows.
+
+    Parameters
+    ----------
+    target : path or text stream
+        Pipes, devices and streams are written to as they are.
+    rows : iterable of dict
+        What a resumed run keeps.
+    claim : Claim, optional
+        The right to write the file, if it was taken already; the writer releases it.
 
     Raises
     ------
     OSError
-        From the constructor or `append`, when the file cannot be written.
+        From the constructor or `append`, when the file cannot be written or another bwprof writes it.
     """
 
-    def __init__(self, target: Path | TextIO, *, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, target: Path | TextIO, *, rows: Iterable[Row] = (), claim: Claim | None = None) -> None:
+        self._rows = list(rows)
+        self._more = schema.more_names(self._rows)
         self._stream = None if isinstance(target, Path) else target
-        self._path = target if isinstance(target, Path) else None
-        self._plain = self._path is not None and is_plain_target(self._path)
-        self._file: FileIO | None = None
-        if self._path is not None and self._plain:
-            _refuse_if_written(self._path)
-            # What a resumed run keeps is never lost: the old file is replaced in one step, then appended to.
-            atomic_write(self._path, text(rows))
-        if self._path is not None:
-            # Unbuffered: what could not be written is not tried again behind our back.
-            self._file = FileIO(self._path, "a")
-            if self._plain and not _locked(self._file.fileno()):
-                self.close()
-                raise _written_by_another(self._path)
-        if not self._plain:
-            try:
-                self._write(text(rows))
-            except OSError:
-                self.close()
-                raise
+        self._pipe: FileIO | None = None
+        self._growing: GrowingFile | None = None
+        self._claim: Claim | None = None
+        self.path = target if isinstance(target, Path) and is_plain_target(target) else None
+        if self.path is not None:
+            self._claim = claim or Claim(self.path)
+        try:
+            if self.path is not None:
+                self._renew()  # what a resumed run keeps is never lost: replaced in one step, then appended to
+            else:
+                if isinstance(target, Path):
+                    # Unbuffered: what could not be written is not tried again behind our back.
+                    self._pipe = FileIO(target, "a")
+                self._write(text(self._rows))
+        except OSError:
+            self.close()
+            raise
 
     def append(self, row: Row) -> None:
         """One row, on disk when this returns."""
-        self._write(row_line(row))
-        if self._plain and self._file is not None:
-            os.fdatasync(self._file.fileno())
+        self._rows.append(row)
+        new = [name for name in schema.more_names([row]) if name not in self._more]
+        if self.path is None:
+            self._write(row_line(row, self._more))  # a header that is gone gets no more columns
+        elif self._growing is None or new or self._was_changed():
+            self._renew()
+        else:
+            try:
+                self._growing.append(row_line(row, self._more))
+            except OSError:
+                self._growing.close()
+                self._growing = None  # it lacks a row: the next one brings the whole file
+                raise
+
+    def _was_changed(self) -> bool:
+        changed = "" if self._growing is None else self._growing.changed
+        if changed:
+            _log.warning("%s was %s while it was being written: it is written anew, with all rows", self.path, changed)
+        return bool(changed)
+
+    def _renew(self) -> None:
+        """The whole file in one step, and open for what follows."""
+        assert self.path is not None
+        if self._growing is not None:
+            self._growing.close()
+            self._growing = None
+        self._more = schema.more_names(self._rows)
+        atomic_write(self.path, text(self._rows))
+        self._growing = GrowingFile(self.path)
 
     def _write(self, content: str) -> None:
         if self._stream is not None:
             self._stream.write(content)
             self._stream.flush()
-        if self._file is not None:
+        if self._pipe is not None:
             data = memoryview(content.encode("utf-8"))
             try:
                 while data:
-                    data = data[self._file.write(data) :]
+                    data = data[self._pipe.write(data) :]
             except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self._path)) from None
+                raise OSError(error.errno, error.strerror, self._pipe.name) from None
 
-    def rewrite(self, rows: Iterable[Row]) -> None:
-        """Replace the whole file in one step (nothing happens on a pipe or a terminal)."""
-        if self._path is not None and self._plain:
-            atomic_write(self._path, text(rows))
+    def finish(self, rows: Iterable[Row], *, stale: bool = True) -> None:
+        """The last word: the whole file in one step where rows have changed since, or others have changed the file.
+
+        Nothing happens on a pipe or a terminal.
+        """
+        if self.path is None:
+            return
+        before, self._rows = self._rows, list(rows)
+        if stale or self._growing is None or len(before) != len(self._rows) or self._was_changed():
+            self._renew()
 
     def close(self) -> None:
         """Close the file (standard output stays open)."""
-        if self._file is not None:
-            self._file.close()
+        for held in (self._growing, self._pipe):
+            if held is not None:
+                held.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def __enter__(self) -> CsvWriter:
         return self
@@ -169,37 +197,85 @@ def read(path: Path) -> list[Row]:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
+    return parse(content, str(path))
+
+
+def parse(content: str, source: str) -> list[Row]:
+    """The rows of a file's text; `source` names it. See `read`."""
     try:
-        lines = list(csv.reader(io.StringIO(content)))
+        lines = _lines(content)
     except csv.Error as error:
-        raise ValueError(f"{path} is not a bwprof result file: {error}") from None
-    header = [name.strip() for name in lines[0]] if lines else []
-    if tuple(header[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
-        raise ValueError(
-            f"{path} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
-            f"not with '{','.join(header)[:100]}'"
-        )
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    if twice:
-        raise ValueError(f"{path} has the column {', '.join(twice)} twice")
+        raise ValueError(f"{source} is not a bwprof result file: {error}") from None
+    header = _header(lines[0] if lines else [], source)
     body = [values for values in lines[1:] if values]
     if body and (not content.endswith("\n") and len(body[-1]) != len(header)):
-        _log.warning("%s: the last line is cut off and left out", path)
+        _log.warning("%s: the last line is cut off and left out", source)
         body.pop()
-    return [
-        _parsed(path, number, dict(zip(header, values, strict=False)), header, values)
-        for number, values in enumerate(body, start=2)
-    ]
+    rows = [_parsed(source, number, header, values) for number, values in enumerate(body, start=2)]
+    for name in schema.more_names(rows[:1]):
+        for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
+            row[name] = value
+    return rows
 
 
-def _parsed(path: Path, number: int, found: dict[str, str], header: list[str], values: list[str]) -> Row:
+_LIMIT = threading.Lock()
+
+
+def _lines(content: str) -> list[list[str]]:
+    """Every line's cells, however long: the reader's limit is the process's, and gets its old value back."""
+    with _LIMIT:
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            return list(csv.reader(io.StringIO(content)))
+        finally:
+            csv.field_size_limit(before)
+
+
+def _header(found: list[str], source: str) -> list[str]:
+    """The columns' names; ValueError when they are not those of a result file."""
+    stripped = [name.strip() for name in found]
+    if tuple(stripped[: len(schema.CLASSIC_NAMES)]) != schema.CLASSIC_NAMES:
+        raise ValueError(
+            f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
+            f"not with '{','.join(stripped)[:100]}'"
+        )
+    known = schema.kinds()
+    header = [short if short in known or not short else name for name, short in zip(found, stripped, strict=True)]
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
+    if twice:
+        raise ValueError(f"{source} has the column {', '.join(twice)} twice")
+    return header
+
+
+def _parsed(source: str, number: int, header: list[str], values: list[str]) -> Row:
     if len(values) != len(header):
-        raise ValueError(f"{path}, line {number}: {len(values)} values for {len(header)} columns")
-    row: dict[str, Any] = {name: (unquoted_formula(value) or None) for name, value in found.items()}
+        raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
+    row: Row = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
     try:
-        return completed(schema.normalise_row(row), bare="status" not in header, source=str(path))
+        return completed(schema.normalise_row(row), bare="status" not in header, source=source)
     except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from None
+        raise ValueError(f"{source}, line {number}: {error}") from None
+
+
+def _guessed(cells: list[str | None]) -> list[Any]:
+    """The cells of a column that is not the schema's: numbers or truth where all of them look like it, else text."""
+    kinds: tuple[Callable[[str], Any], ...] = (_number, {"True": True, "False": False}.__getitem__)
+    for kind in kinds:
+        with suppress(KeyError, ValueError):
+            return [None if cell is None else _exactly(kind, cell) for cell in cells]
+    return list(cells)
+
+
+def _number(cell: str) -> int | float:
+    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+
+
+def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
+    """The value of which this cell is what is written; ValueError for others: '007' stays text."""
+    value = kind(cell)
+    if repr(value) != cell:
+        raise ValueError(cell)
+    return value
 
 
 def completed(row: Row, *, bare: bool, source: str) -> Row:
@@ -207,11 +283,11 @@ def completed(row: Row, *, bare: bool, source: str) -> Row:
     schema.check_version(row["schema_version"], source)
     if row["precision"] is None and not bare:
         row["precision"] = ""  # a caller's function need not have one
-    if row["operation"] is None or row["precision"] is None:
+    if not row["operation"] or row["precision"] is None:
         raise ValueError("operation and precision must not be empty")
-    row["precision"] = row["precision"].strip().lower()
+    row["precision"] = schema.precision_text(row["precision"], bare=bare)
     if row["status"] is not None and row["status"] not in schema.STATUSES:
-        raise ValueError(f"unknown status '{row['status']}': allowed are {', '.join(schema.STATUSES)}")
+        raise ValueError(f"unknown status '{row['status'][:100]}': allowed are {', '.join(schema.STATUSES)}")
     if bare:
         row["status"] = "ok" if row["time_ms"] is not None else "failed"
     if row["case"] is None:

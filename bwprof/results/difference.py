@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bwprof.results.schema import Row
+import math
+from typing import Any
+
+from bwprof.results.schema import Row, is_missing
 
 DEFAULT_GATE = 0.03
 DISTURBED = frozenset({"noisy", "throttled"})
@@ -27,10 +30,14 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     addresses, another clock, another process. The default comes from A/A comparisons (``python -m bwprof.selftest
     repeat``).
 
+    What cannot be said to be the same differs: a gate must not be passed by a case that crashed. Without a time on
+    either side the answer is True; where an interval is missing, the gate alone decides; one of too few samples is
+    infinite, and overlaps with all.
+
     Parameters
     ----------
     one, other : dict
-        Rows with time_ms, time_ms_lo and time_ms_hi.
+        Rows with time_ms, time_ms_lo and time_ms_hi; None and NaN are missing.
     gate : float
         The smallest difference worth a word, as a fraction.
 
@@ -40,7 +47,17 @@ def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:
     >>> slow = {"time_ms": 1.05, "time_ms_lo": 1.04, "time_ms_hi": 1.06}
     >>> differ(fast, slow), differ(fast, slow, gate=0.1), differ(fast, fast)
     (True, False, False)
+    >>> differ(fast, {"time_ms": None}), differ(fast, {"time_ms": 1.02}), differ(fast, {"time_ms": 1.04})
+    (True, False, True)
     """
+    if not (_is_time(one.get("time_ms")) and _is_time(other.get("time_ms"))):
+        return True
     first, second = sorted((one, other), key=lambda row: float(row["time_ms"]))
-    apart = first["time_ms_hi"] < second["time_ms_lo"]
+    high: Any = first.get("time_ms_hi")
+    low: Any = second.get("time_ms_lo")
+    apart = is_missing(high) or is_missing(low) or float(high) < float(low)
     return bool(apart and second["time_ms"] - first["time_ms"] > gate * first["time_ms"])
+
+
+def _is_time(value: Any) -> bool:
+    return not is_missing(value) and math.isfinite(value)

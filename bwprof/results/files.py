@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import os
+import secrets
 import stat
-import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+_LONGEST_NAME = 230  # bytes: what `beside` adds still fits into the 255 of a file system
+_TEMPORARY = ".tmp"
+_CLAIM = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_LEFT_BEHIND_SECONDS = 60.0  # a new file is its writer's, who may not have locked it yet
 
 
 def is_plain_target(path: Path) -> bool:
@@ -38,8 +48,23 @@ def is_open_file(path: Path) -> bool:
     return False
 
 
-def atomic_write(path: Path, content: str) -> None:
+def beside(target: Path, ending: str) -> Path:
+    """A hidden name in the same folder, for what belongs to a file while it is written; never too long for a name."""
+    name = target.name if len(os.fsencode(target.name)) <= _LONGEST_NAME else _digest(target.name)
+    return target.with_name(f".{name}.{ending}")
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+
+
+def atomic_write(path: Path, content: str, *, check: Callable[[str], object] | None = None) -> None:
     """Replace `path` by a file with `content` in one step.
+
+    Parameters
+    ----------
+    check : callable, optional
+        Gets what was written, read back from the disk, before anything is replaced; what it raises leaves the old file.
 
     Raises
     ------
@@ -48,7 +73,7 @@ def atomic_write(path: Path, content: str) -> None:
     """
     try:
         if is_plain_target(path):
-            _replace(Path(os.path.realpath(path)), content)
+            _replace(Path(os.path.realpath(path)), content, check)
         else:
             with path.open("w", encoding="utf-8") as stream:
                 stream.write(content)
@@ -56,19 +81,64 @@ def atomic_write(path: Path, content: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _replace(target: Path, content: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+def _replace(target: Path, content: str, check: Callable[[str], object] | None) -> None:
+    _remove_left_behind(target)
+    name = beside(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
+    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(handle, "w", encoding="utf-8", newline="") as stream:
+        with open(handle, "w+", encoding="utf-8", newline="") as stream:
+            locked(handle)  # as long as this is open, it is not left behind
             stream.write(content)
             stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(name, _mode(target))
-        os.replace(name, target)
+            os.fsync(handle)
+            if check is not None:
+                stream.seek(0)
+                check(stream.read())
+            os.chmod(name, _mode(target))
+            os.replace(name, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(name)
         raise
+    sync_folder(target.parent)
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove the temporary files of writers that were killed: old ones that nobody holds any more."""
+    prefix = beside(target, "").name
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(prefix) and entry.name.endswith(_TEMPORARY)):
+                continue
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime < _LEFT_BEHIND_SECONDS:
+                continue
+            number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if locked(number):
+                    os.unlink(entry.path)
+            finally:
+                os.close(number)
+
+
+def locked(number: int) -> bool:
+    """Take an open file's lock; False when another has it, True as well where the file system knows no locks."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a file's new name as lasting as its content; not every file system can."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _mode(target: Path) -> int:
@@ -79,3 +149,122 @@ def _mode(target: Path) -> int:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+class Claim:
+    """The right to write a file, which one bwprof has at a time, for as long as it writes.
+
+    The lock is a hidden file's beside it, `.NAME.writing`: the file itself is replaced again and again. Lines appended
+    to the hidden file are on disk at once, and stay if this process is killed; `release` removes it.
+
+    Raises
+    ------
+    OSError
+        When another bwprof has it (EBUSY), or the folder cannot be written to.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._path = claim_path(target)
+        self._number: int | None = self._taken()
+
+    def _taken(self) -> int:
+        while True:
+            try:
+                number = os.open(self._path, _CLAIM, 0o666)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._target)) from None
+            if not locked(number):
+                os.close(number)
+                raise OSError(errno.EBUSY, "another bwprof is writing to it", str(self._target))
+            if is_at(number, self._path):
+                return number
+            os.close(number)  # its holder removed it between the two steps
+
+    def append(self, line: str) -> bool:
+        """One line, on disk when this returns; False when the hidden file was removed (it is there again, empty)."""
+        assert self._number is not None
+        found = is_at(self._number, self._path)
+        if not found:
+            anew = self._taken()
+            os.close(self._number)
+            self._number = anew
+        _write_synced(self._number, line, self._target)
+        return found
+
+    def clear(self) -> None:
+        """Forget the lines: they are in the file itself now."""
+        assert self._number is not None
+        os.ftruncate(self._number, 0)
+
+    def release(self, *, keep: bool = False) -> None:
+        """Let others write; `keep` leaves the lines, for whoever reads the file next. Safe to call again."""
+        if self._number is None:
+            return
+        with suppress(OSError):
+            if is_at(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
+                os.unlink(self._path)
+        os.close(self._number)
+        self._number = None
+
+
+def claim_path(target: Path) -> Path:
+    """The hidden file of a `Claim`."""
+    return beside(Path(os.path.realpath(target)), "writing")
+
+
+def is_at(number: int, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(number), os.stat(path))
+    except OSError:
+        return False
+
+
+def _write_synced(number: int, text: str, target: Path) -> None:
+    """Append whole or not at all; OSError names `target`."""
+    size = os.fstat(number).st_size
+    data = memoryview(text.encode("utf-8"))
+    try:
+        while data:
+            data = data[os.write(number, data) :]
+        os.fdatasync(number)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(number, size)
+        raise OSError(error.errno, error.strerror, str(target)) from None
+
+
+class GrowingFile:
+    """A file that grows by whole pieces, each on disk when `append` returns, and that notices when others change it.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; it then ends with the last whole piece.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number: int | None = os.open(path, os.O_CLOEXEC | os.O_WRONLY | os.O_APPEND)
+        self._size = os.fstat(self._number).st_size
+
+    @property
+    def changed(self) -> str:
+        """What others have done to the file, in words; "" when nothing."""
+        assert self._number is not None
+        if not is_at(self._number, self._path):
+            return "replaced" if self._path.exists() else "removed"
+        return "" if os.fstat(self._number).st_size == self._size else "changed"
+
+    def append(self, text: str) -> None:
+        """One piece."""
+        assert self._number is not None
+        _write_synced(self._number, text, self._path)
+        self._size += len(text.encode("utf-8"))
+
+    def close(self) -> None:
+        """Close it; safe to call again."""
+        if self._number is not None:
+            os.close(self._number)
+            self._number = None

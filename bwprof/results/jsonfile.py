@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bwprof.names import shown
 from bwprof.results import csvfile, schema
 from bwprof.results.files import atomic_write
 from bwprof.results.schema import Row
 
 FORMAT = "bwprof-results"
 SAMPLES = "samples_ns"
+_DEEPEST = 60  # ours has six levels
+
+_log = logging.getLogger("bwprof.results")
 
 
 def text(rows: Sequence[Row], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> str:
@@ -21,12 +27,18 @@ def text(rows: Sequence[Row], samples: Sequence[Sequence[float] | None], run: di
     head = json.dumps(
         {"format": FORMAT, "schema_version": schema.SCHEMA_VERSION, "run": plain(run)}, indent=1, allow_nan=False
     )
-    lines = []
-    for row, values in zip(rows, samples, strict=True):
-        known = {name: value for name, value in schema.normalise_row(row).items() if value is not None}
-        known[SAMPLES] = [round(value, 3) for value in values] if values is not None else None
-        lines.append("  " + json.dumps(plain(known), allow_nan=False))
+    lines = ["  " + line(row, values) for row, values in zip(rows, samples, strict=True)]
     return head[: head.rindex("\n")] + ',\n "rows": [\n' + ",\n".join(lines) + "\n ]\n}\n"
+
+
+def line(row: Row, samples: Sequence[float] | None) -> str:
+    """One row of the document."""
+    if SAMPLES in row:
+        raise ValueError(f"a column cannot be called {SAMPLES}: the raw samples are kept under that name")
+    known = schema.kinds()
+    whole = {name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known}
+    whole[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
+    return json.dumps(plain(whole), allow_nan=False)
 
 
 def plain(value: Any) -> Any:
@@ -36,12 +48,12 @@ def plain(value: Any) -> Any:
             return None
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {schema.encodable(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if value is None or isinstance(value, (str, int, bool)):
+    if value is None or isinstance(value, (int, bool)):
         return value
-    return str(value)
+    return schema.encodable(str(value))
 
 
 def write(path: Path, rows: Sequence[Row], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> None:
@@ -58,32 +70,86 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
         For a file that is not ours, or that a later bwprof wrote.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # ValueError: not text, not JSON, a number of too many digits
-        raise ValueError(f"{path} is not a bwprof result file: {error}") from None
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
+    return parse(content, str(path))
+
+
+def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
+    """The same from a file's text; `source` names it."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, a number of too many digits
+        raise ValueError(f"{source} is not a bwprof result file: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f'{path} is not a bwprof result file: it has no "format": "{FORMAT}"')
-    schema.check_version(document.get("schema_version"), str(path))
+        raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"')
+    schema.check_version(document.get("schema_version"), source)
     listed, run = document.get("rows"), document.get("run")
     if not isinstance(listed, list) or not isinstance(run, dict):
-        raise ValueError(f"{path} is not a whole bwprof result file: rows or run are missing")
+        raise ValueError(f"{source} is not a whole bwprof result file: rows or run are missing")
+    if _too_deep(run):
+        raise ValueError(f"{source} is not a bwprof result file: its run is nested more than {_DEEPEST} levels deep")
     rows: list[Row] = []
     samples: list[list[float] | None] = []
     for number, found in enumerate(listed, start=1):
         try:
-            if not isinstance(found, dict):
-                raise ValueError(f"{found!r} is not a row")
-            rows.append(csvfile.completed(schema.normalise_row(found), bare=False, source=str(path)))
-            samples.append(_checked_samples(found.get(SAMPLES)))
+            row, values = _parsed(found, source)
         except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
+            raise ValueError(f"{source}, row {number}: {error}") from None
+        rows.append(row)
+        samples.append(values)
     return rows, samples, run
+
+
+def read_lines(path: Path) -> tuple[list[Row], list[list[float] | None]]:
+    """The rows of a run that a writer left line by line; a line that is cut off or damaged is left out."""
+    rows: list[Row] = []
+    samples: list[list[float] | None] = []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:  # no such file: its writer ended well
+        return rows, samples
+    for number, content in enumerate(filter(None, lines), start=1):
+        try:
+            row, values = _parsed(json.loads(content), str(path))
+        except (ValueError, RecursionError):
+            _log.warning("%s: line %d is damaged and left out", path, number)
+            continue
+        rows.append(row)
+        samples.append(values)
+    return rows, samples
+
+
+def _too_deep(document: Any) -> bool:
+    """Whether lists and objects are nested deeper than any that we write: going through them would fail later."""
+    level = [document]
+    for _ in range(_DEEPEST):
+        inner = [list(one.values()) if isinstance(one, dict) else one for one in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _parsed(found: Any, source: str) -> tuple[Row, list[float] | None]:
+    """A row and its raw samples."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{shown(found)} is not a row")
+    if _too_deep(found):
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    samples = found.pop(SAMPLES, None)
+    row = csvfile.completed(schema.normalise_row(found), bare=False, source=source)
+    return row, _checked_samples(samples)
 
 
 def _checked_samples(found: Any) -> list[float] | None:
     if found is None:
         return None
-    numbers = (int, float)
-    if not isinstance(found, list) or any(isinstance(x, bool) or not isinstance(x, numbers) for x in found):
+    if not isinstance(found, list) or not all(_is_time(value) for value in found):
         raise ValueError(f"{SAMPLES} must be a list of numbers")
-    return found
+    return [float(value) for value in found]
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= sys.float_info.max

@@ -7,13 +7,17 @@ parameters need no change here.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from bwprof import _core
+from bwprof.names import shown
 
 SCHEMA_VERSION = 1
 
@@ -23,6 +27,9 @@ Row = dict[str, Any]
 DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
 
 STATUSES = ("ok", "skipped", "failed", "predicted")
+
+MOST_TEXT = 32_000  # letters: a cell of a spreadsheet holds so many, and 131 072 are too many for Python's CSV reader
+_BREAK = re.compile(r"\r\n|[\r\n]")
 
 # Words of the column `flags`.
 FLAGS = {
@@ -162,7 +169,11 @@ _CONDITIONS = [
 
 _TRUST = [
     *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
-    *_columns("number", max_error="the error nearest to its tolerance, or furthest past it", tolerance="what that error may be"),
+    *_columns(
+        "number",
+        max_error="the error nearest to its tolerance, or furthest past it",
+        tolerance="what that error may be",
+    ),
     *_columns("text", flags=f"what should make a reader doubt the row: {', '.join(FLAGS)}; joined by ';'"),
 ]
 
@@ -216,6 +227,10 @@ METRICS = [
     *_columns("text", metrics_status="ok, or which metrics were not counted and why; empty: not asked for"),
 ]
 
+_REPLACES = Column(
+    "replaces", "text", "timestamp of an earlier row of the same case that this one stands in for: it was disturbed"
+)
+
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
@@ -250,7 +265,7 @@ def columns() -> tuple[Column, ...]:
         METRICS,
     )
     rest = [column for group in groups for column in group]
-    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest)
+    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, _REPLACES)
 
 
 @cache
@@ -265,6 +280,7 @@ def kinds() -> dict[str, Kind]:
     return {column.name: column.kind for column in columns()}
 
 
+@cache
 def all_param_names() -> tuple[str, ...]:
     """Every parameter of any operation, the classic ones included."""
     given = {param["name"] for operation in _core.operations() for param in operation["params"]}
@@ -285,6 +301,53 @@ def is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
+def clean(text: str) -> str:
+    """Text as every file can hold it: one line, no lone surrogates, at most `MOST_TEXT` letters.
+
+    What is cut says how long it was, and carries a digest: other texts stay other texts.
+
+    Examples
+    --------
+    >>> clean("two\\r\\nlines")
+    'two lines'
+    """
+    if "\n" in text or "\r" in text:
+        text = _BREAK.sub(" ", text)
+    text = encodable(text)
+    if len(text) > MOST_TEXT:
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+        note = f"... ({len(text)} letters, sha256 {digest})"
+        text = text[: MOST_TEXT - len(note)] + note
+    return text
+
+
+def encodable(text: str) -> str:
+    """Text without lone surrogates (bytes of an argument that were no text): they become words, as in a repr."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def free(value: Any) -> Any:
+    """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's."""
+    if is_missing(value):
+        return None
+    if isinstance(value, str):
+        return clean(value)
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return free(value.item())
+    return value
+
+
+def precision_text(given: str, *, bare: bool = False) -> str:
+    """A precision's name: of those that bwprof has in lower case, and of a `bare` file all; a caller's own as it is."""
+    lowered = given.strip().lower()
+    return lowered if bare or lowered in _precisions() else given
+
+
+@cache
+def _precisions() -> frozenset[str]:
+    return frozenset(found["name"] for found in _core.precisions())
+
+
 def normalise(value: Any, kind: Kind) -> Any:
     """A value as rows hold it: None, str, int, float or bool.
 
@@ -298,7 +361,7 @@ def normalise(value: Any, kind: Kind) -> Any:
     if kind == "text":
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
-        return " ".join(str(value).split("\n"))
+        return clean(str(value))
     if kind == "truth":
         return _truth(value)
     if isinstance(value, str) and not value.strip():
@@ -335,18 +398,30 @@ def _truth(value: Any) -> bool | None:
         if lowered in ("false", "0"):
             return False
         raise ValueError(f"'{value}' is neither True nor False")
+    if value not in (0, 1):
+        raise ValueError(f"{value!r} is neither True nor False")
     return bool(value)
 
 
 def normalise_row(row: Row) -> Row:
-    """Every column once, in order, in the kinds of the schema; unknown columns are left out."""
+    """Every column once, in order, in the kinds of the schema; then the columns that are not the schema's."""
     result: Row = {}
     for column in columns():
         try:
             result[column.name] = normalise(row.get(column.name), column.kind)
-        except (TypeError, ValueError):
-            raise ValueError(f"column {column.name}: {row.get(column.name)!r} is not {said(column.kind)}") from None
+        except (OverflowError, TypeError, ValueError):
+            found = shown(row[column.name])
+            raise ValueError(f"column {column.name}: {found} is not {said(column.kind)}") from None
+    for name, value in row.items():
+        if name not in result:
+            result[clean(name)] = free(value)
     return result
+
+
+def more_names(rows: Iterable[Row]) -> list[str]:
+    """The columns of rows that are not the schema's (a caller's labels), in the order in which they come."""
+    known = kinds()
+    return list(dict.fromkeys(name for row in rows for name in row if name not in known))
 
 
 def said(kind: Kind) -> str:
@@ -355,8 +430,11 @@ def said(kind: Kind) -> str:
 
 
 def check_version(version: Any, source: str) -> None:
-    """ValueError for results written by a later bwprof."""
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    """ValueError for results written by a later bwprof, and for what is no version; None was written by others."""
+    if version is None or (type(version) is int and 1 <= version <= SCHEMA_VERSION):
+        return
+    if type(version) is int and version > SCHEMA_VERSION:
         raise ValueError(
             f"{source} has schema version {version}; this bwprof reads up to {SCHEMA_VERSION}: install a newer one"
         )
+    raise ValueError(f"{source} has schema version {shown(version)}: a whole number from 1 is needed")

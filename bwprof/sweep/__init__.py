@@ -112,8 +112,8 @@ def sweep(
 
     ``sweep(fn, n=[1, 2], dtype=["fp16", "fp32"])`` measures ``fn(n=1, dtype="fp16")`` and so on, the whole product.
     Where the call returns something callable, that is measured and the call was its preparation; else the call itself
-    is the work (and was made once more to find that out). The parameters become columns of the frame; a file has those
-    that the schema knows as columns (M, batch, ...), and all of them within `case`.
+    is the work (and was made once more to find that out). The parameters become columns of the frame and of its files,
+    behind the schema's; those that the schema knows (M, batch, ...) fill the columns there.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def sweep(
     Returns
     -------
     pandas.DataFrame
-        One row per case (see `bwprof.results.schema`); ``attrs["run"]`` holds the run's metadata.
+        One row per case (see `bwprof.results.schema`); ``attrs["run"]`` holds the run's metadata, read-only.
 
     Raises
     ------
@@ -174,7 +174,9 @@ def sweep(
     SweepError
         When the device is lost in the middle; `frame` holds the finished rows.
     OSError
-        When `output` cannot be written.
+        When `output` cannot be written, or another run is writing to it.
+
+    Whatever ends a sweep early (Ctrl-C, a full disk, an exception of `progress`) has the finished rows as `frame`.
 
     Examples
     --------
@@ -235,7 +237,7 @@ def sweep(
     )
 
 
-_CALL_OPTIONS = (
+CALL_OPTIONS = (
     *("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check"),
     "roof_threads",
 )
@@ -259,7 +261,7 @@ def _sweep_calls(
 ) -> pd.DataFrame:
     from bwprof.sweep import calls, plan
 
-    options |= {name: params.pop(name) for name in _CALL_OPTIONS if name in params}
+    options |= {name: params.pop(name) for name in CALL_OPTIONS if name in params}
     request = calls.Request(function, calls.axes_of(params), options, plan.caches_of(caches), backend, device)
     return calls.run(request, **how)
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, callables, hardware, registry
 from bwprof.callables import WORK, Subject
-from bwprof.results import frame as frames
-from bwprof.sweep import SweepError, inprocess, measure, metadata, sweep
+from bwprof.sweep import CALL_OPTIONS, inprocess, measure, metadata, sweep
 from bwprof.sweep.contexts import Contexts, Given, check_roofs
 from bwprof.sweep.loop import Limits, case_seconds
 from bwprof.sweep.measure import Outcome
@@ -82,41 +81,29 @@ def run(
     registry.check_timer(request.options.get("timer"), choice.backend)
     run_data = metadata.describe(metadata.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
-    status = "failed"
-    try:
-        with callables.opened(choice.backend, choice.index) as (_, device):
-            run_data["facts"] = hardware.facts(device)
-            given = with_roofs if limits.left() > 0 else False
-            if given:
-                shown.stage("looking for the roofs")
-            contexts = Contexts(
-                run_data["run_id"],
-                device,
-                given,
-                request.caches,
-                recalibrate=recalibrate,
-                deadline=lambda: None if limits.deadline is None else limits.deadline - limits.left() / 2,
-            )
-            found = contexts.of(request.options.get("roof_threads")).roofs
-            run_data["roofs"] = found.to_dict() if found else None
-            shown.begin(len(points))
-            for number, (params, cache) in enumerate(points):
-                shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
-                outcome = _point(device, request, params, cache, contexts, limits, len(points) - number)
-                store.add(outcome.row, outcome.samples)
-                shown.row(outcome.row)
-                inprocess.stop_when_lost(outcome)
-        status = "complete"
-    except inprocess.DeviceLostError as error:
-        raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
-        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[attr-defined]
-        raise
-    finally:
-        shown.end()
-        store.finish(status)
-    return frames.from_rows(store.rows, run_data)
+    with inprocess.keeping_rows(store, shown), callables.opened(choice.backend, choice.index) as (_, device):
+        run_data["facts"] = hardware.facts(device)
+        given = with_roofs if limits.left() > 0 else False
+        if given:
+            shown.stage("looking for the roofs")
+        contexts = Contexts(
+            run_data["run_id"],
+            device,
+            given,
+            request.caches,
+            recalibrate=recalibrate,
+            deadline=lambda: None if limits.deadline is None else limits.deadline - limits.left() / 2,
+        )
+        found = contexts.of(request.options.get("roof_threads")).roofs
+        run_data["roofs"] = found.to_dict() if found else None
+        shown.begin(len(points))
+        for number, (params, cache) in enumerate(points):
+            shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
+            outcome = _point(device, request, params, cache, contexts, limits, len(points) - number)
+            store.add(outcome.row, outcome.samples)
+            shown.row(outcome.row)
+            inprocess.stop_when_lost(outcome)
+    return inprocess.frame_of(store)
 
 
 def _check_axes(request: Request) -> None:
@@ -126,10 +113,13 @@ def _check_axes(request: Request) -> None:
             if name != "precision":
                 callables.check_label(name, _label(value))
     try:
-        signature = inspect.signature(request.function)
+        signature: inspect.Signature | None = inspect.signature(request.function)
     except (TypeError, ValueError):  # some builtins have none
+        signature = None
+    own = signature.parameters.keys() if signature is not None else set()
+    callables.check_spelling(request.axes.keys() - own, [*(sweep.__kwdefaults__ or {}), *CALL_OPTIONS])
+    if signature is None:
         return
-    callables.check_spelling(request.axes.keys() - signature.parameters.keys(), sweep.__kwdefaults__ or {})
     try:
         signature.bind(**dict.fromkeys(request.axes))
     except TypeError as error:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +19,7 @@ from bwprof import _core, hardware, results
 from bwprof.hardware import Choice
 from bwprof.names import positive_seconds, seconds_text, unknown
 from bwprof.results import schema
-from bwprof.results.files import is_open_file, is_plain_target
+from bwprof.results.files import is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
 from bwprof.sweep import loop, metadata
 from bwprof.sweep.child import ChildExecutor
@@ -29,13 +28,13 @@ from bwprof.sweep.loop import Limits
 from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.sweep.plan import Plan, Spec, each_once
 from bwprof.sweep.progress import on_stderr
-from bwprof.sweep.store import Store
+from bwprof.sweep.resuming import still_to_do
+from bwprof.sweep.store import Claims, Store, claimed, release
 from bwprof.terminal import is_closed
 
 _log = logging.getLogger("bwprof.sweep")
 
 OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
-FINISHED = ("ok", "skipped")
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
@@ -77,9 +76,8 @@ def run(
     given: Given,
 ) -> int:
     """A new run; returns the exit code."""
-    run_id = metadata.new_run_id()
+    run_id, targets = _new_targets(parsed)
     data = metadata.describe_run(run_id, plan, choice, argv)
-    targets = _targets(parsed, run_id)
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
@@ -88,7 +86,7 @@ def run(
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
     except (ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
-            shutil.rmtree(targets.folder, ignore_errors=True)
+            _remove(targets.folder)
         raise
 
 
@@ -102,13 +100,31 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
+    with interrupts.at_once(), _unwritable():
+        claims = claimed([folder / results.CSV_NAME, folder / results.JSON_NAME])
+    try:  # nobody else writes there from before it is read
+        return _go_on(parsed, argv, interrupts, folder, claims, given)
+    finally:
+        release(claims)
+
+
+def _go_on(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    folder: Path,
+    claims: Claims,
+    given: Given,
+) -> int:
     with interrupts.at_once():
         rows, samples, data = results.read_rows(folder)
         plan = _earlier_plan(folder, data)
         choice = hardware.choose(data["backend"], data["device_index"])
-        kept, missing = _still_to_do(plan.specs, rows)
+        kept, missing, strangers = still_to_do(plan.specs, rows)
     if choice.name != data.get("device"):
         _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
+    if strangers:
+        _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
     earlier = data.get("resumed")
     data["resumed"] = [
         *(earlier if isinstance(earlier, list) else []),
@@ -116,7 +132,7 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     ]
     targets = _targets(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
-        store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept])
+        store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
     return _measure(parsed, interrupts, choice, store, targets, plan, missing, given)
 
 
@@ -166,42 +182,37 @@ def _run_folder(name: str, parent: Path) -> Path:
     raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
-def _still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], list[Spec]]:
-    """Which rows to keep, and the cases that have none to keep. Every row stands for one case."""
-    free = {index for index, row in enumerate(rows) if row["status"] in FINISHED}
-    kept: list[int] = []
-    missing: list[Spec] = []
-    # Cases that name their variant choose first: the others take whatever row is left.
-    for spec in sorted(specs, key=lambda spec: spec.variant is None):
-        found = next((index for index in sorted(free) if _is_row_of(rows[index], spec)), None)
-        if found is None or _ran_out_of_time(rows[found]):
-            missing.append(spec)
+def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
+    """A new run's id, and where its results go; two runs never share a folder."""
+    while True:
+        run_id = metadata.new_run_id()
+        targets = _targets(parsed, run_id)
+        if targets.folder is None:
+            return run_id, targets
+        try:
+            targets.folder.mkdir(parents=True)
+        except FileExistsError:
+            if not targets.folder.is_dir():  # one of its parents is a file
+                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
+        except OSError as error:
+            raise UnwritableError(
+                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
+            ) from None
         else:
-            kept.append(found)
-        if found is not None:
-            free.discard(found)
-    return sorted(kept), [spec for spec in specs if spec in missing]
+            sync_folder(targets.folder.parent)
+            return run_id, targets
 
 
-def _is_row_of(row: Row, spec: Spec) -> bool:
-    same = (row["case"], row["operation"], row["precision"], row["seed"]) == (
-        spec.case,
-        spec.operation,
-        spec.precision,
-        spec.seed,
-    )
-    lens = ";".join(map(str, spec.kv_lens)) if spec.kv_lens is not None else None
-    params = all(row[name] == value for name, value in spec.params.items())
-    variant = spec.variant is None or row["variant"] == spec.variant
-    return same and params and variant and row["kv_lens"] == lens and row["cache"] == spec.cache
-
-
-def _ran_out_of_time(row: Row) -> bool:
-    return row["status"] == "skipped" and "--max-time" in (row["reason"] or "")
+def _remove(folder: Path) -> None:
+    """Take away the folder of a run without rows, and nothing in it that is not ours."""
+    for name in (results.CSV_NAME, results.JSON_NAME):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
-    """Where the results go; makes the run's folder."""
+    """Where the results go: those of a new run, or of one that has its folder."""
     csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
     if "-" in (csv, json) and is_closed(sys.stdout):
         raise UnwritableError(f"--{'csv' if csv == '-' else 'json'} -: the standard output is closed")
@@ -225,11 +236,6 @@ def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = N
     _check_inputs(parsed, targets)
     if not parsed.force:
         _check_new(targets, run_id if folder is not None else None)
-    if folder is None and targets.folder is not None:
-        try:
-            targets.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnwritableError(f"--output {output} cannot be written: {error.strerror or error}") from None
     return targets
 
 
@@ -300,14 +306,25 @@ def _open_store(
     targets: Targets,
     rows: Sequence[Row] = (),
     samples: Sequence[list[float] | None] = (),
+    claims: Claims | None = None,
 ) -> Store:
+    with _unwritable():
+        return Store(
+            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
+        )
+
+
+@contextmanager
+def _unwritable() -> Iterator[None]:
+    """What cannot be written is a mistake in the command line, as long as nothing was measured."""
     try:
-        return Store(data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples)
-    except BrokenPipeError:
-        raise
+        yield
     except OSError as error:
-        where = error.filename or "the standard output"
-        raise UnwritableError(f"results cannot be written to {where}: {error.strerror or error}") from None
+        said = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
+        if not isinstance(error, BrokenPipeError):
+            raise UnwritableError(said) from None
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        raise
 
 
 def _measure(
@@ -337,7 +354,7 @@ def _measure(
     finally:
         trouble = _finish(store, status) or trouble
     if trouble is not None:
-        return _rescue(store, trouble)
+        return _rescue(store, targets, trouble)
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
@@ -379,15 +396,30 @@ def _finish(store: Store, status: str) -> OSError | None:
     return None
 
 
-def _rescue(store: Store, trouble: OSError) -> int:
-    """Nothing can be written any more: the finished rows go to standard error."""
-    if isinstance(trouble, BrokenPipeError):
-        raise trouble
+def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
+    """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
     where = f" {trouble.filename}" if trouble.filename else ""
     sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
+    if isinstance(trouble, BrokenPipeError) and any(map(_is_kept, (*targets.csv, *targets.json))):
+        sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
+        _tell_where(targets)
+        return INCOMPLETE
     sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
     sys.stderr.write(store.rescue())
     return INCOMPLETE
+
+
+def _is_kept(target: Path | TextIO) -> bool:
+    return isinstance(target, Path) and _is_file(target)
+
+
+def _tell_where(targets: Targets) -> None:
+    """Say where the files are."""
+    if targets.folder is not None:
+        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.parent != targets.folder:
+            sys.stderr.write(f"bwprof: results are in {target}\n")
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
@@ -435,10 +467,6 @@ def _show(store: Store, targets: Targets, status: str, started: float) -> None:
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
-    if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
-    for target in (*targets.csv, *targets.json):
-        if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {target}\n")
+    _tell_where(targets)
     if status == "interrupted" and targets.folder is not None:
         sys.stderr.write(f"bwprof: go on with --resume {targets.folder}\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from bwprof import hardware
+from bwprof.names import shown
 from bwprof.results import frame as frames
 from bwprof.sweep import SweepError, loop, metadata, plan
 from bwprof.sweep.local import LocalExecutor
@@ -42,31 +44,57 @@ def run(
     shown = progress_of(progress)
     executor = LocalExecutor(choice.backend, choice.index)
     store = store_of(run_data, output)
-    status = "failed"
+    with keeping_rows(store, shown):
+        try:
+            limits = Limits(made.target_seconds, max_time, started)
+            context = loop.prepare(
+                executor,
+                run_data,
+                made.specs,
+                limits=limits,
+                progress=shown,
+                with_roofs=with_roofs,
+                recalibrate=recalibrate,
+            )
+            loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
+        finally:
+            executor.close()
+    return frame_of(store)
+
+
+def frame_of(store: Store) -> pd.DataFrame:
+    """A run's rows so far."""
+    return frames.from_rows(store.rows, store.run, store.samples)
+
+
+@contextmanager
+def keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
+    """Around a run: its files are finished however it ends, and what ends it early has the finished rows as `frame`."""
+    ending: BaseException | None = None
     try:
-        limits = Limits(made.target_seconds, max_time, started)
-        context = loop.prepare(
-            executor,
-            run_data,
-            made.specs,
-            limits=limits,
-            progress=shown,
-            with_roofs=with_roofs,
-            recalibrate=recalibrate,
-        )
-        loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
-        status = "complete"
-    except DeviceLostError as error:
-        raise SweepError(str(error), frames.from_rows(store.rows, run_data)) from None
+        try:
+            yield
+        finally:
+            shown.end()
+    except BaseException as error:
+        ending = error
+    interrupted = isinstance(ending, KeyboardInterrupt)
+    try:
+        store.finish("interrupted" if interrupted else "failed" if ending is not None else "complete")
     except (KeyboardInterrupt, OSError) as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else status
-        error.frame = frames.from_rows(store.rows, run_data)  # type: ignore[union-attr]
-        raise
-    finally:
-        shown.end()
-        executor.close()
-        store.finish(status)
-    return frames.from_rows(store.rows, run_data)
+        if ending is None:
+            ending = error
+        else:
+            ending.add_note(f"beside that, results could not be written: {error}")
+    if isinstance(ending, DeviceLostError):
+        raise SweepError(str(ending), frame_of(store)) from None
+    if ending is None:
+        return
+    try:
+        ending.frame = frame_of(store)  # type: ignore[attr-defined]
+    except AttributeError:  # an exception that takes no attributes
+        raise SweepError(f"{type(ending).__name__}: {ending}", frame_of(store)) from ending
+    raise ending
 
 
 def seconds_of(given: Any) -> float | None:
@@ -84,17 +112,8 @@ def seconds_of(given: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         seconds = 0.0
     if not seconds > 0 or isinstance(given, bool):
-        raise ValueError(f"max_time is {_short(given)}, a positive number of seconds is needed")
+        raise ValueError(f"max_time is {shown(given)}, a positive number of seconds is needed")
     return seconds
-
-
-def _short(value: Any) -> str:
-    """A value's repr; int() refuses to write some thousands of digits."""
-    try:
-        said = repr(value)
-    except ValueError:
-        return f"an {type(value).__name__} of too many digits"
-    return said if len(said) <= 80 else said[:77] + "..."
 
 
 def stop_when_lost(outcome: Outcome) -> None:

@@ -27,7 +27,7 @@ _ENVIRONMENT = (
 
 def new_run_id() -> str:
     """Sorts by time, and two runs of one second differ."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def describe_run(run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:

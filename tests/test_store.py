@@ -1,0 +1,390 @@
+"""A run's rows on their way to files: nothing that others do to the files, and nothing that goes wrong, loses one."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import row
+
+import bwprof
+from bwprof import results
+from bwprof.results import csvfile, files, frame, jsonfile, load_samples
+from bwprof.results.files import Claim, claim_path
+from bwprof.sweep import loop
+from bwprof.sweep import store as stores
+from bwprof.sweep.store import Store, claimed, release
+
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
+
+
+@pytest.fixture(autouse=True)
+def quick_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.05)
+
+
+def numbered(number: int, **more: Any) -> dict[str, Any]:
+    return row(f"case {number}", "fp32", timestamp=f"2026-01-01T00:00:{number:02d}.000+00:00", **more)
+
+
+def run(run_id: str = "run-1") -> dict[str, Any]:
+    return {"run_id": run_id, "plan": []}
+
+
+# ---- what others do to the files ----
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced", "changed"])
+@pytest.mark.parametrize("then", ["a row", "the end"])
+def test_a_csv_that_others_touch_is_written_anew(
+    tmp_path: Path, what: str, then: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.csv"
+    store = Store(run(), csv_targets=[path])
+    store.add(numbered(1))
+    if what == "removed":
+        path.unlink()
+    elif what == "replaced":  # as `sed -i` does it
+        (tmp_path / "other").write_text(path.read_text().replace("case", "CASE"))
+        (tmp_path / "other").rename(path)
+    else:
+        path.write_text("")
+    if then == "a row":
+        store.add(numbered(2))
+        assert [found["case"] for found in csvfile.read(path)] == ["case 1", "case 2"]
+    store.finish("complete")
+    assert f"{path} was {what}" in caplog.text
+    assert [found["case"] for found in csvfile.read(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
+
+
+def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
+    path = tmp_path / "rows.json"
+    store = Store(run(), json_targets=[path])
+    for number in range(1, 4):
+        store.add(numbered(number), [float(number)])
+        if number == 2:
+            claim_path(path).unlink()
+    assert load_samples(path) == [[1.0], [2.0], [3.0]]
+    store.finish("complete")
+
+
+# ---- a kill: what is on disk is all there is ----
+
+
+@pytest.mark.parametrize("name", ["results.json", "rows.json"])
+def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The JSON file is not replaced after its first row; nothing is finished."""
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
+    targets = [tmp_path / results.CSV_NAME] if name == results.JSON_NAME else []
+    store = Store(run(), csv_targets=targets, json_targets=[tmp_path / name])
+    for number in range(1, 6):
+        store.add(numbered(number, color="red"), [number + 0.5, 2.0])
+    with claim_path(tmp_path / name).open("a") as cut_off:
+        cut_off.write('{"operation": "gemm", "sam')
+    assert len(jsonfile.read(tmp_path / name)[0]) == 1
+    found = bwprof.load(tmp_path if targets else tmp_path / name)
+    assert found["case"].tolist() == [f"case {number}" for number in range(1, 6)]
+    assert found["color"].tolist() == ["red"] * 5
+    assert load_samples(tmp_path if targets else tmp_path / name) == [[n + 0.5, 2.0] for n in range(1, 6)]
+    store.close()
+
+    # Going on with it keeps them, whatever happens next.
+    rows, samples, data = results.read_rows(tmp_path / name)
+    store = Store(data, json_targets=[tmp_path / name], rows=rows, samples=samples)
+    assert len(jsonfile.read(tmp_path / name)[0]) == 5
+    store.add(numbered(6), [9.0])
+    assert load_samples(tmp_path / name) == [[n + 0.5, 2.0] for n in range(1, 6)] + [[9.0]]
+    store.finish("complete")
+    assert not claim_path(tmp_path / name).exists()
+
+
+def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new run to the same file, killed before it could clear what the killed one before it had left."""
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
+    path = tmp_path / "rows.json"
+    before = Store(run(), json_targets=[path])
+    before.add(numbered(1))
+    before.add(numbered(2))
+    before.close()
+    jsonfile.write(path, [numbered(3, run_id="run-2")], [None], run("run-2"))
+    assert [found["case"] for found in results.read_rows(path)[0]] == ["case 3"]
+
+
+def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
+    old, young, held = (tmp_path / f".rows.csv.{n}{n}{n}{n}.tmp" for n in ("aa", "bb", "cc"))
+    for found in (old, young, held):
+        found.write_text("half a fil")
+    for found in (old, held):
+        os.utime(found, (time.time() - 3600,) * 2)
+    with held.open() as stream:
+        assert files.locked(stream.fileno())
+        bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.csv")
+    assert sorted(found.name for found in tmp_path.iterdir()) == [young.name, held.name, "rows.csv"]
+
+
+def test_a_rename_is_made_lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.atomic_write(tmp_path / "a.json", "{}")
+    assert synced[-1] == str(tmp_path), "the folder comes last, when the name is there"
+    assert synced[0].startswith(f"{tmp_path}/.a.json.")
+
+
+@pytest.mark.parametrize("length", [240, 246, 255])
+def test_names_as_long_as_a_file_system_has_them(tmp_path: Path, length: int) -> None:
+    path = tmp_path / ("x" * (length - 5) + ".json")
+    store = Store(run(), json_targets=[path])
+    store.add(numbered(1))
+    store.finish("complete")
+    assert len(bwprof.load(path)) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# ---- two writers ----
+
+
+@pytest.mark.parametrize("kind", ["csv_targets", "json_targets"])
+def test_one_run_at_a_time_writes_a_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"rows.{kind.partition('_')[0]}"
+    (tmp_path / "link").symlink_to(path)
+    first = Store(run(), **{kind: [path]})
+    made = frame.from_rows([row("a", "fp32")])
+    for name in (path, tmp_path / "link"):
+        with pytest.raises(OSError, match="another bwprof is writing to it") as caught:
+            Store(run(), **{kind: [name]})
+        assert caught.value.errno == errno.EBUSY
+    with pytest.raises(OSError, match="another bwprof"):
+        bwprof.save(made, path)
+    first.add(numbered(1))  # which replaces the file, or not
+    with pytest.raises(OSError, match="another bwprof"):
+        Store(run(), **{kind: [path]})
+    first.finish("complete")
+    assert bwprof.load(path)["case"].tolist() == ["case 1"]
+    bwprof.save(made, path)
+
+
+def test_going_on_waits_for_nobody_and_overtakes_nobody(tmp_path: Path) -> None:
+    """The right to write is taken before the rows are read, and passed on to the store."""
+    path = tmp_path / "rows.csv"
+    claims = claimed([path, tmp_path / "rows.json", io.StringIO()])
+    with pytest.raises(OSError, match="another bwprof"):
+        claimed([tmp_path / "other.csv", path])
+    Claim(tmp_path / "other.csv").release()  # it was given back
+    store = Store(run(), csv_targets=[path], json_targets=[tmp_path / "rows.json"], claims=claims)
+    store.add(numbered(1))
+    store.finish("complete")
+    release(claims)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.csv", "rows.json"]
+
+
+def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder ends between opening and locking: what was locked is a file that nobody sees any more."""
+    path = tmp_path / "rows.csv"
+    first = Claim(path)
+    real = files.locked
+    calls = []
+
+    def slow(number: int) -> bool:
+        calls.append(number)
+        if len(calls) == 1:
+            first.release()
+        return real(number)
+
+    monkeypatch.setattr(files, "locked", slow)
+    second = Claim(path)
+    assert len(calls) == 2
+    with pytest.raises(OSError, match="another bwprof"):
+        Claim(path)
+    second.release()
+
+
+# ---- measured again ----
+
+
+def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
+    csv_path, json_path = tmp_path / results.CSV_NAME, tmp_path / results.JSON_NAME
+    store = Store(run(), csv_targets=[csv_path], json_targets=[json_path])
+    slow = {"gb_s": 50.0, "flags": "noisy"}
+    numbers = [store.add(numbered(number, **(slow if number == 2 else {})), [float(number)]) for number in (1, 2, 3)]
+    again = {**numbered(2), "timestamp": "2026-01-01T00:01:00.000+00:00"}
+    store.replace(numbers[1], again, [22.0])
+    assert [found["case"] for found in store.rows] == ["case 1", "case 2", "case 3"]
+    assert [found["case"] for found in csvfile.read(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
+    for path in (csv_path, tmp_path):  # after a kill
+        found = bwprof.load(path)
+        assert sorted(found["case"]) == ["case 1", "case 2", "case 3"]
+        assert found.loc[found["case"] == "case 2", "bandwidth_gb_s"].tolist() == [100.0]
+    assert sorted(load_samples(tmp_path)) == [[1.0], [3.0], [22.0]]
+    store.finish("complete")
+    for path in (csv_path, json_path):
+        found = bwprof.load(path)
+        assert found["case"].tolist() == ["case 1", "case 2", "case 3"]
+        assert found["replaces"].tolist()[1] == "2026-01-01T00:00:02.000+00:00"
+        assert found["flags"].tolist() == [""] * 3
+    assert load_samples(json_path) == [[1.0], [22.0], [3.0]]
+
+
+def test_a_row_with_more_to_say(tmp_path: Path) -> None:
+    """The second try was no better: the first one stays, and says that there was another."""
+    store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
+    number = store.add(numbered(1), [1.0])
+    store.rows[number]["reason"] = "measured\ntwice"
+    store.replace(number, store.rows[number])
+    store.finish("complete")
+    for name in ("rows.csv", "rows.json"):
+        found = bwprof.load(tmp_path / name)
+        assert found["reason"].tolist() == ["measured twice"]
+        assert found["replaces"].isna().all()
+    assert load_samples(tmp_path / "rows.json") == [[1.0]]
+
+
+def test_comparisons_are_with_the_row_that_stays() -> None:
+    store = Store(run())
+    number = store.add(row("a", "fp32", gb_s=50.0))
+    store.add(row("a", "fp16", gb_s=100.0, bytes_read=4000))
+    assert store.rows[1]["bandwidth_vs_fp32"] == 2.0
+    store.replace(number, row("a", "fp32", gb_s=100.0, timestamp="later"))
+    assert store.rows[1]["bandwidth_vs_fp32"] == 1.0
+
+
+# ---- what goes wrong ----
+
+
+def test_what_was_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
+    monkeypatch.setattr(csvfile, "row_line", lambda *_: 'a "line,\n')
+    store.add(numbered(1))
+    with pytest.raises(OSError, match=r"cannot be read back: .*rows\.csv, line 2"):
+        store.finish("complete")
+    assert len(bwprof.load(tmp_path / "rows.json")) == 1
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_one_file_that_is_full_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 0.0)
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            if "case" in text and "case," not in text:
+                raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+            return super().write(text)
+
+    store = Store(run(), csv_targets=[Pipe(), tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
+    with pytest.raises(BrokenPipeError):
+        store.add(numbered(1), [1.0])
+    for name in ("rows.csv", "rows.json"):
+        assert bwprof.load(tmp_path / name)["case"].tolist() == ["case 1"]
+    store.finish("failed")
+
+
+def test_half_a_line_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.csv"
+    store = Store(run(), csv_targets=[path])
+    store.add(numbered(1))
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.add(numbered(2))
+    assert path.read_bytes() == before
+    monkeypatch.undo()
+    store.finish("failed")
+    assert bwprof.load(path)["case"].tolist() == ["case 1", "case 2"], "there is room again: all rows, once"
+
+
+@pytest.mark.parametrize("kind", ["operations", "a callable"])
+def test_a_full_disk_at_the_very_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    real = stores.Store.finish
+
+    def finish(self: Store, status: str) -> None:
+        monkeypatch.setattr(stores, "atomic_write", full)
+        real(self, status)
+
+    monkeypatch.setattr(stores.Store, "finish", finish)
+    with pytest.raises(OSError, match="No space left") as caught:
+        sweep_of(kind, output=tmp_path / "rows.json")
+    assert caught.value.frame["status"].tolist() == ["ok", "ok"]  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    assert len(bwprof.load(tmp_path / "rows.json")) == 2, "row by row they were there already"
+
+
+def sweep_of(kind: str, **options: Any) -> Any:
+    """Two rows, of an operation or of a function."""
+    if kind == "operations":
+        return bwprof.sweep(
+            "gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", cache="hot", roofs=False, **options
+        )
+    return bwprof.sweep(lambda n: None, n=[1, 2], **QUICK, **options)
+
+
+class Locked(Exception):  # noqa: N818
+    """An exception that takes no frame."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "frame":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("kind", ["operations", "a callable"])
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), Locked("odd")])
+def test_a_progress_function_that_raises_loses_no_row(tmp_path: Path, kind: str, error: BaseException) -> None:
+    def shown(done: int, total: int, found: dict[str, Any]) -> None:
+        if done == 2:
+            raise error
+
+    path = tmp_path / "rows.json"
+    with pytest.raises(bwprof.SweepError if isinstance(error, Locked) else type(error)) as caught:
+        sweep_of(kind, output=path, progress=shown)
+    made = caught.value.frame  # type: ignore[union-attr]
+    assert made["status"].tolist() == ["ok", "ok"]
+    assert made.attrs["run"]["status"] == ("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+    assert all(load_samples(path))
+    assert bwprof.load(path).attrs["run"]["status"] == made.attrs["run"]["status"]
+
+
+def test_two_things_that_go_wrong_are_both_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores.Store, "finish", full)
+
+    def shown(*_: object) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        sweep_of("a callable", progress=shown)
+    assert caught.value.__notes__ == ["beside that, results could not be written: [Errno 28] No space left on device"]
+    assert len(caught.value.frame) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", ["two\rlines", "half \udc80 a letter", "x" * 200_000, '"=1\n\r\n'])
+def test_an_exceptions_text_cannot_spoil_the_files(tmp_path: Path, text: str) -> None:
+    """One point's words, in the reason and in a label of its own."""
+
+    def work(n: int, label: str) -> object:
+        if n == 1:
+            raise RuntimeError(text)
+        return lambda: None
+
+    for name in ("rows.csv", "rows.json"):
+        made = bwprof.sweep(work, n=[1, 2], label=[text], output=tmp_path / name, **QUICK)
+        found = bwprof.load(tmp_path / name)
+        assert made["status"].tolist() == found["status"].tolist() == ["failed", "ok"]
+        assert made["label"].tolist() == found["label"].tolist()
+        assert made["reason"].iloc[0] == found["reason"].iloc[0]
+        assert found["reason"].iloc[0].startswith("RuntimeError: " + text[:3])
