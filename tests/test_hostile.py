@@ -456,10 +456,18 @@ def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> No
     assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
 
 
-@pytest.mark.parametrize("option", ["--csv -", "--json /dev/stdout"])
-def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (" ".join([*ONE, "--csv -"]), "--csv -"),
+        (" ".join([*ONE, "--json /dev/stdout"]), "--json -"),
+        ("info --json", "--json"),
+        ("selftest repeat --json -", "--json -"),
+    ],
+)
+def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option: str) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m bwprof {' '.join(ONE)} {option} >&-"],
+        ["bash", "-c", f"{sys.executable} -m bwprof {line} >&-"],
         cwd=tmp_path,
         env=environment(tmp_path),
         capture_output=True,
@@ -468,7 +476,7 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, option: str) -> N
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"bwprof: error: {option.split(maxsplit=1)[0]} -: the standard output is closed\n"
+    assert done.stderr == f"bwprof: error: {option}: the standard output is closed\n"
 
 
 def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.sweep.plan import Plan, Spec, each_once
 from bwprof.sweep.progress import on_stderr
 from bwprof.sweep.store import Store
-from bwprof.terminal import is_closed
+from bwprof.terminal import check_open
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -203,8 +203,8 @@ def _ran_out_of_time(row: Row) -> bool:
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go; makes the run's folder."""
     csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
-    if "-" in (csv, json) and is_closed(sys.stdout):
-        raise UnwritableError(f"--{'csv' if csv == '-' else 'json'} -: the standard output is closed")
+    if "-" in (csv, json):
+        check_open("--csv -" if csv == "-" else "--json -")
     if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
     if csv == "-" and json == "-":
