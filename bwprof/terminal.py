@@ -122,6 +122,12 @@ def is_closed(stream: TextIO) -> bool:
     return isinstance(stream, _ClosedStream)
 
 
+def check_open(option: str) -> None:
+    """ValueError when the data that `option` asks for would go to a standard output that was closed."""
+    if is_closed(sys.stdout):
+        raise ValueError(f"{option}: the standard output is closed")
+
+
 def _open_missing_streams() -> None:
     for number in range(3):
         try:

@@ -255,13 +255,17 @@ def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.Monk
     assert Counted.passes <= 8
 
 
-def test_a_plan_of_all_suites_entries_has_a_limit() -> None:
-    entry = '[[case]]\noperation = "gemm"\nparams = {M = [' + ",".join(map(str, range(1, 1001))) + "]}\n"
-    found = suites.parse((entry * 101).encode(), source="a.toml")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suites, "load", lambda _name: found)
-        with pytest.raises(ValueError, match="more than 100000 cases"):
-            plan.make(Request(suite="a.toml"), "cpu")
+def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
+    monkeypatch.setattr(plan, "MOST_CASES", 100)
+    for count, fits in ((2, True), (3, False)):
+        found = suites.Suite("a.toml", "", (entry,) * count, ("fp32",), None)
+        monkeypatch.setattr(suites, "load", lambda _name, found=found: found)
+        if fits:
+            assert len(plan.make(Request(suite="a.toml"), "cpu").specs) == 50, "each once"
+        else:
+            with pytest.raises(ValueError, match="more than 100 cases"):
+                plan.make(Request(suite="a.toml"), "cpu")
 
 
 def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,10 +456,18 @@ def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> No
     assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
 
 
-@pytest.mark.parametrize("option", ["--csv -", "--json /dev/stdout"])
-def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (" ".join([*ONE, "--csv -"]), "--csv -"),
+        (" ".join([*ONE, "--json /dev/stdout"]), "--json -"),
+        ("info --json", "--json"),
+        ("selftest repeat --json -", "--json -"),
+    ],
+)
+def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option: str) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m bwprof {' '.join(ONE)} {option} >&-"],
+        ["bash", "-c", f"{sys.executable} -m bwprof {line} >&-"],
         cwd=tmp_path,
         env=environment(tmp_path),
         capture_output=True,
@@ -464,7 +476,7 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, option: str) -> N
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"bwprof: error: {option.split(maxsplit=1)[0]} -: the standard output is closed\n"
+    assert done.stderr == f"bwprof: error: {option}: the standard output is closed\n"
 
 
 def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from bwprof.info import info
 from bwprof.names import bytes_text
 from bwprof.results.jsonfile import plain
 from bwprof.roofs import Roofs
+from bwprof.terminal import check_open
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
+    if options.json:
+        check_open("--json")
     found = info(probe=options.probe)
     if options.json:
         sys.stdout.write(json.dumps(plain(found), indent=1) + "\n")

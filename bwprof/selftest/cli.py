@@ -18,7 +18,7 @@ from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.selftest.part import Report, Value
 from bwprof.sweep.interrupts import Interrupts, StoppedError
-from bwprof.terminal import console, guarded, table
+from bwprof.terminal import check_open, console, guarded, table
 from bwprof.terminal import show as show_table
 
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -74,7 +74,9 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
     from bwprof.selftest import run
 
     started = time.monotonic()
-    if options.json not in (None, "-"):
+    if options.json == "-":
+        check_open("--json -")
+    elif options.json is not None:
         _check_target(Path(options.json))
     screen = console(sys.stderr if options.json == "-" else sys.stdout)
 

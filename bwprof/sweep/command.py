@@ -30,7 +30,7 @@ from bwprof.sweep.plan import Plan, Spec, each_once
 from bwprof.sweep.progress import on_stderr
 from bwprof.sweep.resuming import still_to_do
 from bwprof.sweep.store import Claims, Store, claimed, release
-from bwprof.terminal import is_closed
+from bwprof.terminal import check_open
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -84,7 +84,7 @@ def run(
             store = _open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, plan, plan.specs, given)
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
-    except (ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
+    except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
             _remove(targets.folder)
         raise
@@ -214,8 +214,8 @@ def _remove(folder: Path) -> None:
 def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go: those of a new run, or of one that has its folder."""
     csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
-    if "-" in (csv, json) and is_closed(sys.stdout):
-        raise UnwritableError(f"--{'csv' if csv == '-' else 'json'} -: the standard output is closed")
+    if "-" in (csv, json):
+        check_open("--csv -" if csv == "-" else "--json -")
     if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
     if csv == "-" and json == "-":
