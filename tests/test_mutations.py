@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import Attention, Mutation, Product, encoded, keys_to_try, move_mutations
+from mistakes import Attention, Mutation, Product, encoded, keys_to_try, move_mutations
 
 from bwprof import _core
 

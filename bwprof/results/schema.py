@@ -161,7 +161,11 @@ _CONDITIONS = [
 
 _TRUST = [
     *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
-    *_columns("number", max_error="the error nearest to its tolerance, or furthest past it", tolerance="what that error may be"),
+    *_columns(
+        "number",
+        max_error="the error nearest to its tolerance, or furthest past it",
+        tolerance="what that error may be",
+    ),
     *_columns("text", flags=f"what should make a reader doubt the row: {', '.join(FLAGS)}; joined by ';'"),
 ]
 
