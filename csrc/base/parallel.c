@@ -17,6 +17,10 @@ int bw_parallel_processors(void) {
     return online > 1 ? (int)online : 1;
 }
 
+uint64_t bw_parallel_thread(void) {
+    return (uint64_t)pthread_self();
+}
+
 typedef struct job {
     void (*task)(void *context);
     void *context;

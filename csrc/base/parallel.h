@@ -2,8 +2,13 @@
 #ifndef BW_BASE_PARALLEL_H
 #define BW_BASE_PARALLEL_H
 
+#include <stdint.h>
+
 /* Processors that this process may use, at least 1. */
 int bw_parallel_processors(void);
+
+/* A number that no other running thread has. */
+uint64_t bw_parallel_thread(void);
 
 /* Calls task(context) once on the calling thread and once on each of up to `threads` - 1 others, and waits for all of
  * them. Fewer others, where the system gives no more threads, is no failure: the task must share what is to be done,

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +122,7 @@ typedef struct reference_work {
     bw_expected *expected;
     int64_t elems;
     double share_s;            /* processor time of each who works */
-    pthread_t caller;          /* the only one who polls */
+    uint64_t caller;           /* the only thread that polls */
     _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
     _Atomic bool stopped;      /* poll said so */
     _Atomic(bw_status) failed; /* the first failure */
@@ -142,7 +141,7 @@ static void work_out_row(reference_work *work, int64_t index) {
 
 static void work_out(void *context) {
     reference_work *work = context;
-    const bool polls = work->options->poll && pthread_equal(pthread_self(), work->caller);
+    const bool polls = work->options->poll && bw_parallel_thread() == work->caller;
     double begin_s = bw_now_s(), begin_thread_s = bw_thread_s(), polled_s = -INFINITY;
     while (!atomic_load(&work->failed)) {
         double now_s = bw_now_s();
@@ -200,7 +199,7 @@ static bw_status expect(const bw_case *self, const bw_verify_options *options, b
                            .options = options,
                            .expected = expected,
                            .elems = rows.elems,
-                           .caller = pthread_self(),
+                           .caller = bw_parallel_thread(),
                            .next = expected->count};
     work_out_all(&work, fmax(0.0, budget_s));
     if (atomic_load(&work.failed)) return atomic_load(&work.failed);

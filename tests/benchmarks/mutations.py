@@ -1,6 +1,6 @@
 """What `verify` sees of a kernel's mistakes, at the sizes of the default suite, and what it grants to right kernels.
 
-The first table: wrong results that differ from the right one by one mistake (tests/mutations.py), how many of them were
+The first table: wrong results that differ from the right one by one mistake (tests/mistakes.py), how many of them were
 caught, and the weakest one's error as a multiple of the tolerance (above 1: caught). The second: right results with the
 roundings that kernels of each kind make, worked out here; below 1: they pass.
 
@@ -43,7 +43,7 @@ def cases() -> Iterator[tuple[str, str, dict[str, int], list[str]]]:
 
 def tried(device: Any, case: tuple[str, str, dict[str, int], list[str]], places: int) -> Iterator[list[object]]:
     """A line for each kind of mistake."""
-    from mutations import Attention, Product, keys_to_try, move_mutations
+    from mistakes import Attention, Product, keys_to_try, move_mutations
 
     from bwprof import _core
 
@@ -75,7 +75,7 @@ def tried(device: Any, case: tuple[str, str, dict[str, int], list[str]], places:
 
 
 def rounded(precision: str, values: np.ndarray) -> np.ndarray:
-    from mutations import decode
+    from mistakes import decode
 
     from bwprof import _core
 
@@ -135,7 +135,7 @@ def decode_tf32(values: np.ndarray) -> np.ndarray:
 
 
 def granted(device: Any) -> Iterator[list[object]]:
-    from mutations import Attention, Product, encoded
+    from mistakes import Attention, Product, encoded
 
     from bwprof import _core
 
