@@ -36,7 +36,7 @@ def row_line(row: Row, more: Sequence[str] = ()) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return repr(value) if isinstance(value, float) else schema.clean(str(value))
+    return repr(value) if isinstance(value, (int, float)) else schema.clean(str(value))
 
 
 def text(rows: Iterable[Row]) -> str:
