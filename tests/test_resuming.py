@@ -29,7 +29,7 @@ TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32"
 class Here(LocalExecutor):
     """What the command's child process does, without a process; no roofs."""
 
-    def __init__(self, backend: str, index: int, _interrupts: object) -> None:
+    def __init__(self, backend: str, index: int, _interrupts: object, **_: object) -> None:
         super().__init__(backend, index)
 
     def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:  # noqa: ARG002

@@ -40,9 +40,7 @@ def row_line(row: Row, more: Sequence[str] = ()) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, str):
-        return quoted_formula(schema.clean(value))
-    return repr(value) if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, (int, float)) else quoted_formula(schema.clean(str(value)))
 
 
 def quoted_formula(cell: str) -> str:
