@@ -233,8 +233,8 @@ static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sam
 static bool enough(const bw_measure_options *options, const sampled *samples, double elapsed_s, int64_t *next_look,
                    bw_measurement *out) {
     double least_s = fmin(sampling_least_s, options->max_seconds);
-    if (samples->count < options->min_samples) return false;
-    bool over = elapsed_s >= options->max_seconds || samples->count == BW_SAMPLES_MOST;
+    bool full = samples->count == BW_SAMPLES_MOST, over = full || elapsed_s >= options->max_seconds;
+    if (!full && samples->count < options->min_samples) return false;
     if (!over && (samples->count < *next_look || elapsed_s < least_s)) return false;
     *next_look = samples->count + bw_max64(2, samples->count / 8);
     out->statistics = bw_statistics_of(samples->ns, samples->count, samples->scratch);

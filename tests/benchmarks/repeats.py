@@ -75,7 +75,7 @@ def main() -> None:
                 begun = time.monotonic()
                 row = measuring.measure(device, spec, context, max_seconds=parsed.seconds).row
                 if row["status"] == "ok":
-                    title = f"{spec.title} {spec.precision}"
+                    title = spec.title
                     found.setdefault(title, []).append(row)
                     took.setdefault(title, []).append(time.monotonic() - begun)
     lines = [summary(title, rows, took[title]) for title, rows in found.items() if len(rows) > 1]
