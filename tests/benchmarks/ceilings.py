@@ -2,7 +2,8 @@
 
 Kernels that do little but move memory are measured in turns with the four streams of as many bytes, and the roof is
 interpolated for the kernel's mix as every row's is. The shortest launches of all turns decide, since a limit is what
-nobody exceeds when nothing disturbs; beside that stands the median of the turns' own shares.
+nobody exceeds when nothing disturbs; beside that stands the median of the turns' own shares. What seems to beat its
+roof gets as many turns again, up to four times: a stream that was always disturbed is no roof.
 
     python tests/benchmarks/ceilings.py --backend cpu --rounds 7
 """
@@ -22,6 +23,7 @@ from bwprof.roofs import survey
 from bwprof.roofs.model import RoofPoint, Roofs
 
 LIMIT = 1.03
+TRIES = 4
 CASES: tuple[tuple[str, dict[str, int]], ...] = (
     ("gemm", {"M": 1, "N": 14336, "K": 4096}),
     ("gemm", {"M": 1, "N": 4096, "K": 14336}),
@@ -63,12 +65,19 @@ class Best:
         return self.bytes_read + self.bytes_written
 
 
+def share_of(kernel: Best, streams: dict[str, Best]) -> float:
+    """The best launch's share of the roof that the streams' best launches make."""
+    return kernel.total / kernel.ns / roof_gb_s(kernel, {name: (best, best.ns) for name, best in streams.items()})
+
+
 def turns(
     device: _core.Device, operation: str, precision: str, params: dict[str, int], rounds: int, seconds: float
 ) -> tuple[Best, dict[str, Best]]:
     """A kernel and the streams of as many bytes, one after the other, again and again."""
     kernel, streams = Best(), {stream["name"]: Best() for stream in survey.streams()}
-    for _ in range(rounds):
+    for turn in range(TRIES * rounds):
+        if turn and turn % rounds == 0 and share_of(kernel, streams) <= LIMIT:
+            break
         kernel.take(device, operation, precision, params, seconds)
         for stream in survey.streams():
             (name,) = (param["name"] for param in stream["params"])
@@ -102,18 +111,17 @@ def main() -> None:
         for operation, params in CASES:
             for precision in options.precision or ("fp32", "fp16"):
                 kernel, streams = turns(device, operation, precision, params, options.rounds, options.seconds)
-                best_gb_s = kernel.total / kernel.ns
-                share = best_gb_s / roof_gb_s(kernel, {name: (best, best.ns) for name, best in streams.items()})
+                share = share_of(kernel, streams)
                 middle = statistics.median(
                     kernel.total / ns / roof_gb_s(kernel, {name: (s, s.medians[turn]) for name, s in streams.items()})
                     for turn, ns in enumerate(kernel.medians)
                 )
                 beaten += share > LIMIT
                 words = " ".join(f"{name}={value}" for name, value in params.items())
-                row = [f"{operation} {words}", precision, kernel.variant, best_gb_s]
+                row = [f"{operation} {words}", precision, kernel.variant, kernel.total / kernel.ns, len(kernel.medians)]
                 rows.append([*row, f"{100 * share:.0f}", f"{100 * middle:.0f}", "BEATEN" if share > LIMIT else ""])
-    heads = ["kernel", "precision", "variant", "best GB/s", "% of roof", "median of turns", ""]
-    table(f"Kernels against the streams of the same bytes and mix, {options.rounds} turns", heads, rows)
+    heads = ["kernel", "precision", "variant", "best GB/s", "turns", "% of roof", "median of turns", ""]
+    table("Kernels against the streams of the same bytes and mix", heads, rows)
     if beaten:
         sys.exit(1)
 
