@@ -96,7 +96,7 @@ def test_frame_and_report(profiler: bwprof.Profiler) -> None:
     assert found.loc["running", ["time_ms", "bandwidth_gb_s"]].isna().all()
     lines = profiler.report().splitlines()
     assert [line.split("|")[0].strip() for line in lines if "|" in line] == ["range", "work", "empty", "running"]
-    assert f"{times[2]:.4g}" in profiler.report()
+    assert f"{sorted(times)[1]:.4g}" in profiler.report()
     attrs = profiler.frame().attrs
     assert (attrs["timer"], attrs["backend"]) == ("monotonic", "cpu")
     profiler.stop("running")
