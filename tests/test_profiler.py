@@ -89,14 +89,14 @@ def test_frame_and_report(profiler: bwprof.Profiler) -> None:
     assert found.index.tolist() == ["work", "empty", "running"]
     work = found.loc["work"]
     times = profiler.times_ms("work")
-    assert (work["count"], work["time_ms"], work["time_ms_max"]) == (3, times[2], times[1])
+    assert (work["count"], work["time_ms"], work["time_ms_max"]) == (3, *sorted(times)[1:])
     assert work["total_ms"] == pytest.approx(sum(times))
     assert (work["bytes_read"], work["flags"]) == (1000, "")
     assert found.loc["running", "count"] == 0
     assert found.loc["running", ["time_ms", "bandwidth_gb_s"]].isna().all()
     lines = profiler.report().splitlines()
     assert [line.split("|")[0].strip() for line in lines if "|" in line] == ["range", "work", "empty", "running"]
-    assert f"{times[2]:.4g}" in profiler.report()
+    assert f"{sorted(times)[1]:.4g}" in profiler.report()
     attrs = profiler.frame().attrs
     assert (attrs["timer"], attrs["backend"]) == ("monotonic", "cpu")
     profiler.stop("running")

@@ -37,7 +37,8 @@ def test_a_function_that_prepares() -> None:
     assert found["bytes_read"].isna().all()
     assert (found["status"] == "ok").all()
     assert found["case"].tolist()[1] == "fill n=512 dtype=f8"
-    np.testing.assert_allclose(found["bandwidth_gb_s"], found["bytes_written"] / found["time_ms"] / 1e6)
+    expected = found["bytes_written"].astype(float) / found["time_ms"] / 1e6
+    np.testing.assert_allclose(found["bandwidth_gb_s"], expected)
     assert found["run_id"].nunique() == 1
     assert found.attrs["run"]["status"] == "complete"
 
