@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -414,8 +413,8 @@ bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
         before = *holder;
         if (before == BW_CUPTI_HELD_BY_NOBODY) *holder = what_for;
         sink_unlock();
+        /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
         if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_HELD_BY_NOBODY;
-        (void)sched_yield(); /* some milliseconds: nothing of the caller's is run there */
     }
 }
 
