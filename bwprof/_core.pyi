@@ -232,9 +232,9 @@ class Case:
         one of the backend's `timers` (None: its own); UnavailableError where it needs a library that cannot be used.
         flush: with cache "cold", instead of rotating, one set and one launch a sample, after "read", "memset" or
         "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
-        the samples, NaN without them: kernel_sum_ns, the kernels' durations; kernel_span_ns, first start to last end of
-        a launch. late_samples: those that hold some of the host's time, because the GPU waited for it however often the
-        replay was made again."""
+        the samples, NaN without them: kernel_sum_ns, the durations of kernels, copies and memsets; kernel_span_ns,
+        first start to last end of a launch. late_samples: those that hold some of the host's time, because the GPU
+        waited for it however often the replay was made again."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).

@@ -6,7 +6,6 @@ import functools
 import inspect
 import logging
 import operator
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -312,18 +311,6 @@ def measure(
 # ---- where ----
 
 
-def _torch_cuda() -> Any:
-    """PyTorch's CUDA module if it is in use; it is never imported here."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda if cuda is not None and cuda.is_initialized() else None
-
-
-def current_device(backend: str) -> int:
-    """The device that code of this thread works on when it does not say."""
-    cuda = _torch_cuda() if backend == "cuda" else None
-    return int(cuda.current_device()) if cuda is not None else _core.current_device(backend)
-
-
 def choose(backend: str | None, device: int | str | None) -> hardware.Choice:
     """A device by backend and number, by a name as PyTorch has them ("cuda:1", "cpu"), or the current one."""
     if isinstance(device, str):
@@ -333,7 +320,7 @@ def choose(backend: str | None, device: int | str | None) -> hardware.Choice:
         backend, device = kind, int(number) if number else None
     if device is None:
         choice = hardware.choose(backend)
-        device = current_device(choice.backend)
+        device = hardware.current_device(choice.backend)
         backend = choice.backend
         if choice.warning:
             _log.warning(choice.warning)
@@ -341,21 +328,10 @@ def choose(backend: str | None, device: int | str | None) -> hardware.Choice:
 
 
 @contextmanager
-def current_device_kept(choice: hardware.Choice) -> Iterator[None]:
-    """Afterwards the thread's current device is what it was before."""
-    before = current_device(choice.backend)
-    try:
-        yield
-    finally:
-        if before != choice.index:
-            _core.make_current(choice.backend, before)
-
-
-@contextmanager
 def opened(backend: str | None, device: int | str | None) -> Iterator[tuple[hardware.Choice, _core.Device]]:
     """The chosen device, open and current."""
     choice = choose(backend, device)
-    with current_device_kept(choice), hardware.opened(choice.backend, choice.index) as handle:
+    with hardware.opened(choice.backend, choice.index) as handle:
         _core.make_current(choice.backend, choice.index)  # which opening does, but not taking one that is open
         yield choice, handle
 
@@ -369,7 +345,7 @@ def stream_handle(stream: Any, device: int) -> int:
         For anything that is no stream.
     """
     if stream is None:
-        cuda = _torch_cuda()
+        cuda = hardware.torch_cuda()
         return 0 if cuda is None else int(cuda.current_stream(device).cuda_stream)
     if hasattr(stream, "__cuda_stream__"):
         _, handle = stream.__cuda_stream__()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
@@ -44,6 +45,21 @@ class Measurement:
     verified: bool
     samples_ns: list[float] = field(repr=False)
     details: dict[str, Any] = field(repr=False)
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _keeps_current(method: Callable[Concatenate[Case, _P], _R]) -> Callable[Concatenate[Case, _P], _R]:
+    """A method after which the thread's current device is what it was before."""
+
+    @functools.wraps(method)
+    def kept(self: Case, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with hardware.current_device_kept(self.backend):
+            return method(self, *args, **kwargs)
+
+    return kept
 
 
 class Case:
@@ -103,20 +119,21 @@ class Case:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
                 raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
-        handle = hardware.open_device(choice.backend, choice.index)
-        try:
-            self._case = _core.Case(
-                handle,
-                operation,
-                precision,
-                whole,
-                kv_lens=kv_lens,
-                variant=variant,
-                seed=registry.check_seed(seed),
-            )
-        except BaseException:
-            hardware.close_device(handle)
-            raise
+        with hardware.current_device_kept(choice.backend):
+            handle = hardware.open_device(choice.backend, choice.index)
+            try:
+                self._case = _core.Case(
+                    handle,
+                    operation,
+                    precision,
+                    whole,
+                    kv_lens=kv_lens,
+                    variant=variant,
+                    seed=registry.check_seed(seed),
+                )
+            except BaseException:
+                hardware.close_device(handle)
+                raise
         self._device: _core.Device | None = handle
         self.backend = choice.backend
         self.device = choice.name
@@ -151,11 +168,13 @@ class Case:
         """name, role ("in", "out", "inout"), dtype, shape and bytes of every array, row-major."""
         return self._case.operands
 
+    @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """Bytes that `measure` would allocate and that are free: needed, free, buffer_sets."""
         return self._case.memory_needed(cache)
 
-    def run(self, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
+    @_keeps_current
+    def run(self, /, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
         """One launch on your arrays.
 
         Parameters
@@ -182,6 +201,7 @@ class Case:
             encoded[name] = _to_bits(value, known[name])
         return self._decoded(self._case.run(encoded))
 
+    @_keeps_current
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """The generated inputs, as `run` returns outputs."""
         return self._decoded(self._case.inputs())
@@ -190,6 +210,7 @@ class Case:
         shapes = {operand["name"]: operand for operand in self.operands}
         return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
 
+    @_keeps_current
     def verify(self, *, budget_s: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
 
@@ -210,6 +231,7 @@ class Case:
         """
         return self._case.verify(budget_s)
 
+    @_keeps_current
     def measure(
         self,
         *,
@@ -276,6 +298,7 @@ class Case:
             details={key: value for key, value in result.items() if key not in shown},
         )
 
+    @_keeps_current
     def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
         """Count the bytes that one launch moves, in hardware; its inputs are cold, its write-back is counted.
 
@@ -310,6 +333,7 @@ class Case:
             found["metrics"] = counted
         return found
 
+    @_keeps_current
     def close(self) -> None:
         """Free the case's buffers and its hold on the device; calling it again is fine."""
         self._case.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,29 @@ def choose(backend: str | None = None, index: int | None = None) -> Choice:
     raise _core.UnavailableError(f"no device at all: {_said(missing)}")
 
 
+def torch_cuda() -> Any:
+    """PyTorch's CUDA module if it is in use; it is never imported here."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def current_device(backend: str) -> int:
+    """The device that code of this thread works on when it does not say."""
+    cuda = torch_cuda() if backend == "cuda" else None
+    return int(cuda.current_device()) if cuda is not None else _core.current_device(backend)
+
+
+@contextmanager
+def current_device_kept(backend: str) -> Iterator[None]:
+    """Afterwards the thread's current device is what it was before: whatever is done with a handle makes its own so."""
+    before = current_device(backend)
+    try:
+        yield
+    finally:
+        if current_device(backend) != before:
+            _core.make_current(backend, before)
+
+
 # GPUs that are open and that nobody uses, by backend and number; of this process.
 _idle: dict[tuple[int, str, int], list[_core.Device]] = {}
 # Handles not to be taken again, by id() while they are open.
@@ -111,12 +135,13 @@ def counted(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def opened(backend: str, index: int) -> Iterator[_core.Device]:
-    """`open_device` and `close_device` around a block."""
-    device = open_device(backend, index)
-    try:
-        yield device
-    finally:
-        close_device(device)
+    """`open_device` and `close_device` around a block, after which the current device is what it was."""
+    with current_device_kept(backend):
+        device = open_device(backend, index)
+        try:
+            yield device
+        finally:
+            close_device(device)
 
 
 def _why_this(chosen: str, missing: dict[str, str]) -> str:

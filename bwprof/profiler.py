@@ -138,7 +138,7 @@ class Profiler:
 
     def _open(self) -> None:
         choice = callables.choose(*self._where)
-        with callables.current_device_kept(choice):
+        with hardware.current_device_kept(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
                 stream = callables.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0

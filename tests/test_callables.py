@@ -374,8 +374,8 @@ def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     assert callables.stream_handle(None, 1) == 15
-    assert callables.current_device("cuda") == 1
-    assert callables.current_device("cpu") == 0
+    assert hardware.current_device("cuda") == 1
+    assert hardware.current_device("cpu") == 0
     cuda.is_initialized = lambda: False  # loaded, but not in use
     assert callables.stream_handle(None, 1) == 0
 

@@ -126,6 +126,20 @@ def test_under_another_profiler(native: Native) -> None:
     assert "another profiler" in done.stdout
 
 
+def test_two_threads_race_for_nothing(native: Native, includes: list[str], tmp_path: Path) -> None:
+    """Under a sanitizer that watches two threads, where the compiler has one that runs here."""
+    watch = ["-fsanitize=thread", "-g"]
+    (tmp_path / "probe.c").write_text("int main(void) { return 0; }\n")
+    probe = subprocess.run(["cc", *watch, "probe.c", "-o", "probe"], cwd=tmp_path, capture_output=True, check=False)
+    if probe.returncode or subprocess.run([tmp_path / "probe"], capture_output=True, check=False).returncode:
+        pytest.skip("no thread sanitizer")
+    sources = ["csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "tests/native_cuda/check_owner.c"]
+    built = tmp_path / "check_owner"
+    call(["cc", *FLAGS, *watch, *includes, "-Itests/native_cuda", *sources, "-ldl", "-lm", "-o", str(built)])
+    done = Native(built, native.library, clean_environment() | {"TSAN_OPTIONS": "exitcode=66"}).run("")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 # ---- the CPU ----
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
 import bwprof
-from bwprof import _core, hardware
+from bwprof import _core, hardware, registry
 from bwprof.sweep import local
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import Spec
@@ -34,6 +38,7 @@ class Handle:
 def handles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "_idle", {})
     monkeypatch.setattr(_core, "Device", Handle)
+    monkeypatch.setattr(_core, "current_device", lambda _backend: 0)
 
 
 @pytest.mark.usefixtures("handles")
@@ -108,6 +113,118 @@ def test_a_cpu_is_closed() -> None:
     hardware.close_device(device)
     assert device.closed == 1
     assert hardware.open_device("cpu", 0) is not device
+
+
+class Thread:
+    """The current device of a thread on a machine of three GPUs, as the runtime keeps it."""
+
+    def __init__(self) -> None:
+        self.current, self.used = 2, set[int]()
+
+    def use(self, index: int) -> None:
+        self.current = index
+        self.used.add(index)
+
+
+@pytest.fixture
+def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
+    """Whatever is done with a handle or a case of one makes its device current, as it does on a card."""
+    thread = Thread()
+
+    class Device(Handle):
+        def __init__(self, backend: str, index: int = 0) -> None:
+            super().__init__(backend, index)
+            thread.use(index)
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("rest", "close", "memory", "facts", "management"):
+                thread.use(object.__getattribute__(self, "index"))
+            return object.__getattribute__(self, name)
+
+        def memory(self) -> tuple[int, int]:
+            return (1, 2)
+
+        def facts(self) -> dict[str, Any]:
+            return {"name": "toy", "driver": "1"}
+
+        def management(self) -> dict[str, str]:
+            return {"library": "", "note": ""}
+
+    class Case:
+        params: ClassVar[dict[str, int]] = {}
+        operands: ClassVar[list[Any]] = []
+        operation, variant, precision = "stream_copy", "v", "fp32"
+        cost: ClassVar[dict[str, int]] = dict.fromkeys(
+            ("bytes_read", "bytes_written", "flops", "algorithmic_bytes_read", "algorithmic_bytes_written"), 1
+        ) | {"footprint_bytes": 1}
+
+        def __init__(self, device: Device, *_: object, **__: object) -> None:
+            thread.use(device.index)
+            self.device = device
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            def work(*_: object, **__: object) -> dict[str, Any]:
+                thread.use(self.device.index)
+                if name == "inputs":
+                    raise _core.DeviceError("lost")
+                return {} if name != "measure" else MEASURED | {"verified": True}
+
+            return work
+
+    rows = [{"name": "cuda", "devices": [{"index": i, "name": "toy"} for i in range(3)], "built": True}]
+    monkeypatch.setattr(hardware, "_idle", {})
+    monkeypatch.setattr(_core, "Device", Device)
+    monkeypatch.setattr(_core, "Case", Case)
+    monkeypatch.setattr(_core, "backends", lambda: rows)
+    monkeypatch.setattr(_core, "current_device", lambda _backend: thread.current)
+    monkeypatch.setattr(_core, "make_current", lambda _backend, index: thread.use(index))
+    monkeypatch.setattr(registry, "check_backend", lambda name: name)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    return thread
+
+
+MEASURED = dict.fromkeys(("median_ns", "lo_ns", "hi_ns", "min_ns", "noise"), 1.0) | {"samples_ns": []}
+
+
+def test_a_case_on_another_device_leaves_the_current_one(thread: Thread) -> None:
+    """Each thing that can be done with it, a failure among them: PyTorch goes on where it was."""
+
+    def seen() -> bool:
+        used, thread.used = 1 in thread.used, set()
+        return used and thread.current == 2
+
+    case = bwprof.Case("stream_copy", elements=64, backend="cuda", device=1)
+    assert seen()
+    for work in (case.run, case.verify, case.measure, case.memory_needed):
+        work()
+        assert seen(), work
+    with pytest.raises(_core.DeviceError):
+        case.inputs()
+    assert seen()
+    case.close()
+    assert seen()
+
+
+def test_a_run_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local.roofs, "obtain", lambda device, *_, **__: thread.use(device.index))
+    monkeypatch.setattr(
+        local.measuring, "measure", lambda device, *_, **__: thread.use(device.index) or types.SimpleNamespace(row={})
+    )
+    executor = local.LocalExecutor("cuda", 1)
+    executor.set_context(object())
+    for work in (
+        executor.open,
+        lambda: executor.obtain_roofs(None, None),
+        lambda: executor.measure(None, 1.0, None),
+        executor.close,
+    ):
+        work()
+        assert 1 in thread.used
+        assert thread.current == 2
+        thread.used.clear()
+    with hardware.opened("cuda", 0):
+        assert thread.current == 0
+    assert thread.current == 2
 
 
 def test_closing_a_case_twice(cpu: _core.Device) -> None:

@@ -1,9 +1,10 @@
 """The graph's time against the kernels' own timestamps.
 
 CUPTI says when each kernel of a graph began and ended. Of a launch of several kernels that gives two figures: the sum
-of their durations, and the span from the first start to the last end. While it looks, the GPU rests longer between two
-kernels than it otherwise would, so that an unobserved launch lies between the sum and the span; of a launch of one
-kernel both are the same. Beside them the timer cupti, whose launches are enqueued one by one.
+of their durations, and the span from the first start to the last end; what a library clears before its kernel counts
+as one of them. While it looks, the GPU rests longer between two kernels than it otherwise would, so that an unobserved
+launch lies between the sum and the span; of a launch of one kernel both are the same. Beside them the timer cupti,
+whose launches are enqueued one by one.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from bwprof.sweep.plan import Spec
 
 
 class LocalExecutor:
-    """An executor that owns a device handle."""
+    """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
 
     def __init__(self, backend: str, index: int, *, poll: Callable[[], object] | None = None) -> None:
         self._backend = backend
@@ -31,13 +31,15 @@ class LocalExecutor:
 
     def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
         """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
-        facts = hardware.facts(self.device)
-        facts["memory_free_bytes"] = self.device.memory()[0]
+        with hardware.current_device_kept(self._backend):
+            facts = hardware.facts(self.device)
+            facts["memory_free_bytes"] = self.device.memory()[0]
         return facts
 
     def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
         """The device's roofs, stored or new; None when there was no time for them."""
-        return roofs.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
+        with hardware.current_device_kept(self._backend):
+            return roofs.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
 
     def set_context(self, context: Context) -> None:
         """What the rows of this run share."""
@@ -47,9 +49,10 @@ class LocalExecutor:
         """One case, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        outcome = measuring.measure(
-            self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
-        )
+        with hardware.current_device_kept(self._backend):
+            outcome = measuring.measure(
+                self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
+            )
         self._context = measuring.learned(self._context, outcome)
         if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
             hardware.counted(self.device, outcome.row)
@@ -58,5 +61,6 @@ class LocalExecutor:
     def close(self) -> None:
         """Close the device."""
         if self._device is not None:
-            hardware.close_device(self._device)
+            with hardware.current_device_kept(self._backend):
+                hardware.close_device(self._device)
             self._device = None

@@ -81,6 +81,10 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);
 
+/* Whether anybody in the process has worked on a device; and leaving the thread without a current one, as it began. */
+bool bw_cuda_is_in_use(int index);
+bool bw_cuda_leave(void);
+
 #define BW_CUDA(api, call) bw_cuda_status((api), BW_CUDA_ERROR(api, call), #call, __FILE__, __LINE__)
 #define BW_CUDA_ERROR(api, call) (bw_cuda_injected(api) != cudaSuccess ? (api)->fault : (api)->call)
 

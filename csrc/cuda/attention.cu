@@ -110,9 +110,8 @@ bw_decode_exchange decode_exchange(const bw_launch *launch, const bw_decode_plan
     return exchange;
 }
 
-bw_status decode_launch(const bw_launch *launch, bool split) {
+bw_status start_plan(const bw_launch *launch, const bw_decode_plan &plan) {
     const bw_attention_shape shape = bw_decode_shape(launch->dims, launch->dtype);
-    const bw_decode_plan plan = bw_decode_plan_make(launch->dims, launch->dtype, &launch->device->facts, split);
     const bw_decode_exchange exchange = decode_exchange(launch, plan);
     if (plan.direct) return bw_decode_direct_launch(launch, shape, plan, exchange);
     bw_decode_work work = {};
@@ -131,6 +130,10 @@ bw_status decode_launch(const bw_launch *launch, bool split) {
     if (launch->dtype == BW_FP32) return bw_decode_float_launch(launch, shape, plan, work);
     return launch->dtype == BW_FP16 ? bw_decode_fp16_launch(launch, shape, plan, work)
                                     : bw_decode_bf16_launch(launch, shape, plan, work);
+}
+
+bw_status decode_launch(const bw_launch *launch, bool split) {
+    return start_plan(launch, bw_decode_plan_make(launch->dims, launch->dtype, &launch->device->facts, split));
 }
 
 bw_status simple_launch(const bw_launch *launch) {
@@ -161,11 +164,26 @@ bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_devic
     return add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
 }
 
+// Blocks that wait for others hang where fewer run at once than the plan counts on.
+bw_status check_residents(const bw_launch *launch, bw_decode_plan plan) {
+    const bw_device_facts &facts = launch->device->facts;
+    int resident = 0;
+    if (plan.combiners <= 1) return BW_OK;
+    plan.resident_found = &resident;
+    BW_TRY(start_plan(launch, plan));
+    if (bw_decode_plan_holds(plan, resident, facts.units)) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE,
+                   "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
+                   "multiprocessors at once",
+                   (long long)((plan.combiners - 1) * plan.columns), resident, facts.units);
+}
+
 // Tickets start at 0 and records empty; every launch leaves them so.
 bw_status splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
     const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].dtype, &device->facts, true);
     *state = nullptr;
+    BW_TRY(check_residents(&sets[0], plan));
     if (plan.scratch_bytes == 0) return BW_OK;
     for (int64_t i = 0; i < set_count; i++) {
         char *records = (char *)sets[i].scratch + plan.ticket_bytes;

@@ -81,6 +81,8 @@ struct bw_decode_plan {
     // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
     // is one split.
     int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
+    int *resident_found;  // not NULL: nothing is launched, and what the kernel's blocks of a multiprocessor are goes
+                          // here
 };
 
 // What a kernel needs of it to put splits together.
@@ -135,6 +137,8 @@ struct bw_decode_lanes {
 };
 
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+// Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
+bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // attention_decode_direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes
 // attention_decode_float.cu: FP32; attention_decode_tensor_*.cu: FP16 and BF16
 bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,

@@ -174,10 +174,14 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (!split || columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        // Registers allow two blocks on a multiprocessor, whatever the kernel.
+        // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
         const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
     return plan;
+}
+
+bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
+    return plan.combiners <= 1 || (plan.combiners - 1) * plan.columns < (int64_t)resident * units;
 }

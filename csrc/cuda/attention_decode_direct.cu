@@ -120,8 +120,11 @@ struct split_sums {
         multiply_tf32(part[0], s0.high, s1.high, s2.high, s3.high, b0.high, b1.high);
         multiply_tf32(part[2], s0.high, s1.high, s2.high, s3.high, b0.low, b1.low);
     }
+    // The low part of an infinity is no number, and neither is what it is multiplied with: there the high parts alone
+    // say what comes out.
     __device__ __forceinline__ float total(int e) const {
-        return part[0][e] + (part[1][e] + part[2][e]);
+        const float sum = part[0][e] + (part[1][e] + part[2][e]);
+        return isfinite(part[0][e]) ? sum : part[0][e];
     }
 };
 
@@ -370,9 +373,9 @@ __global__ void __launch_bounds__(warps * 32, resident)
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const direct_work &work) {
-    return bw_cuda_launch(launch->device, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
-                          dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                          dim3(warps * 32), 0, work);
+    return bw_decode_start(launch->device, plan, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
+                           dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                           dim3(warps * 32), 0, work);
 }
 
 }  // namespace

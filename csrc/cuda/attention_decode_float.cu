@@ -268,11 +268,11 @@ template <typename Lanes, bool vectors, bool one_slot>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_float_kernel<Lanes, vectors, one_slot>,
-                          dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
-                          plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
-                          (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
-                          (float *)operand[BW_ATTENTION_OUT], work, shape);
+    return bw_decode_start(launch->device, plan, attention_decode_float_kernel<Lanes, vectors, one_slot>,
+                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
+                           plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
+                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
+                           (float *)operand[BW_ATTENTION_OUT], work, shape);
 }
 
 template <typename Lanes>

@@ -229,10 +229,10 @@ template <int padded, bool vectors, bool few_heads, typename T>
 bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                 const bw_decode_work &work) {
     void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
-                          dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
-                          plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
-                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], work, shape);
+    return bw_decode_start(launch->device, plan, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
+                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
+                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
+                           (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], work, shape);
 }
 
 template <int padded, typename T>

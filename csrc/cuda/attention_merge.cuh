@@ -14,6 +14,7 @@
 
 #include "cuda/attention.cuh"
 #include "cuda/intrinsics.cuh"
+#include "cuda/launch.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {
@@ -353,6 +354,15 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
     const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
     if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
+}
+
+// Launches a decode kernel, or only asks the driver how many of its blocks run on a multiprocessor at once.
+template <typename... Parameters, typename... Arguments>
+static bw_status bw_decode_start(bw_device *device, const bw_decode_plan &plan, void (*kernel)(Parameters...),
+                                 dim3 grid, dim3 block, size_t shared_bytes, Arguments... arguments) {
+    if (!plan.resident_found) return bw_cuda_launch(device, kernel, grid, block, shared_bytes, arguments...);
+    BW_TRY(bw_cuda_allow_shared(device, (const void *)kernel, shared_bytes));
+    return BW_CUDA(&device->api, occupancy(plan.resident_found, (const void *)kernel, (int)block.x, shared_bytes));
 }
 
 #endif

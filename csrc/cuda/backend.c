@@ -173,15 +173,24 @@ static bw_status read_facts(bw_device *device) {
     return BW_OK;
 }
 
+/* A thread that has no context works on device 0, whichever one our runtime has last seen. */
 static bw_status current_device(int *index) {
     bw_cuda_api api;
+    void *context = NULL;
     bw_cuda_api_init(&api, "count");
-    return BW_CUDA(&api, get_device(index));
+    BW_TRY(BW_CUDA(&api, get_device(index)));
+    bw_status none = bw_cuda_context(&context);
+    if (none) *index = 0;
+    bw_status_free(none);
+    return BW_OK;
 }
 
+/* Making a device current takes some of its memory: device 0, which a thread works on when nobody has said otherwise,
+ * is left alone where nobody uses it. */
 static bw_status make_current(int index) {
     bw_cuda_api api;
     bw_cuda_api_init(&api, "count");
+    if (index == 0 && !bw_cuda_is_in_use(index) && bw_cuda_leave()) return BW_OK;
     return BW_CUDA(&api, set_device(index));
 }
 

@@ -26,6 +26,16 @@ bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out);
 void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory);
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out);
+// Holds the device's profiler while `count` works with it. BW_CODE_BUSY while somebody else does.
+template <typename Count>
+bw_status bw_counter_state_hold(bw_device *device, Count count) {
+    if (!bw_cupti_count_hold(device, BW_CUPTI_COUNTS)) {
+        return bw_fail(BW_CODE_BUSY, "another device handle of this process is counting: count when it has finished");
+    }
+    const bw_status status = count();
+    bw_cupti_count_release(device);
+    return status;
+}
 // Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
 bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down, so that it can be set up for something else.

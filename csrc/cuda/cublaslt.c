@@ -4,8 +4,10 @@
  * arrays that we have, leading dimension K.
  *
  * `prepare` asks for up to 32 algorithms and times them as a case is timed: a graph of several launches over the
- * rotating sets, each going on where the one before ended, so that all find their inputs equally cold. The field halves
- * from round to round while the time doubles. An algorithm that fails is dropped.
+ * rotating sets, each going on where the one before ended, so that all find their inputs equally cold, with nothing up
+ * that delays kernels, and once the clock is up: the library's first choices come first and would be timed worst. After
+ * the first round, which is short, whatever came near the best stays; then the field halves from round to round while
+ * the time doubles. An algorithm that fails is dropped.
  * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
@@ -25,9 +27,13 @@ enum {
     CANDIDATE_LIMIT = 32,
     FIRST_LAUNCHES = 4,
     LAUNCHES_MOST = 512, /* of one graph */
-    SURE_CANDIDATES = 4  /* timed however long they take */
+    SURE_CANDIDATES = 4, /* timed however long they take */
+    FIELD_MOST = 16      /* after the first round */
 };
 static const double search_budget_ms = 40.0;
+static const double warm_least_ms = 20.0, warm_most_ms = 100.0, warm_graph_ms = 2.0;
+static const double settled_share = 0.01; /* of two graphs' times, when the clock has stopped rising */
+static const double near_share = 0.25;    /* of the best: a first round may be off by so much */
 static const double first_round_ms = 0.1; /* and each next round twice that, but at least twice as many launches */
 static const double tie_share = 0.01;
 
@@ -308,6 +314,30 @@ static int launches_for(const lt_candidate *candidate, double ms, int least) {
     return (int)fmax(least, fmin(LAUNCHES_MOST, ms / candidate->ms)); /* none of one that has failed: infinite */
 }
 
+static bool clock_rises(const lt_search *search, double before_ms, double ms) {
+    if (!isfinite(ms) || search->spent_ms >= warm_most_ms) return false;
+    return search->spent_ms < warm_least_ms || ms < before_ms * (1.0 - settled_share);
+}
+
+/* Replays of the first candidate that runs, until the clock of a GPU that had nothing to do has stopped rising. */
+static bw_status raise_clock(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
+    double before_ms = INFINITY;
+    lt_candidate *first = candidates;
+    for (; first < candidates + count; first++) {
+        bool usable = false;
+        BW_TRY(warm_candidate(state, search, first, &usable));
+        if (usable) BW_TRY(time_candidate(state, search, first, FIRST_LAUNCHES));
+        if (isfinite(first->ms)) break;
+    }
+    if (first == candidates + count) return BW_OK;
+    while (clock_rises(search, before_ms, first->ms)) {
+        before_ms = first->ms;
+        BW_TRY(time_candidate(state, search, first, launches_for(first, warm_graph_ms, FIRST_LAUNCHES)));
+    }
+    search->spent_ms = 0.0;
+    return BW_OK;
+}
+
 /* Meets every candidate until half the budget is spent; the first few in any case. */
 static bw_status first_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
     for (int i = 0; i < count; i++) {
@@ -336,12 +366,20 @@ static bw_status next_round(const lt_case *state, lt_search *search, lt_candidat
     return BW_OK;
 }
 
+/* Those of the sorted candidates that came near the best. */
+static int field_of(const lt_candidate *sorted, int count) {
+    int field = 0;
+    while (field < count && field < FIELD_MOST && sorted[field].ms <= sorted[0].ms * (1.0 + near_share)) field++;
+    return field;
+}
+
 static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
+    BW_TRY(raise_clock(state, search, candidates, count));
     BW_TRY(first_round(state, search, candidates, count));
     double ms = 2 * first_round_ms;
     int launches = 2 * FIRST_LAUNCHES;
-    for (int field = 8; field >= 2; field /= 2, ms *= 2, launches *= 2) {
-        BW_TRY(next_round(state, search, candidates, field < count ? field : count, ms, launches));
+    for (int field = field_of(candidates, count); field >= 2; field /= 2, ms *= 2, launches *= 2) {
+        BW_TRY(next_round(state, search, candidates, field, ms, launches));
     }
     return BW_OK;
 }
@@ -361,6 +399,7 @@ static void adopt(lt_case *state, const lt_candidate *candidate) {
 static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
     lt_search search = {.sets = sets, .set_count = set_count};
     bw_status status = BW_OK;
+    BW_GOTO(bw_cuda_counters_quiet(sets[0].device));
     BW_GOTO(bw_replay_open(sets[0].device, &search.replay));
     BW_GOTO(run_rounds(state, &search, candidates, count));
     if (count == 0 || !isfinite(candidates[0].ms)) {

@@ -9,7 +9,7 @@
 
 #include "cuda/library.h"
 
-enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20 };
+enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20, DEVICES_MOST = 64 };
 
 /* Kinds of records. */
 enum { KIND_COPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL = 10 };
@@ -60,8 +60,9 @@ struct bw_cupti {
  * a thread of its own, so this cannot live in a handle. */
 static struct {
     atomic_flag lock;
-    bw_cupti *owner;   /* NULL: nobody traces */
-    uint64_t counting; /* a bit for each device that somebody counts on */
+    bw_cupti *owner;                      /* NULL: nobody traces */
+    bw_device *counting[DEVICES_MOST];    /* whose profiler is up, by the device's number; NULL: nobody's */
+    bw_cupti_holder holder[DEVICES_MOST]; /* of that profiler */
     bw_kernel_span *spans;
     bw_kernel_span *taken; /* what the last `take` gave out: CUPTI's thread goes on writing to `spans` */
     int64_t count, capacity;
@@ -296,6 +297,9 @@ static void sink_release(void) {
     sink_unlock();
 }
 
+static const int kinds[] = {KIND_CONCURRENT_KERNEL, KIND_COPY, KIND_MEMSET};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
 static bool sink_claim(bw_cupti *library) {
     sink_lock();
     bool free_to_take = bw_cupti_sink.owner == NULL;
@@ -304,7 +308,7 @@ static bool sink_claim(bw_cupti *library) {
     return free_to_take;
 }
 
-bw_status bw_cupti_trace_begin(bw_device *device, bool with_copies) {
+bw_status bw_cupti_trace_begin(bw_device *device) {
     bw_cupti *library = NULL;
     bw_status status = BW_OK;
     BW_TRY(bw_cupti_get(device, &library));
@@ -315,11 +319,7 @@ bw_status bw_cupti_trace_begin(bw_device *device, bool with_copies) {
     }
     BW_GOTO(CUPTI(library, cuptiSubscribe, &library->subscriber, on_callback, NULL));
     BW_GOTO(CUPTI(library, cuptiActivityRegisterCallbacks, on_buffer_requested, on_buffer_completed));
-    BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_CONCURRENT_KERNEL));
-    if (with_copies) {
-        BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_COPY));
-        BW_GOTO(CUPTI(library, cuptiActivityEnable, KIND_MEMSET));
-    }
+    for (int i = 0; i < KINDS; i++) BW_GOTO(CUPTI(library, cuptiActivityEnable, kinds[i]));
     return BW_OK;
 cleanup:
     bw_cupti_trace_end(device);
@@ -356,14 +356,19 @@ bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, i
     return bw_fail(BW_CODE_DEVICE, "CUPTI lost %lld kernel records: measure with the timer graph", (long long)lost);
 }
 
+static bool sink_is_of(const bw_cupti *library) {
+    sink_lock();
+    bool found = bw_cupti_sink.owner == library;
+    sink_unlock();
+    return found;
+}
+
 void bw_cupti_trace_end(bw_device *device) {
     bw_cupti *library = device->cupti;
-    if (!library || bw_cupti_sink.owner != library) return;
+    if (!library || !sink_is_of(library)) return;
     /* Whatever fails here has nothing to undo; buffers come back to on_buffer_completed, which frees them. */
     if (library->subscriber) {
-        (void)library->cuptiActivityDisable(KIND_CONCURRENT_KERNEL);
-        (void)library->cuptiActivityDisable(KIND_COPY);
-        (void)library->cuptiActivityDisable(KIND_MEMSET);
+        for (int i = 0; i < KINDS; i++) (void)library->cuptiActivityDisable(kinds[i]);
         (void)library->cuptiActivityFlushAll(FLUSH_FORCED);
         (void)library->cuptiUnsubscribe(library->subscriber);
         library->subscriber = NULL;
@@ -371,14 +376,17 @@ void bw_cupti_trace_end(bw_device *device) {
     sink_release();
 }
 
-static uint64_t counting_bit(const bw_device *device) {
-    return (uint64_t)1 << (device->index & 63);
+/* ---- whose profiler is up ---- */
+
+static int slot_of(const bw_device *device) {
+    return device->index % DEVICES_MOST;
 }
 
 bw_status bw_cupti_count_begin(bw_device *device) {
+    bw_device **owner = &bw_cupti_sink.counting[slot_of(device)];
     sink_lock();
-    bool taken = bw_cupti_sink.counting & counting_bit(device);
-    bw_cupti_sink.counting |= counting_bit(device);
+    bool taken = *owner != NULL;
+    if (!taken) *owner = device;
     sink_unlock();
     if (!taken) return BW_OK;
     return bw_fail(BW_CODE_BUSY,
@@ -387,6 +395,31 @@ bw_status bw_cupti_count_begin(bw_device *device) {
 
 void bw_cupti_count_end(bw_device *device) {
     sink_lock();
-    bw_cupti_sink.counting &= ~counting_bit(device);
+    bw_cupti_sink.counting[slot_of(device)] = NULL;
+    sink_unlock();
+}
+
+bw_device *bw_cupti_count_owner(const bw_device *device) {
+    sink_lock();
+    bw_device *owner = bw_cupti_sink.counting[slot_of(device)];
+    sink_unlock();
+    return owner;
+}
+
+bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
+    bw_cupti_holder *holder = &bw_cupti_sink.holder[slot_of(device)], before;
+    for (;;) {
+        sink_lock();
+        before = *holder;
+        if (before == BW_CUPTI_HELD_BY_NOBODY) *holder = what_for;
+        sink_unlock();
+        /* Taking a profiler down takes some milliseconds, and runs nothing of the caller's. */
+        if (before != BW_CUPTI_TAKES_DOWN) return before == BW_CUPTI_HELD_BY_NOBODY;
+    }
+}
+
+void bw_cupti_count_release(const bw_device *device) {
+    sink_lock();
+    bw_cupti_sink.holder[slot_of(device)] = BW_CUPTI_HELD_BY_NOBODY;
     sink_unlock();
 }

@@ -76,9 +76,11 @@ bw_status bw_cuda_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, doubl
 void bw_cuda_marks_free(bw_marks *marks);
 
 /* counters.cc: the vtable's counters; rest takes the profiler down, close forgets as well why there is none. While it
- * is up every kernel of the process starts 0.18 us later (H200, driver 580). */
+ * is up every kernel of the process starts 0.18 us later (H200, driver 580): quiet, for whoever times, takes it down
+ * whichever handle of the device has it up, and is BW_CODE_BUSY while that counts. */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
 void bw_cuda_counters_rest(bw_device *device);
+bw_status bw_cuda_counters_quiet(bw_device *device);
 void bw_cuda_counters_close(bw_device *device);
 
 /* metrics.cc: the vtable's metrics, and the names of their groups. */

@@ -179,6 +179,29 @@ bw_status start_for(const bw_launch *launch, const gemv_shape &shape) {
     return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
 }
 
+// Where gemv beats cuBLASLt: up to so many rows of A, between so many rows of B per multiprocessor (wide products
+// leave arithmetic that tensor cores do better, small ones a library's fixed costs), for so long a K. Timed on an H200
+// at 608 shapes (M of 1 to 16, N of 896 to 151936, K of 896 to 8192), held against 264 others there and 173 on an H100.
+constexpr int64_t no_end = INT64_MAX;
+constexpr unsigned half_precisions = BW_MASK(FP16) | BW_MASK(BF16);
+const struct {
+    unsigned precisions;
+    int64_t m_most, unit_n_least, unit_n_most, k_least, k_most;
+} faster[] = {
+    {BW_MASK(FP32), largest_m_float, 0, no_end, 0, no_end},
+    {BW_MASK(TF32), 2, 0, no_end, 0, no_end},
+    {BW_MASK(TF32), 4, 0, no_end, 0, 8192},
+    {BW_MASK(TF32), 6, 512, no_end, 0, no_end},
+    {BW_MASK(TF32), 8, 512, no_end, 0, 4096},
+    {BW_MASK(TF32), largest_m_float, 0, 8, 0, 1536},
+    {half_precisions, 2, 0, 64, 0, no_end},
+    {half_precisions, 1, 160, no_end, 1024, no_end},
+    {half_precisions, 2, 160, no_end, 8192, no_end},
+    {half_precisions, 4, 0, 24, 0, 5120},
+    {half_precisions, 4, 0, 8, 0, 8192},
+    {half_precisions, largest_m_half, 0, 8, 0, 4096},
+};
+
 }  // namespace
 
 extern "C" const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
@@ -190,11 +213,16 @@ extern "C" const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, cons
     return nullptr;
 }
 
-// Where reading B is all there is to do. Beyond, tensor cores win; unaligned rows are read element by element.
-extern "C" bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const int64_t m = dims->value[BW_GEMM_M];
-    if (m == 1) return true;
-    return rows_aligned(dims->value[BW_GEMM_K], dtype) && m <= (bw_dtype_get(dtype)->block_bytes == 2 ? 4 : 8);
+// Unaligned rows are read element by element: cuBLASLt is up to twice as fast there, a single row of A included.
+extern "C" bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+    const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
+    const double unit_n = (double)dims->value[BW_GEMM_N] / (double)bw_max64(1, facts->units);
+    if (!rows_aligned(k, dtype)) return false;
+    for (const auto &row : faster) {
+        if (!(row.precisions & (1u << dtype)) || m > row.m_most || k < row.k_least || k > row.k_most) continue;
+        if (unit_n >= (double)row.unit_n_least && unit_n <= (double)row.unit_n_most) return true;
+    }
+    return false;
 }
 
 extern "C" bw_status bw_gemv_launch(const bw_launch *launch) {

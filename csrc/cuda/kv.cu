@@ -188,18 +188,44 @@ bw_status launch_copy(const bw_launch *launch) {
     return launch_move(launch->device, m, same_map(), same_map());
 }
 
-constexpr bw_variant make_variant(const char *text, bw_status (*launch)(const bw_launch *)) {
+// As if a unit were one element: how wide it is, the rows decide.
+const char *refuses_elems(bw_checked elems) {
+    const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
+    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
+}
+
+const char *append_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], value[BW_APPEND_NUM_KV_HEADS],
+                                 value[BW_APPEND_HEAD_DIM]));
+}
+
+const char *gather_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
+                                 value[BW_GATHER_HEAD_DIM]));
+}
+
+const char *copy_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(
+        bw_mul4(value[BW_COPY_BATCH], value[BW_COPY_KV_LEN], value[BW_COPY_NUM_KV_HEADS], value[BW_COPY_HEAD_DIM]));
+}
+
+constexpr bw_variant make_variant(const char *(*refuses)(const bw_dims *, bw_dtype, const bw_device_facts *),
+                                  bw_status (*launch)(const bw_launch *)) {
     bw_variant variant = {};
     variant.name = "vector";
-    variant.text = text;
+    variant.text = "K and V in one launch, 16 bytes a thread and step";
     variant.precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
+    variant.refuses = refuses;
     variant.launch = launch;
     return variant;
 }
 
-const bw_variant append_rows[] = {make_variant("K and V in one launch, 16 bytes a thread and step", launch_append)};
-const bw_variant gather_rows[] = {make_variant("K and V in one launch, 16 bytes a thread and step", launch_gather)};
-const bw_variant copy_rows[] = {make_variant("K and V in one launch, 16 bytes a thread and step", launch_copy)};
+const bw_variant append_rows[] = {make_variant(append_refuses, launch_append)};
+const bw_variant gather_rows[] = {make_variant(gather_refuses, launch_gather)};
+const bw_variant copy_rows[] = {make_variant(copy_refuses, launch_copy)};
 
 }  // namespace
 

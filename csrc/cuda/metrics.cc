@@ -160,12 +160,18 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
         snprintf(out->status, sizeof out->status, "%s", state->profiler.failure);
         return BW_OK;
     }
-    bw_counter_state_close(device, state);
-    bw_status status = bw_profiler::open(device, &state->profiler);
-    const bool usable = !status;  // then these metrics have failed, and the bytes may still be counted
-    if (!status) status = count_metrics(device, &state->profiler, spec, groups, out);
-    if (status) return bw_counter_state_failed(device, status, !usable, out->status, sizeof out->status);
-    bw_counter_state_close(device, state);
+    bw_status status = bw_counter_state_hold(device, [&] {
+        bw_counter_state_close(device, state);
+        bw_status counted = bw_profiler::open(device, &state->profiler);
+        const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
+        if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, out);
+        if (counted) return bw_counter_state_failed(device, counted, !usable, out->status, sizeof out->status);
+        bw_counter_state_close(device, state);
+        return BW_OK;
+    });
+    if (bw_status_code(status) != BW_CODE_BUSY) return status;
+    snprintf(out->status, sizeof out->status, "%s", bw_status_message(status));
+    bw_status_free(status);
     return BW_OK;
 }
 

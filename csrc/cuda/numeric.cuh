@@ -99,9 +99,4 @@ static bw_status bw_cuda_by_half_type(bw_dtype dtype, Body body) {
     return bw_fail(BW_CODE_UNSUPPORTED, "no tensor-core kernel for precision %s", bw_dtype_get(dtype)->name);
 }
 
-// A grid's x dimension holds 2^31 - 1 blocks.
-static inline bool bw_cuda_grid_fits(int64_t blocks) {
-    return blocks >= 0 && blocks <= INT32_MAX;
-}
-
 #endif

@@ -109,7 +109,7 @@ static bw_status check_spec(const bw_plan_spec *spec) {
 
 static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(bw_cuda_enter(plan->device));
-    bw_cuda_counters_rest(plan->device);
+    BW_TRY(bw_cuda_counters_quiet(plan->device));
     BW_TRY(bw_replay_open(plan->device, &plan->replay));
     if (spec->callable) return bw_cuda_call_prepare(plan);
     BW_TRY(make_flush(plan, spec->flush_bytes));

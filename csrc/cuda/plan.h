@@ -20,6 +20,7 @@ struct bw_plan {
     int64_t flush_bytes;
     double host_ns;
     bw_kernel_times kernels; /* of the last replay */
+    int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */
     cudaEvent_t *pairs;      /* two per launch, for the events timer; NULL = not in use */
     double *elapsed_ns;      /* one per launch */
     bool tracing;            /* CUPTI records kernels for this plan */

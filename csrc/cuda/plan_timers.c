@@ -12,6 +12,9 @@
 #include "cuda/cupti.h"
 #include "cuda/plan.h"
 
+/* Held back at a time: a queue has room for about 1000 kernels. The first launches tell how many each of them runs. */
+enum { QUEUED_KERNELS = 512, FIRST_LAUNCHES = 64 };
+
 static bw_status create_events(bw_plan *plan) {
     size_t launches = (size_t)plan->spec.launches;
     plan->pairs = calloc(2 * launches, sizeof *plan->pairs);
@@ -48,9 +51,10 @@ static bw_status run_events(bw_plan *plan, double *ns) {
     return bw_cuda_trace_take(plan);
 }
 
-/* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
-static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
-    int64_t launches = plan->spec.launches, kernels = count / launches;
+/* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. Adds
+ * those of `launches` to plan->kernels. */
+static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches) {
+    int64_t kernels = count / launches;
     if (count < launches || count % launches) {
         return bw_fail(BW_CODE_DEVICE,
                        "CUPTI delivered %lld kernel records for %lld launches: measure with the timer graph",
@@ -65,13 +69,14 @@ static bw_status add_spans(bw_plan *plan, const bw_kernel_span *spans, int64_t c
         }
         span_ns += end_ns - spans[i].start_ns;
     }
-    plan->kernels = (bw_kernel_times){.sum_ns = (double)sum_ns, .span_ns = (double)span_ns};
+    plan->launch_kernels = kernels;
+    plan->kernels.sum_ns += (double)sum_ns;
+    plan->kernels.span_ns += (double)span_ns;
     return BW_OK;
 }
 
-/* A caller's function may copy as well; our own launches do not. */
 bw_status bw_cuda_trace_create(bw_plan *plan) {
-    BW_TRY(bw_cupti_trace_begin(plan->device, plan->spec.callable != NULL));
+    BW_TRY(bw_cupti_trace_begin(plan->device));
     plan->tracing = true;
     return BW_OK;
 }
@@ -87,21 +92,34 @@ bw_status bw_cuda_trace_take(bw_plan *plan) {
     int64_t count = 0;
     if (!plan->tracing) return BW_OK;
     BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
-    return add_spans(plan, spans, count);
+    plan->kernels = (bw_kernel_times){0};
+    return add_spans(plan, spans, count, plan->spec.launches);
 }
 
-/* Held back, so that no span of several kernels holds the host's time between two launches. */
-static bw_status run_cupti(bw_plan *plan, double *ns) {
+/* Launches [first, first + count), held back, so that no span of several kernels holds the host's time between two
+ * launches. */
+static bw_status run_held(bw_plan *plan, int64_t first, int64_t launches) {
     bw_device *device = plan->device;
     const bw_kernel_span *spans = NULL;
     int64_t count = 0, began_ns = bw_now_ns();
     BW_TRY(bw_replay_hold(&plan->replay, device->stream));
-    for (int64_t i = 0; i < plan->spec.launches; i++) BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
+    for (int64_t i = 0; i < launches; i++) BW_TRY(bw_cuda_plan_launch(device, &plan->spec, first + i));
     bw_replay_learn(&plan->replay, began_ns);
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     BW_TRY(bw_cupti_trace_take(device, &spans, &count));
     if (count > 0) spans++, count--; /* the hold's own */
-    BW_TRY(add_spans(plan, spans, count));
+    return add_spans(plan, spans, count, launches);
+}
+
+/* As many launches at a time as surely wait in the stream's queue: once that is full, the host waits for the GPU. */
+static bw_status run_cupti(bw_plan *plan, double *ns) {
+    plan->kernels = (bw_kernel_times){0};
+    for (int64_t first = 0; first < plan->spec.launches;) {
+        int64_t most = plan->launch_kernels ? bw_max64(1, QUEUED_KERNELS / plan->launch_kernels) : FIRST_LAUNCHES;
+        int64_t launches = bw_min64(most, plan->spec.launches - first);
+        BW_TRY(run_held(plan, first, launches));
+        first += launches;
+    }
     *ns = plan->kernels.span_ns;
     return BW_OK;
 }

@@ -223,21 +223,32 @@ bw_status launch_triad(const bw_launch *launch) {
     });
 }
 
+// A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
+constexpr int64_t READ_BLOCK_BYTES = THREADS / 32 * BW_STREAM_SEGMENT_BYTES, TILE_BYTES = THREADS * UNROLL * 16;
+
+template <int64_t block_bytes>
+const char *refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
+    const bw_checked bytes = bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(dtype)->block_bytes));
+    const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
+    return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
+}
+
 constexpr unsigned PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
 
-constexpr bw_variant make_variant(bw_status (*launch)(const bw_launch *)) {
+constexpr bw_variant make_variant(bw_status (*launch)(const bw_launch *), int64_t block_bytes) {
     bw_variant variant = {};
     variant.name = "direct";
     variant.text = "one tile per block, 16-byte accesses, evict-first cache policy";
     variant.precisions = PRECISIONS;
+    variant.refuses = block_bytes == TILE_BYTES ? refuses<TILE_BYTES> : refuses<READ_BLOCK_BYTES>;
     variant.launch = launch;
     return variant;
 }
 
-const bw_variant read_rows[] = {make_variant(launch_read)};
-const bw_variant write_rows[] = {make_variant(launch_write)};
-const bw_variant copy_rows[] = {make_variant(launch_copy)};
-const bw_variant triad_rows[] = {make_variant(launch_triad)};
+const bw_variant read_rows[] = {make_variant(launch_read, READ_BLOCK_BYTES)};
+const bw_variant write_rows[] = {make_variant(launch_write, TILE_BYTES)};
+const bw_variant copy_rows[] = {make_variant(launch_copy, TILE_BYTES)};
+const bw_variant triad_rows[] = {make_variant(launch_triad, TILE_BYTES)};
 
 }  // namespace
 

@@ -1,16 +1,17 @@
 """Our GPU kernels against PyTorch's: gemm against torch.matmul, attention against every backend of
 scaled_dot_product_attention that takes the case, kv_gather against index_select, kv_copy and stream_copy against copy_.
 
-Both sides are timed by the same method: a CUDA graph of many launches that walks over rotating buffer sets worth four
-times the L2, between two events; the median over replays. Needs PyTorch with CUDA; no network.
+Both sides are timed by the same code on the same stream: a CUDA graph of many launches that walks over rotating buffer
+sets worth four times the L2, between two events on a stream that is held back meanwhile; the same warm-up and the same
+stop rule. Needs PyTorch with CUDA; no network.
 
-    python tests/benchmarks/gpu_peers.py --only gemm decode
+    python tests/benchmarks/gpu_peers.py --only gemm decode --csv peers.csv
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import csv
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from common import gb_s, machine, measure, show, table
 
 from bwprof import _core
+from bwprof.callables import nothing_of
 
 GEMMS = [
     (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896), (1, 14336, 4096), (16, 14336, 4096),
@@ -26,49 +28,36 @@ GEMMS = [
 DECODES = [(1, 4096, 14, 2, 64), (1, 32768, 32, 8, 128), (16, 8192, 32, 8, 128), (64, 8192, 32, 8, 128)]
 PREFILLS = [(1, 512, 14, 2, 64), (1, 2048, 14, 2, 64), (1, 4096, 32, 8, 128), (4, 4096, 32, 8, 128)]
 SETS_MOST = 2048
-REPLAY_S = 2e-3
-REPLAYS = 30
+COLD_CACHE_FACTOR = 4
 
 
 class Peers:
-    """PyTorch's side: sets of tensors, and a timer like ours."""
+    """PyTorch's side: sets of tensors, and our own timer around its calls, on our own stream."""
 
     def __init__(self, torch: Any, device: _core.Device) -> None:
         self.torch = torch
+        self.device = device
         self.cache_bytes = device.facts()["cache_bytes"]
 
     def time_ns(self, make_set: Callable[[], Callable[[], object]], touched_bytes: int) -> float:
         """make_set allocates one buffer set and returns its launch."""
         torch = self.torch
-        sets = min(SETS_MOST, max(1, -(-4 * self.cache_bytes // touched_bytes)))
-        launches = [make_set() for _ in range(sets)]
-        stream = torch.cuda.Stream()
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        with torch.cuda.stream(stream):
-            for launch in launches:
-                launch()
-            start.record()
-            for launch in launches:
-                launch()
-            stop.record()
-            stop.synchronize()
-            once_s = start.elapsed_time(stop) * 1e-3
-            repeats = max(1, min(round(REPLAY_S / once_s), 8192 // sets))
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                for _ in range(repeats):
-                    for launch in launches:
-                        launch()
-            times = []
-            for _ in range(REPLAYS):
-                start.record()
-                graph.replay()
-                stop.record()
-                stop.synchronize()
-                times.append(start.elapsed_time(stop) * 1e6 / (repeats * sets))
-        del graph, launches
+        sets = min(SETS_MOST, max(1, -(-COLD_CACHE_FACTOR * self.cache_bytes // touched_bytes)))
+        with torch.cuda.stream(torch.cuda.ExternalStream(self.device.stream)):
+            launches = [make_set() for _ in range(sets)]
+            result = self.device.measure_call(
+                lambda number: launches[number](),
+                nothing_of,
+                stream=self.device.stream,
+                sets=sets,
+                footprint_bytes=touched_bytes,
+                timer="graph",
+            )
+        launches.clear()
         torch.cuda.empty_cache()
-        return statistics.median(times[5:])
+        if not result["cold"]:
+            raise RuntimeError(f"not cold: {result['cache_note']}")
+        return float(result["median_ns"])
 
 
 def dtype_of(torch: Any, precision: str) -> Any:
@@ -136,7 +125,8 @@ def attention_rows(peers: Peers, device: _core.Device, *, decode: bool) -> list[
 
                 try:
                     peer = peers.time_ns(make_set, cost["bytes_read"] + cost["bytes_written"])
-                except RuntimeError as error:  # not for this type, head or group; or out of memory (MATH)
+                # Not for this type, head or group; out of memory (MATH); what cannot be captured in a graph.
+                except (RuntimeError, _core.UnavailableError) as error:
                     torch.cuda.synchronize()
                     torch.cuda.empty_cache()
                     sys.stderr.write(f"{label} {precision}: {name} passed over: {str(error).splitlines()[0][:100]}\n")
@@ -193,6 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     groups = ["gemm", "prefill", "decode", "moves"]
     parser.add_argument("--only", nargs="+", choices=groups, default=groups, help="what to compare (default: all)")
+    parser.add_argument("--csv", metavar="FILE", help="the tables' rows, with their group first")
     parser.add_argument("--index", type=int, default=0, help="CUDA device (default: 0)")
     options = parser.parse_args()
     try:
@@ -212,8 +203,14 @@ def main() -> None:
             "decode": lambda: attention_rows(peers, device, decode=True),
             "moves": lambda: move_rows(peers, device),
         }
+        rows: list[list[object]] = []
         for name in options.only:
-            table(name, heads, work[name]())
+            found = work[name]()
+            table(name, heads, found)
+            rows += [[name, *row] for row in found]
+    if options.csv:
+        with open(options.csv, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["group", *heads], *rows])
 
 
 if __name__ == "__main__":

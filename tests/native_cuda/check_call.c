@@ -1,49 +1,36 @@
 /* csrc/cuda/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI
  * library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
-#include "toy.h"
+#include "toy_runtime.h"
 
-enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, HOST_NS = 30000, FLUSH_BYTES = 4096, CALLS = 4 };
-
-/* A graph is what was captured: how long it takes, and of how many nodes. */
-typedef struct toy_graph {
-    uint64_t ns;
-    size_t nodes;
-} toy_graph;
+enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, FLUSH_BYTES = 4096, CALLS = 4 };
 
 static struct {
     fake_cupti *books;
-    uint64_t now_ns, kernel_ns;
+    uint64_t kernel_ns;
     int64_t kernels; /* per call */
     bool apart;      /* the calls run beside the flush, on another stream */
     int uneven;      /* every second call runs so many kernels more */
-    bool unfit;      /* a capture that is begun cannot be ended */
-    bool capturing;
-    toy_graph captured;
-    int64_t live, calls, entered, captures;
-    int64_t slow; /* replays to come in which the host is slower than the hold before them */
-    bool late;    /* the last plan's last replay */
+    int64_t calls, entered;
+    bool late; /* the last plan's last replay */
     int64_t holds, held_ns;
     bw_code fails;
 } toy;
 
 static void run_kernel(uint64_t length_ns) {
-    if (toy.capturing) {
-        toy.captured.ns += GAP_NS + length_ns;
-        toy.captured.nodes++;
-        return;
+    if (runtime_run(GAP_NS, length_ns)) return;
+    runtime.now_ns += GAP_NS;
+    if (toy.books->tracing && toy.books->kernels < FAKE_KERNELS_MOST) {
+        toy.books->start_ns[toy.books->kernels] = runtime.now_ns;
+        toy.books->is_copy[toy.books->kernels] = false;
+        toy.books->end_ns[toy.books->kernels++] = runtime.now_ns + length_ns;
     }
-    toy.now_ns += GAP_NS;
-    if (toy.books->tracing && toy.books->kernels < 64) {
-        toy.books->start_ns[toy.books->kernels] = toy.now_ns;
-        toy.books->end_ns[toy.books->kernels++] = toy.now_ns + length_ns;
-    }
-    toy.now_ns += length_ns;
+    runtime.now_ns += length_ns;
 }
 
 /* ---- what plan_call.c and replay.c need of the rest ---- */
 
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
-    CHECK(stream == (cudaStream_t)&toy && !toy.capturing);
+    CHECK(stream == (cudaStream_t)&toy && !runtime.capturing);
     toy.holds++;
     toy.held_ns = ns;
     return BW_CUDA(&device->api, last_error());
@@ -51,8 +38,8 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
 
 bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     CHECK(event);
-    *out = toy.slow > 0;
-    if (toy.slow > 0) toy.slow--;
+    *out = runtime.slow > 0;
+    if (runtime.slow > 0) runtime.slow--;
     return BW_CUDA(api, last_error());
 }
 
@@ -65,13 +52,13 @@ bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
     run_kernel(FLUSH_NS);
-    if (toy.apart) toy.now_ns -= FLUSH_NS;
+    if (toy.apart) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
 }
 
 static bw_status call(void *context, int64_t set, bool captured) {
     (void)context;
-    CHECK(toy.entered == 1 && set == 0 && captured == toy.capturing);
+    CHECK(toy.entered == 1 && set == 0 && captured == runtime.capturing);
     toy.calls++;
     if (toy.fails) return bw_fail(toy.fails, "the function failed");
     for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns);
@@ -89,145 +76,9 @@ static void leave(void *context) {
     toy.entered--;
 }
 
-/* ---- the runtime ---- */
-
-static cudaError_t allocate(void **out, size_t bytes) {
-    toy.live++;
-    *out = malloc(bytes);
-    return cudaSuccess;
-}
-
-static cudaError_t release(void *memory) {
-    toy.live--;
-    free(memory);
-    return cudaSuccess;
-}
-
-static cudaError_t set_memory(void *memory, int value, size_t bytes, cudaStream_t stream) {
-    (void)memory, (void)value, (void)bytes, (void)stream;
-    return cudaSuccess;
-}
-
-static cudaError_t event_create(cudaEvent_t *out) {
-    toy.live++;
-    *out = calloc(1, sizeof(uint64_t));
-    return cudaSuccess;
-}
-
-static cudaError_t event_destroy(cudaEvent_t event) {
-    toy.live--;
-    free(event);
-    return cudaSuccess;
-}
-
-static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
-    (void)stream;
-    memcpy(event, &toy.now_ns, sizeof toy.now_ns);
-    return cudaSuccess;
-}
-
-static cudaError_t event_synchronize(cudaEvent_t event) {
-    (void)event;
-    return cudaSuccess;
-}
-
-static cudaError_t event_elapsed(float *out, cudaEvent_t from, cudaEvent_t to) {
-    uint64_t first, last;
-    memcpy(&first, from, sizeof first);
-    memcpy(&last, to, sizeof last);
-    *out = (float)(last - first) * 1e-6f;
-    return cudaSuccess;
-}
-
-static cudaError_t synchronize(void) {
-    return cudaSuccess;
-}
-
-static cudaError_t begin_capture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    CHECK(stream == (cudaStream_t)&toy && mode == cudaStreamCaptureModeThreadLocal && !toy.capturing);
-    toy.capturing = true;
-    toy.captured = (toy_graph){0, 0};
-    toy.captures++;
-    return cudaSuccess;
-}
-
-static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
-    (void)stream;
-    *out = NULL;
-    if (!toy.capturing) return cudaErrorIllegalState;
-    toy.capturing = false;
-    if (toy.unfit) return cudaErrorStreamCaptureInvalidated;
-    toy_graph *graph = malloc(sizeof *graph);
-    *graph = toy.captured;
-    toy.live++;
-    *out = (cudaGraph_t)graph;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_nodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
-    CHECK(!nodes);
-    *count = ((toy_graph *)graph)->nodes;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
-    (void)flags;
-    toy_graph *copy = malloc(sizeof *copy);
-    *copy = *(toy_graph *)graph;
-    toy.live++;
-    *out = (cudaGraphExec_t)copy;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_upload(cudaGraphExec_t graph, cudaStream_t stream) {
-    (void)graph, (void)stream;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
-    (void)stream;
-    toy.now_ns += (toy.slow > 0 ? HOST_NS : 0) + ((toy_graph *)graph)->ns;
-    return cudaSuccess;
-}
-
-static cudaError_t graph_destroy(cudaGraph_t graph) {
-    toy.live--;
-    free(graph);
-    return cudaSuccess;
-}
-
-static cudaError_t graph_exec_destroy(cudaGraphExec_t graph) {
-    toy.live--;
-    free(graph);
-    return cudaSuccess;
-}
-
-static cudaError_t last_error(void) {
-    return cudaSuccess;
-}
-
 static bw_device open_toy(void) {
     bw_device device;
-    memset(&device, 0, sizeof device);
-    device.api = (bw_cuda_api){.memory_allocate = allocate,
-                               .memory_free = release,
-                               .memory_set = set_memory,
-                               .device_synchronize = synchronize,
-                               .event_create = event_create,
-                               .event_destroy = event_destroy,
-                               .event_record = event_record,
-                               .event_synchronize = event_synchronize,
-                               .event_elapsed = event_elapsed,
-                               .begin_capture = begin_capture,
-                               .end_capture = end_capture,
-                               .graph_nodes = graph_nodes,
-                               .graph_instantiate = graph_instantiate,
-                               .graph_upload = graph_upload,
-                               .graph_launch = graph_launch,
-                               .graph_destroy = graph_destroy,
-                               .graph_exec_destroy = graph_exec_destroy,
-                               .last_error = last_error,
-                               .fault = cudaErrorUnknown};
+    runtime_open(&device);
     fake_cupti *books = toy.books;
     memset(&toy, 0, sizeof toy);
     toy.books = books;
@@ -239,7 +90,7 @@ static bw_device open_toy(void) {
 
 static void close_toy(bw_device *device) {
     bw_cupti_close(device);
-    CHECK(toy.live == 0 && toy.entered == 0 && !toy.capturing);
+    CHECK(runtime.live == 0 && toy.entered == 0 && !runtime.capturing);
     CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->tracing_copies == 0);
 }
 
@@ -287,7 +138,7 @@ static void check_times(void) {
             bool traced = timer == BW_CUDA_TIMER_CUPTI;
             CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
             CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
-            CHECK(toy.captures == (timer != BW_CUDA_TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
+            CHECK(runtime.captures == (timer != BW_CUDA_TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
             close_toy(&device);
         }
     }
@@ -298,9 +149,9 @@ static void check_slow_host(void) {
     for (int64_t slow = 0; slow < 12; slow++) {
         bw_device device = open_toy();
         double ns = 0.0;
-        toy.slow = slow;
+        runtime.slow = slow;
         CHECK(!time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL));
-        CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : HOST_NS)) < 10.0);
+        CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : RUNTIME_HOST_NS)) < 10.0);
         CHECK(toy.late == (slow >= 8));
         CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.held_ns >= 0);
         close_toy(&device);
@@ -344,9 +195,9 @@ static void check_failing_function(void) {
     }
     bw_device device = open_toy();
     double ns;
-    toy.unfit = true;
+    runtime.unfit = true;
     bw_status status = time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL);
-    CHECK(status && toy.captures == 1);
+    CHECK(status && runtime.captures == 1);
     bw_status_free(status);
     close_toy(&device);
 }
@@ -403,7 +254,7 @@ static const struct {
               {"cupti_faults", check_cupti_faults}};
 
 int main(int count, char **words) {
-    toy.books = open_books();
+    toy.books = open_books("BWPROF_TEST_CUPTI", "fake_cupti_books");
     for (size_t i = 0; toy.books && count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
         if (strcmp(words[1], "--list") == 0) printf("%s\n", checks[i].name);
         if (strcmp(words[1], checks[i].name) != 0) continue;

@@ -171,9 +171,10 @@ static void check_launch_fails(void) {
     close_toy(&device);
 }
 
-static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kernels) {
+static bw_status time_launches(bw_device *device, int64_t launches, double *ns, bw_kernel_times *kernels) {
     bw_plan plan = {.device = device, .spec = spec, .replay = {.device = device}};
     plan.spec.timer = BW_CUDA_TIMER_CUPTI;
+    plan.spec.launches = launches;
     bw_status status = bw_cuda_trace_create(&plan);
     if (!status) status = bw_cuda_timer_create(&plan);
     for (int i = 0; i < 2 && !status; i++) {
@@ -184,6 +185,10 @@ static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kerne
     *kernels = plan.kernels;
     bw_cuda_timer_free(&plan);
     return status;
+}
+
+static bw_status time_plan(bw_device *device, double *ns, bw_kernel_times *kernels) {
+    return time_launches(device, spec.launches, ns, kernels);
 }
 
 /* Five launches of kernels of 1 and 2 us, 0.1 us apart: spans of 3.1 us and sums of 3 us. */
@@ -197,6 +202,38 @@ static void check_trace(void) {
         CHECK(ns == 5 * 3100.0 && kernels.span_ns == ns && kernels.sum_ns == 5 * 3000.0);
     }
     close_toy(&device);
+}
+
+/* What a launch clears first is a part of it: 0.4 us, and the gap of 0.1 us behind it. */
+static void check_trace_clears(void) {
+    bw_device device;
+    double ns;
+    bw_kernel_times kernels;
+    open_toy(&device);
+    toy.clears = true;
+    CHECK(!time_plan(&device, &ns, &kernels));
+    CHECK(ns == 5 * 3600.0 && kernels.span_ns == ns && kernels.sum_ns == 5 * 3400.0);
+    close_toy(&device);
+}
+
+/* Whatever a replay's launches, no more kernels are held back than a stream's queue has room for. */
+static void check_trace_queue(void) {
+    const int64_t counts[] = {1, 64, 65, 1500};
+    for (int64_t kernels_each = 1; kernels_each <= 3; kernels_each++) {
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            bw_device device;
+            double ns;
+            bw_kernel_times kernels;
+            open_toy(&device);
+            toy.kernels_per_launch = kernels_each;
+            CHECK(!time_launches(&device, counts[i], &ns, &kernels));
+            const double sum_ns = 500.0 * (double)(kernels_each * (kernels_each + 1));
+            CHECK(kernels.sum_ns == (double)counts[i] * sum_ns);
+            CHECK(ns == (double)counts[i] * (sum_ns + 100.0 * (double)(kernels_each - 1)));
+            CHECK(toy.queue <= 513 && (counts[i] < 1500 || toy.queue > 500)); /* the hold's own kernel with them */
+            close_toy(&device);
+        }
+    }
 }
 
 /* Rotating over five sets: each launch's own bytes, with nothing of the launches before them. */
@@ -368,6 +405,56 @@ static void check_one_counts_at_a_time(void) {
     close_toy(&second);
 }
 
+/* A handle that is not counting any more has its profiler up: whoever times takes it down, and may count then. */
+static void check_quiet(void) {
+    bw_device first, second;
+    bw_counters c;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(!bw_cuda_counters_quiet(&second));
+    CHECK(counted(&first, &c) && toy.books->profilers == 1);
+    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
+    CHECK(counted(&second, &c) && c.dram_bytes_read == READ && toy.books->profilers == 1);
+    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
+    CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
+    bw_cuda_counters_rest(&second); /* has none up */
+    CHECK(toy.books->profilers == 1);
+    second.index = 1; /* another GPU's are none of its business */
+    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 1);
+    bw_cuda_counters_close(&first);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
+static void times_meanwhile(void *context) {
+    bw_device *second = context;
+    bw_counters c;
+    bw_metrics found;
+    bw_status status = bw_cuda_counters_quiet(second);
+    CHECK(bw_status_code(status) == BW_CODE_BUSY && strstr(bw_status_message(status), "is counting"));
+    bw_status_free(status);
+    CHECK(!counted(second, &c) && strstr(c.status, "is counting"));
+    CHECK(!bw_cuda_metrics(second, &once, TENSOR, &found) && strstr(found.status, "is counting"));
+    bw_cuda_counters_rest(second);
+    CHECK(toy.books->profilers == 1);
+}
+
+/* From within the function that is counted: nothing can be taken down, and nothing is. */
+static void check_quiet_while_counting(void) {
+    bw_device first, second;
+    bw_counters c;
+    open_toy(&first);
+    open_toy(&second);
+    toy.meanwhile = times_meanwhile;
+    toy.meanwhile_context = &second;
+    CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
+    toy.meanwhile = NULL;
+    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
+    bw_cuda_counters_close(&first);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -386,31 +473,29 @@ static void check_one_at_a_time(void) {
     bw_device first, second;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cupti_trace_begin(&first, false));
-    bw_status status = bw_cupti_trace_begin(&second, true);
+    CHECK(!bw_cupti_trace_begin(&first));
+    bw_status status = bw_cupti_trace_begin(&second);
     CHECK(bw_status_code(status) == BW_CODE_BUSY);
     bw_status_free(status);
     bw_cupti_trace_end(&second);
     bw_cupti_trace_end(&first);
-    CHECK(!bw_cupti_trace_begin(&second, true));
+    CHECK(!bw_cupti_trace_begin(&second));
     bw_cupti_trace_end(&second);
     close_toy(&first);
     close_toy(&second);
 }
 
-/* Copies have their timestamps where kernels have them, and are asked for only where they are wanted. */
+/* Copies have their timestamps where kernels have them. */
 static void check_copies(void) {
     const bw_kernel_span *spans = NULL;
     int64_t count = 0;
     bw_device device;
     open_toy(&device);
-    CHECK(!bw_cupti_trace_begin(&device, false) && !toy.books->tracing_copies);
-    bw_cupti_trace_end(&device);
-    CHECK(!bw_cupti_trace_begin(&device, true) && toy.books->tracing_copies);
-    toy.books->copies = 1;
-    run_kernel(700);
+    CHECK(!bw_cupti_trace_begin(&device) && toy.books->tracing && toy.books->tracing_copies);
+    run(700, true);
+    run_kernel(300);
     CHECK(!bw_cupti_trace_take(&device, &spans, &count));
-    CHECK(count == 1 && spans[0].end_ns - spans[0].start_ns == 700);
+    CHECK(count == 2 && spans[0].end_ns - spans[0].start_ns == 700 && spans[1].end_ns - spans[1].start_ns == 300);
     bw_cupti_trace_end(&device);
     CHECK(!toy.books->tracing && !toy.books->tracing_copies && !toy.books->subscribers);
     close_toy(&device);
@@ -424,7 +509,7 @@ static void check_copies_faults(void) {
         toy.books->calls = 0;
         toy.books->fail_at = at;
         toy.books->fail_code = PRIVILEGES;
-        bw_status status = bw_cupti_trace_begin(&device, true);
+        bw_status status = bw_cupti_trace_begin(&device);
         bool begun = !status;
         toy.books->fail_at = 0;
         if (begun) bw_cupti_trace_end(&device);
@@ -461,10 +546,14 @@ static const struct {
               {"launch_fails", check_launch_fails},
               {"trace", check_trace},
               {"trace_faults", check_trace_faults},
+              {"trace_clears", check_trace_clears},
+              {"trace_queue", check_trace_queue},
               {"trace_lost", check_trace_lost},
               {"metrics", check_metrics},
               {"metrics_faults", check_metrics_faults},
               {"one_counts_at_a_time", check_one_counts_at_a_time},
+              {"quiet", check_quiet},
+              {"quiet_while_counting", check_quiet_while_counting},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},
@@ -474,7 +563,7 @@ static const struct {
 int main(int count, char **words) {
     for (size_t i = 0; count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
         if (strcmp(words[1], checks[i].name) != 0) continue;
-        toy.books = strcmp(words[1], "open") == 0 ? NULL : open_books();
+        toy.books = strcmp(words[1], "open") == 0 ? NULL : open_books("BWPROF_TEST_CUPTI", "fake_cupti_books");
         if (strcmp(words[1], "open") != 0) CHECK(toy.books);
         checks[i].check();
         return 0;

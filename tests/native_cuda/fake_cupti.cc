@@ -98,7 +98,7 @@ FAKE_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
     for (int i = 0; i < fake.kernels && used + sizeof(CUpti_ActivityKernel10) <= size; i++) {
         CUpti_ActivityKernel10 *record = (CUpti_ActivityKernel10 *)(buffer + used);
         memset((void *)record, 0, sizeof *record);
-        record->kind = fake.copies ? CUPTI_ACTIVITY_KIND_MEMCPY : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+        record->kind = fake.is_copy[i] ? CUPTI_ACTIVITY_KIND_MEMSET : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
         record->start = fake.start_ns[i];
         record->end = fake.end_ns[i];
         used += sizeof *record;

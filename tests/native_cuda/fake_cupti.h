@@ -2,6 +2,7 @@
 #ifndef FAKE_CUPTI_H
 #define FAKE_CUPTI_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -9,6 +10,8 @@ extern "C" {
 #endif
 
 #define FAKE_EXPORT __attribute__((visibility("default")))
+
+enum { FAKE_KERNELS_MOST = 4096 };
 
 typedef struct fake_cupti {
     long calls, fail_at; /* the fail_at-th call reports fail_code; 0 = none */
@@ -25,9 +28,10 @@ typedef struct fake_cupti {
     /* bytes read, written, through the L2 since the range began */
     int in_range;
     double seen[3];
-    /* kernels run but not delivered yet */
-    int kernels, copies; /* copies: they are copies all */
-    uint64_t start_ns[64], end_ns[64];
+    /* kernels run but not delivered yet, with copies and memsets among them */
+    int kernels;
+    uint64_t start_ns[FAKE_KERNELS_MOST], end_ns[FAKE_KERNELS_MOST];
+    bool is_copy[FAKE_KERNELS_MOST];
 } fake_cupti;
 
 fake_cupti *fake_cupti_books(void);

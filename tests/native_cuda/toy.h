@@ -32,10 +32,11 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
     return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
 }
 
-static fake_cupti *open_books(void) {
-    void *library = dlopen(getenv("BWPROF_TEST_CUPTI"), RTLD_NOW);
-    void *symbol = library ? dlsym(library, "fake_cupti_books") : NULL;
-    fake_cupti *(*books)(void);
+/* The books of the fake library that a variable names: what `function` of it gives. */
+static void *open_books(const char *variable, const char *function) {
+    void *library = dlopen(getenv(variable), RTLD_NOW);
+    void *symbol = library ? dlsym(library, function) : NULL;
+    void *(*books)(void);
     memcpy(&books, &symbol, sizeof symbol);
     return symbol ? books() : NULL;
 }

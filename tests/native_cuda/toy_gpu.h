@@ -11,9 +11,13 @@ enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };
 static struct {
     fake_cupti *books;
     int64_t memory, dirty_bytes, launches, kernels_per_launch;
-    int64_t disturbed; /* so many of the next counted launches see somebody else's writes */
+    bool clears;           /* a launch begins with a memset */
+    int64_t queued, queue; /* kernels since the stream was held back; the most there ever were */
+    int64_t disturbed;     /* so many of the next counted launches see somebody else's writes */
     uint64_t now_ns;
     cudaError_t launch_error;
+    void (*meanwhile)(void *context); /* what else goes on during a launch */
+    void *meanwhile_context;
 } toy;
 
 static void move(double read, double written) {
@@ -23,13 +27,20 @@ static void move(double read, double written) {
     toy.books->seen[2] += read + written;
 }
 
-static void run_kernel(uint64_t length_ns) {
+static void run(uint64_t length_ns, bool is_copy) {
     toy.now_ns += 100;
-    if (toy.books && toy.books->tracing && toy.books->kernels < 64) {
+    toy.queue = bw_max64(toy.queue, ++toy.queued);
+    if (toy.books && (is_copy ? toy.books->tracing_copies : toy.books->tracing)) {
+        CHECK(toy.books->kernels < FAKE_KERNELS_MOST);
         toy.books->start_ns[toy.books->kernels] = toy.now_ns;
+        toy.books->is_copy[toy.books->kernels] = is_copy;
         toy.books->end_ns[toy.books->kernels++] = toy.now_ns + length_ns;
     }
     toy.now_ns += length_ns;
+}
+
+static void run_kernel(uint64_t length_ns) {
+    run(length_ns, false);
 }
 
 /* ---- what csrc/cuda needs of the rest of itself ---- */
@@ -58,6 +69,7 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
 
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
     (void)device, (void)stream, (void)ns;
+    toy.queued = 0;
     run_kernel(5555);
     return BW_OK;
 }
@@ -78,6 +90,7 @@ bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64
 static bw_status toy_launch(const bw_launch *launch) {
     (void)launch;
     toy.launches++;
+    if (toy.meanwhile) toy.meanwhile(toy.meanwhile_context);
     if (toy.launch_error != cudaSuccess) return bw_fail(BW_CODE_DEVICE, "the launch failed");
     move(READ, 0);
     if (toy.books && toy.books->in_range && toy.disturbed > 0) {
@@ -85,6 +98,7 @@ static bw_status toy_launch(const bw_launch *launch) {
         move(0, MIB / 4);
     }
     toy.dirty_bytes += WRITTEN;
+    if (toy.clears) run(400, true);
     for (int64_t i = 0; i < toy.kernels_per_launch; i++) run_kernel((uint64_t)(1000 * (i + 1)));
     return BW_OK;
 }
@@ -131,7 +145,8 @@ static void open_toy(bw_device *device) {
     device->api.last_error = toy_last_error;
     device->api.fault = cudaErrorUnknown;
     device->facts.cache_bytes = 50 * MIB;
-    toy.memory = toy.dirty_bytes = 0;
+    toy.memory = toy.dirty_bytes = toy.queue = 0;
+    toy.clears = false;
     toy.kernels_per_launch = 2;
 }
 

@@ -1,0 +1,105 @@
+// What csrc/cuda works out on the host: division by multiplication (divide.cuh) and how a decode is divided among
+// blocks (attention_decode.cu). `check_plans <check>`.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/attention.cuh"
+
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+// Around every multiple that matters: both ends of the range, and of a gather that once read out of bounds.
+static void check_division() {
+    const int64_t largest = INT64_MAX;
+    const int64_t divisors[] = {1,
+                                2,
+                                3,
+                                7,
+                                10,
+                                16,
+                                4900223,
+                                1LL << 31,
+                                4901223960,
+                                1LL << 33,
+                                1LL << 40,
+                                1LL << 61,
+                                (1LL << 61) + 1,
+                                1LL << 62,
+                                largest - 1,
+                                largest};
+    for (int64_t d : divisors) {
+        const bw_divider divider = bw_divider_make(d);
+        const int64_t quotients[] = {0, 1, 2, 5, largest / d / 3, largest / d / 2, largest / d - 1, largest / d};
+        for (int64_t q : quotients) {
+            if (q < 0 || q > largest / d) continue;
+            const int64_t n = q * d;
+            CHECK(divider.quotient(n) == q);
+            if (n > 0) CHECK(divider.quotient(n - 1) == q - 1);
+            if (largest - n >= d - 1) CHECK(divider.quotient(n + (d - 1)) == q);
+        }
+        CHECK(divider.quotient(largest) == largest / d);
+    }
+    uint64_t state = 1;
+    for (int i = 0; i < 2000000; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const int64_t n = (int64_t)(state >> 1) >> (i % 60);
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const int64_t d = 1 + ((int64_t)(state >> 2) >> (i / 7 % 61));
+        CHECK(bw_divider_make(d).quotient(n) == n / d);
+    }
+}
+
+// Blocks that wait for others leave at least one place where two of a multiprocessor's run at once, and a device that
+// runs fewer is told apart.
+static void check_waiting_blocks() {
+    const int64_t batches[] = {1, 3, 16, 64, 200}, lengths[] = {1, 100, 4096, 131072}, kv_heads[] = {1, 2, 8};
+    const int64_t groups[] = {1, 7, 8, 32}, head_dims[] = {64, 72, 100, 128, 256};
+    const bw_dtype dtypes[] = {BW_FP32, BW_FP16};
+    int64_t several = 0, refused = 0;
+    for (int64_t batch : batches)
+        for (int64_t length : lengths)
+            for (int64_t heads : kv_heads)
+                for (int64_t group : groups)
+                    for (int64_t head_dim : head_dims)
+                        for (bw_dtype dtype : dtypes) {
+                            bw_dims dims = {};
+                            bw_device_facts facts = {};
+                            facts.units = 132;
+                            facts.shared_bytes = 227 * 1024;
+                            dims.value[BW_DECODE_BATCH] = batch;
+                            dims.value[BW_DECODE_KV_LEN] = length;
+                            dims.value[BW_DECODE_NUM_HEADS] = heads * group;
+                            dims.value[BW_DECODE_NUM_KV_HEADS] = heads;
+                            dims.value[BW_DECODE_HEAD_DIM] = head_dim;
+                            const bw_decode_plan plan = bw_decode_plan_make(&dims, dtype, &facts, true);
+                            if (plan.splits == 1) continue;
+                            const int64_t waiting = (plan.combiners - 1) * plan.columns;
+                            CHECK(plan.combiners >= 1 && waiting < 2 * 132);
+                            CHECK(bw_decode_plan_holds(plan, 2, 132));
+                            CHECK(bw_decode_plan_holds(plan, 1, 132) == (waiting < 132 || plan.combiners == 1));
+                            CHECK(bw_decode_plan_holds(plan, 0, 132) == (plan.combiners == 1));
+                            several += plan.combiners > 1;
+                            refused += !bw_decode_plan_holds(plan, 1, 132);
+                        }
+    CHECK(several > 100 && refused > 10);
+}
+
+static const struct {
+    const char *name;
+    void (*check)();
+} checks[] = {{"division", check_division}, {"waiting_blocks", check_waiting_blocks}};
+
+int main(int count, char **words) {
+    for (const auto &one : checks) {
+        if (count != 2 || strcmp(words[1], one.name) != 0) continue;
+        one.check();
+        return 0;
+    }
+    return 2;
+}

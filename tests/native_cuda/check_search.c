@@ -1,0 +1,147 @@
+/* csrc/cuda/cublaslt.c's search for the fastest algorithm, without a GPU: a toy runtime whose clock rises from idle,
+ * and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
+#include "cuda/gemm.h"
+#include "fake_cublaslt.h"
+#include "ops/gemm.h"
+#include "toy_runtime.h"
+
+enum { ALGORITHMS = 32, GAP_NS = 100 };
+
+static struct {
+    fake_cublaslt *library;
+    uint64_t length_ns[ALGORITHMS]; /* 0: the product fails */
+    int64_t launches, quiet, last;
+    bw_code busy;
+} toy;
+
+static int run(int algorithm) {
+    toy.launches++;
+    toy.last = algorithm;
+    if (toy.length_ns[algorithm] == 0) return 14;
+    if (!runtime_run(GAP_NS, toy.length_ns[algorithm])) runtime.now_ns += toy.length_ns[algorithm];
+    return 0;
+}
+
+/* ---- what cublaslt.c and replay.c need of the rest ---- */
+
+bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
+    (void)stream, (void)ns;
+    return BW_CUDA(&device->api, last_error());
+}
+
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+    (void)event;
+    *out = false;
+    return BW_CUDA(api, last_error());
+}
+
+bw_status bw_cuda_counters_quiet(bw_device *device) {
+    (void)device;
+    CHECK(toy.launches == 0);
+    toy.quiet++;
+    return toy.busy ? bw_fail(toy.busy, "another device handle is counting") : BW_OK;
+}
+
+/* ---- checks ---- */
+
+static void open_toy(bw_device *device) {
+    fake_cublaslt *library = toy.library;
+    runtime_open(device);
+    device->stream = (cudaStream_t)&toy;
+    memset(&toy, 0, sizeof toy);
+    toy.library = library;
+    toy.last = -1;
+    library->algorithms = ALGORITHMS;
+    library->run = run;
+    for (int i = 0; i < ALGORITHMS; i++) toy.length_ns[i] = 11000 + 100 * (uint64_t)i;
+}
+
+static void close_toy(bw_device *device) {
+    bw_cublaslt_close(device);
+    CHECK(runtime.live == 0 && !runtime.capturing);
+}
+
+/* Prepares a case and says which algorithm it runs from then on; -1 where none could be had. */
+static int64_t chosen(bw_device *device, bool once) {
+    bw_dims dims = {0};
+    dims.value[BW_GEMM_M] = dims.value[BW_GEMM_N] = dims.value[BW_GEMM_K] = 64;
+    bw_launch sets[3];
+    void *state = NULL;
+    memset(sets, 0, sizeof sets);
+    for (int i = 0; i < 3; i++) sets[i] = (bw_launch){.dims = &dims, .dtype = BW_FP32, .once = once, .device = device};
+    bw_status status = bw_cublaslt_prepare(sets, 3, &state);
+    if (status) {
+        CHECK(!state);
+        bw_status_free(status);
+        return -1;
+    }
+    sets[0].state = state;
+    CHECK(!bw_cublaslt_launch(&sets[0]));
+    bw_cublaslt_release(state);
+    return toy.last;
+}
+
+/* Wherever the fastest stands in the library's list: the first ones are not timed worst. */
+static void check_idle_clock(void) {
+    for (int fastest = 0; fastest < ALGORITHMS; fastest++) {
+        bw_device device;
+        open_toy(&device);
+        runtime.idle_pace = 5.0;
+        toy.length_ns[fastest] = 10000;
+        CHECK(chosen(&device, false) == fastest);
+        CHECK(toy.quiet == 1);
+        close_toy(&device);
+    }
+}
+
+/* The first ones cannot be used at all, the others only just differ: more than the first round could tell. */
+static void check_failing_algorithms(void) {
+    bw_device device;
+    open_toy(&device);
+    runtime.idle_pace = 5.0;
+    for (int i = 0; i < 20; i++) toy.length_ns[i] = 0;
+    toy.length_ns[27] = 10500;
+    CHECK(chosen(&device, false) == 27);
+    close_toy(&device);
+    open_toy(&device);
+    memset(toy.length_ns, 0, sizeof toy.length_ns);
+    CHECK(chosen(&device, false) == -1);
+    close_toy(&device);
+}
+
+/* The library's first choice, and nothing is launched to find it. */
+static void check_once(void) {
+    bw_device device;
+    open_toy(&device);
+    toy.length_ns[3] = 1000;
+    CHECK(chosen(&device, true) == 0 && toy.launches == 1 && toy.quiet == 0);
+    close_toy(&device);
+}
+
+/* Nothing is timed while another handle counts. */
+static void check_counting(void) {
+    bw_device device;
+    open_toy(&device);
+    toy.busy = BW_CODE_BUSY;
+    CHECK(chosen(&device, false) == -1 && toy.launches == 0);
+    close_toy(&device);
+}
+
+static const struct {
+    const char *name;
+    void (*check)(void);
+} checks[] = {{"idle_clock", check_idle_clock},
+              {"failing_algorithms", check_failing_algorithms},
+              {"once", check_once},
+              {"counting", check_counting}};
+
+int main(int count, char **words) {
+    toy.library = open_books("BWPROF_TEST_CUBLASLT", "fake_cublaslt_books"); /* what is loaded is what is found first */
+    CHECK(toy.library);
+    for (size_t i = 0; count == 2 && i < sizeof checks / sizeof checks[0]; i++) {
+        if (strcmp(words[1], checks[i].name) != 0) continue;
+        checks[i].check();
+        return 0;
+    }
+    return 2;
+}

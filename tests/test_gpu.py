@@ -1,0 +1,161 @@
+"""What the GPU's kernels do with numbers at the edges, and which shapes they refuse."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+import bwprof
+from bwprof import _core
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> object:
+    with _core.Device("cuda", 0) as device:
+        yield device
+
+
+def decode(head_dim: int, precision: str, k: object, v: object) -> object:
+    """Two heads that share a K/V head, q all ones: a head's output, which is that of the other as well."""
+    length = len(k)
+    with bwprof.Case(
+        "attention_decode", precision=precision, backend="cuda", batch=1, num_heads=2, num_kv_heads=1,
+        head_dim=head_dim, kv_len=length,
+    ) as case:  # fmt: skip
+        q = np.ones((1, 1, 2, head_dim), np.float32)
+        out = case.run(q=q, k=k.reshape(1, length, 1, head_dim), v=v.reshape(1, length, 1, head_dim))["out"]
+    assert np.array_equal(out[0, 0, 0], out[0, 0, 1], equal_nan=True)
+    return out[0, 0, 0]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+@pytest.mark.parametrize("at", [0, 7, 99])
+def test_infinities_are_numbers(precision: str, head_dim: int, at: int) -> None:
+    """A key whose score is minus infinity has no weight; a value that is infinite makes its column so, and no other."""
+    rng = np.random.default_rng(1)
+    k, v = (rng.integers(-4, 5, (100, head_dim)).astype(np.float32) / 8 for _ in range(2))
+    k[at, 3] = -math.inf
+    left = np.delete(np.arange(100), at)
+    score = k[left].sum(axis=1, dtype=np.float64) / math.sqrt(head_dim)
+    weight = np.exp(score - score.max())
+    expected = weight @ v[left] / weight.sum()
+    found = decode(head_dim, precision, k, v)
+    assert found == pytest.approx(expected, abs=2e-2 if precision == "bf16" else 3e-3)
+    v[left[5], 2], v[left[6], 11] = math.inf, -math.inf
+    found = decode(head_dim, precision, k, v)
+    assert (found[2], found[11]) == (math.inf, -math.inf)
+    finite = [e for e in range(head_dim) if e not in (2, 11)]
+    assert found[finite] == pytest.approx(expected[finite], abs=2e-2 if precision == "bf16" else 3e-3)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("operation", "params"),
+    [
+        ("stream_copy", {"elements": 1 << 42}),
+        ("stream_triad", {"elements": 1 << 42}),
+        ("kv_copy", {"kv_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024}),
+        ("kv_append", {"seq_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024}),
+        ("kv_gather", {"kv_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024, "page_size": 4096}),
+    ],
+)
+def test_more_blocks_than_a_grid_holds(gpu: _core.Device, operation: str, params: dict[str, int]) -> None:
+    with pytest.raises(_core.UnsupportedError, match=r"2\^31 - 1 blocks"):
+        _core.Case(gpu, operation, "fp32", _complete(operation, params))
+
+
+def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:
+    from bwprof import registry
+
+    return registry.complete(operation, "fp32", params, None)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_counters_of_another_handle_are_taken_down(gpu: _core.Device, precision: str) -> None:
+    """Whoever times takes the profiler down, whichever handle has it up: then a third one may count."""
+    shape = {"elements": 1 << 20}
+    with _core.Device("cuda", 0) as first, _core.Device("cuda", 0) as second:
+        with _core.Case(first, "stream_copy", precision, shape) as case:
+            said = case.count()["counters_status"]
+            if said != "ok":
+                pytest.skip(said)
+        with _core.Case(second, "stream_copy", precision, shape) as case:
+            assert "another device handle" in case.count()["counters_status"]
+        with _core.Case(gpu, "stream_copy", precision, shape) as case:
+            case.measure(max_seconds=0.01)
+        with _core.Case(second, "stream_copy", precision, shape) as case:
+            assert case.count()["counters_status"] == "ok"
+
+
+FRESH = """
+import ctypes
+from bwprof import _core
+driver = ctypes.CDLL("libcuda.so.1")
+assert driver.cuInit(0) == 0
+def active():
+    flags, state = ctypes.c_uint(), ctypes.c_int()
+    assert driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(state)) == 0
+    return bool(state.value)
+assert not active()
+assert _core.current_device("cuda") == 0
+_core.make_current("cuda", 0)
+assert not active(), "nobody uses the device, and it was given a context"
+with _core.Device("cuda", 0) as device, _core.Case(device, "stream_copy", "fp32", {"elements": 64}) as case:
+    assert case.verify()["verified"]
+    assert active()
+    _core.make_current("cuda", 0)
+    assert case.verify()["verified"]
+    driver.cuCtxSetCurrent(None)
+    assert _core.current_device("cuda") == 0
+    assert case.verify()["verified"]
+"""
+
+
+@pytest.mark.cuda
+def test_a_device_that_nobody_uses_is_left_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
+    """The kernels' own timestamps are near the time of the graph alone."""
+    with _core.Case(gpu, "stream_copy", precision, {"elements": 1 << 24}) as case:
+        try:
+            traced = case.measure(trace=True, max_seconds=0.3)
+        except _core.UnavailableError as error:
+            pytest.skip(str(error))
+        alone = case.measure(max_seconds=0.3)
+    assert traced["kernel_span_ns"] == pytest.approx(alone["median_ns"], rel=0.03, abs=150.0)
+    assert math.isnan(alone["kernel_span_ns"])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("precision", "m", "n", "k", "expected"),
+    [
+        ("fp16", 4, 151936, 4096, "cublaslt"),
+        ("fp16", 4, 896, 896, "gemv"),
+        ("bf16", 2, 28672, 8192, "gemv"),
+        ("bf16", 2, 28672, 896, "cublaslt"),
+        ("tf32", 8, 4864, 896, "cublaslt"),
+        ("tf32", 4, 28672, 8192, "gemv"),
+        ("fp32", 16, 128256, 4096, "gemv"),
+        ("fp32", 17, 128256, 4096, "cublaslt"),
+        ("fp16", 1, 4864, 897, "cublaslt"),
+        ("fp32", 1, 28672, 4096, "gemv"),
+    ],
+)
+def test_the_faster_product_is_the_default(precision: str, m: int, n: int, k: int, expected: str) -> None:
+    """Shapes at which one of the two was at least 1.15 times as fast as the other, or as good, on an H200."""
+    with bwprof.Case("gemm", precision=precision, backend="cuda", M=m, N=n, K=k) as case:
+        assert case.variant == expected
