@@ -14,7 +14,8 @@ NATIVE = ROOT / "tests" / "native"
 LAYERS = ("base", "ops", "measure")
 NVML = ("cuda/nvml.c", "cuda/library.c")  # they need neither CUDA nor its headers
 CPU = ("cpu/host.c", "cpu/memory.c", "cpu/threads.c")
-FLAGS = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
+_LANGUAGE = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
+FLAGS = [*_LANGUAGE, "-Icsrc", "-Itests/native"]
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
 WRAPPED = ("malloc", "calloc", "realloc", "aligned_alloc", "dlopen", "dlsym", "dlclose", "clock_gettime")
 WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in WRAPPED)
@@ -64,7 +65,7 @@ def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Seq
     include = [f"-I{csrc}", f"-I{NATIVE}"]
 
     def compile_one(source: Path, target: Path) -> None:
-        call([*compiler, *FLAGS, *include, *flags, "-c", str(source), "-o", str(target)])
+        call([*compiler, *_LANGUAGE, *include, *flags, "-c", str(source), "-o", str(target)])
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(compile_one, sources, objects))

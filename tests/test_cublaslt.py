@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
-from test_native import FLAGS, call, clean_environment, sanitizers
 
 SOURCES = ("csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cublaslt.c", "csrc/cuda/replay.c")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_search.c").read_text())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_native import FLAGS, call, clean_environment, sanitizers
+from compiled import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core

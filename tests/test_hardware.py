@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -208,14 +207,14 @@ def test_a_case_on_another_device_leaves_the_current_one(thread: Thread) -> None
 def test_a_run_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local.roofs, "obtain", lambda device, *_, **__: thread.use(device.index))
     monkeypatch.setattr(
-        local.measuring, "measure", lambda device, *_, **__: thread.use(device.index) or types.SimpleNamespace(row={})
+        local.measuring, "measure", lambda device, *_, **__: thread.use(device.index) or Outcome({}, None)
     )
     executor = local.LocalExecutor("cuda", 1)
     executor.set_context(object())
     for work in (
         executor.open,
         lambda: executor.obtain_roofs(None, None),
-        lambda: executor.measure(None, 1.0, None),
+        lambda: executor.measure(Spec("a", "gemm", "fp32", {}, None, None, "cold", 0), 1.0, None),
         executor.close,
     ):
         work()

@@ -180,8 +180,9 @@ def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.Monke
     store = Store({"run_id": "run-1"}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     run(executor, 21, monkeypatch, store, 1e9)
     assert executor.tries == [*range(1, 21), 1, 3, 5, 7, 9]
-    first = csvfile.read(tmp_path / "x.csv")
-    assert [row["time_ms"] for row in first] == [float(number) for number in range(1, 21)]
+    lines = csvfile.read(tmp_path / "x.csv")
+    assert [row["time_ms"] for row in lines] == [float(number) for number in range(1, 26)], "both tries, until the end"
+    assert [bool(row["replaces"]) for row in lines] == [False] * 20 + [True] * 5
     store.finish("complete")
     expected = [21.0, 2.0, 22.0, 4.0, 23.0, 6.0, 24.0, 8.0, 25.0, *map(float, range(10, 21))]
     for rows, samples in (

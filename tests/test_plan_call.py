@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import NATIVE, Native, build_library, includes  # noqa: F401 - a fixture
-from test_native import FLAGS, call, clean_environment, sanitizers
 
 SOURCES = (
     "csrc/base/status.c",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import os
@@ -218,13 +219,15 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
 def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     csv_path, json_path = tmp_path / results.CSV_NAME, tmp_path / results.JSON_NAME
-    store = Store(run(), csv_targets=[csv_path], json_targets=[json_path])
+    pipe = io.StringIO()
+    store = Store(run(), csv_targets=[csv_path, pipe], json_targets=[json_path])
     slow = {"gb_s": 50.0, "flags": "noisy"}
     numbers = [store.add(numbered(number, **(slow if number == 2 else {})), [float(number)]) for number in (1, 2, 3)]
     again = {**numbered(2), "timestamp": "2026-01-01T00:01:00.000+00:00"}
     store.replace(numbers[1], again, [22.0])
     assert [found["case"] for found in store.rows] == ["case 1", "case 2", "case 3"]
     assert [found["case"] for found in csvfile.read(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
+    assert [line["flags"] for line in csv.DictReader(io.StringIO(pipe.getvalue()))] == ["", "noisy", ""], "for good"
     for path in (csv_path, tmp_path):  # after a kill
         found = bwprof.load(path)
         assert sorted(found["case"]) == ["case 1", "case 2", "case 3"]

@@ -135,9 +135,10 @@ class Store:
     def replace(self, number: int, row: Row, samples: list[float] | None = None) -> None:
         """A row that was measured again takes the place of the one that `add` gave that number.
 
-        What is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads leaves
-        that one out then, and the finished files do not have it. The same row, with more to say, keeps its samples; it
-        is written anew with the JSON file, and in the CSV file at the end.
+        A file that is written row by row gets it as one row more, whose `replaces` names the other one; whoever reads
+        leaves that one out then, and the finished files do not have it. A pipe, which nobody can rewrite, keeps the
+        first. The same row, with more to say, keeps its samples; it is written anew with the JSON file, and in the CSV
+        file at the end.
         """
         before = self.rows[number]
         if row is before:
@@ -151,9 +152,9 @@ class Store:
         same[:] = [other for other in same if other is not before]
         self._by_configuration.setdefault(compare.configuration(row), []).append(row)
         self._stale_csv = True
-        self._record(row, samples)
+        self._record(row, samples, again=True)
 
-    def _record(self, row: Row, samples: list[float] | None) -> None:
+    def _record(self, row: Row, samples: list[float] | None, *, again: bool = False) -> None:
         """Write a new row down wherever that can be done."""
         same = self._by_configuration[compare.configuration(row)]
         others = [other for other in same if other is not row]
@@ -167,6 +168,8 @@ class Store:
                 with attempts.one():
                     due |= not claim.append(jsonfile.line(row, samples) + "\n")  # others have removed it
             for writer in self._writers:
+                if again and writer.path is None:
+                    continue
                 with attempts.one():
                     writer.append(row)
             if due:
