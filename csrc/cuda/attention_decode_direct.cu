@@ -92,7 +92,9 @@ struct key_tile {
 // An FP32 number as two TF32 ones: what the second leaves out is below 2^-23 of it.
 struct split_float {
     uint32_t high, low;
-    __device__ __forceinline__ explicit split_float(float value) {
+    __device__ __forceinline__ explicit split_float(float given) {
+        // The conversion drops the low bits of a NaN, and may leave an infinity; a sum is a NaN with all bits.
+        const float value = __fadd_rn(given, 0.0f);
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(value));
         const float rest = value - __uint_as_float(high);
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(rest));
