@@ -47,7 +47,8 @@ static bw_status verify(bw_session *session, int op_index, bw_dtype dtype, const
                         bw_verdict *out) {
     bw_case *content = NULL;
     BW_TRY(bw_case_create(session, op_index, dtype, dims, variant, SEED, &content));
-    bw_status status = bw_verify_case(content, 1e9, out);
+    const bw_verify_options all = {.budget_s = 1e9};
+    bw_status status = bw_verify_case(content, &all, out);
     bw_case_free(content);
     return status;
 }
