@@ -21,8 +21,8 @@ void bw_reference_begin(bw_reference *self, bw_session *session, double max_seco
 /* Takes one when it is due, or `always`, and says whether it did. Never fails. */
 bool bw_reference_take(bw_reference *self, double now_s, bool always);
 
-/* By how much their upper quartile is above the lowest lower quartile that the session has seen, this one's included,
- * as a share of that one; NaN = not known. */
+/* By how much their upper quartile is above their lower one, or above the lowest median that the session has seen,
+ * whichever is lower, as a share of that; NaN = not known. */
 double bw_reference_slowed(bw_reference *self);
 
 #endif
