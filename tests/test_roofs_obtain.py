@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_roofs import FACTS, MIB, POINTS, ROOFS
 
 import bwprof
 from bwprof import _core, hardware
@@ -22,16 +23,6 @@ from bwprof.roofs.obtain import NEW
 from bwprof.sweep import local, options
 from bwprof.sweep.measure import Context, Outcome
 from bwprof.sweep.plan import Spec
-
-MIB = 1 << 20
-FACTS = {"name": "Test GPU", "uuid": "GPU-1", "driver": "580.1", "runtime": "13.0", "units": 132, "ecc": True}
-POINTS = (
-    RoofPoint("stream_read", 1.0, MIB, 2e-6, 0.001, 0.01),
-    RoofPoint("stream_read", 1.0, 256 * MIB, 60e-6, 0.001, 0.01),
-    RoofPoint("stream_copy", 0.5, MIB, 2.5e-6, 0.001, 0.01),
-    RoofPoint("stream_copy", 0.5, 256 * MIB, 64e-6, 0.001, 0.01),
-)
-ROOFS = Roofs("Test GPU", "GPU-1", "580.1", _core.__version__, 5e-7, POINTS, measured="2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture

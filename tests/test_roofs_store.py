@@ -15,20 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_roofs import FACTS, ROOFS
 
 from bwprof import _core
-from bwprof.roofs import Rate, RoofPoint, Roofs, store
+from bwprof.roofs import Rate, store
 from bwprof.sweep import loop
-
-MIB = 1 << 20
-FACTS = {"name": "Test GPU", "uuid": "GPU-1", "driver": "580.1", "runtime": "13.0", "units": 132, "ecc": True}
-POINTS = (
-    RoofPoint("stream_read", 1.0, MIB, 2e-6, 0.001, 0.01),
-    RoofPoint("stream_read", 1.0, 256 * MIB, 60e-6, 0.001, 0.01),
-    RoofPoint("stream_copy", 0.5, MIB, 2.5e-6, 0.001, 0.01),
-    RoofPoint("stream_copy", 0.5, 256 * MIB, 64e-6, 0.001, 0.01),
-)
-ROOFS = Roofs("Test GPU", "GPU-1", "580.1", _core.__version__, 5e-7, POINTS, measured="2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture

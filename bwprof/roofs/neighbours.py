@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -29,17 +28,20 @@ class Others:
 
 
 def disturbances(result: dict[str, Any]) -> list[str]:
-    """What a measurement's result says of others who used the CPUs while its samples were taken, in words."""
+    """What a measurement's result says of others who used the CPUs while its samples were taken, in words.
+
+    A share that is not known is NaN, and above no limit.
+    """
     waited, stolen = result["waited_share"], result["stolen_share"]
     pressed, slowed = result["pressed_share"], result["slowed_share"]
     found = []
-    if not math.isnan(waited) and waited > NOISY_WAITED:
+    if waited > NOISY_WAITED:
         found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
-    if not math.isnan(stolen) and stolen > NOISY_STOLEN:
+    if stolen > NOISY_STOLEN:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
-    if not math.isnan(pressed) and pressed > NOISY_PRESSED:
+    if pressed > NOISY_PRESSED:
         found.append(f"processes waited for memory {pressed:.0%} of the time")
-    if not math.isnan(slowed) and slowed > NOISY_SLOWED:
+    if slowed > NOISY_SLOWED:
         found.append(
             f"a reference stream beside the samples took {slowed:.0%} longer than it can: others use the memory"
         )
