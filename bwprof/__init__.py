@@ -17,6 +17,8 @@ from bwprof.profiler import Profiler
 from bwprof.registry import operations
 from bwprof.report import summary
 from bwprof.results import load, save
+from bwprof.results.row import Row
+from bwprof.results.tables import columns, frame, rows
 from bwprof.selftest import selftest
 from bwprof.sweep import SweepError, sweep
 
@@ -28,16 +30,20 @@ __all__ = [
     "Cost",
     "Measurement",
     "Profiler",
+    "Row",
     "SweepError",
     "__version__",
     "bandwidth_gb_s",
+    "columns",
     "cost",
     "devices",
+    "frame",
     "info",
     "load",
     "measure",
     "operations",
     "plot",
+    "rows",
     "save",
     "selftest",
     "summary",

@@ -15,6 +15,7 @@ from typing import Any
 from bwprof import _core, hardware
 from bwprof.names import amount, nearest, unknown, whole_number
 from bwprof.results import schema
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.sweep import conditions
@@ -38,25 +39,6 @@ def nothing() -> None:
 
 def nothing_of(number: int) -> None:
     """The same for a function that takes a set's number."""
-
-
-class MeasuredRow(dict[str, Any]):
-    """A row: every column of the schema, and the caller's labels. `samples_ns` are the raw samples, ns per call."""
-
-    samples_ns: list[float]
-
-    def __init__(self, row: Row, samples_ns: list[float]) -> None:
-        super().__init__(row)
-        self.samples_ns = samples_ns
-
-    def __repr__(self) -> str:
-        speed = "" if self["bandwidth_gb_s"] is None else f", {self['bandwidth_gb_s']:.4g} GB/s"
-        flags = f"; flags: {self['flags']}" if self["flags"] else ""
-        interval = f"{self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g}"
-        return (
-            f"<{self['case']}: {self['time_ms']:.4g} ms ({interval}){speed}, {self['cache']}, {self['timer']}, "
-            f"{self['device']}{flags}>"
-        )
 
 
 def only_makes(function: Callable[..., object]) -> bool:
@@ -183,7 +165,7 @@ def measure(
     max_seconds: float = 2.0,
     poll: Callable[[], object] | None = None,
     **labels: Any,
-) -> MeasuredRow:
+) -> PublicRow:
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
     It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
@@ -243,8 +225,9 @@ def measure(
 
     Returns
     -------
-    MeasuredRow
-        A dict with the columns of `bwprof.results.schema` and the labels; None where something is not known.
+    Row
+        A dict with the columns of `bwprof.columns()` and the labels, which are attributes, too; None where something is
+        not known. `bwprof.frame` makes a frame of such rows.
 
     Raises
     ------
@@ -305,7 +288,7 @@ def measure(
             max_seconds=max_seconds,
             poll=poll,
         )
-    return MeasuredRow(outcome.row, outcome.samples or [])
+    return PublicRow(outcome.row, outcome.samples or ())
 
 
 # ---- where ----

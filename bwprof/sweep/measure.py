@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -187,12 +188,13 @@ def blank_row(spec: Spec, context: Context) -> Row:
 
 
 def device_columns(context: Context) -> Row:
-    """What a row says of the device."""
+    """What a row says of the device, and of the machine that it is in."""
     return {
         "backend": context.backend,
         "device": context.facts.get("name"),
         "device_uuid": context.facts.get("uuid") or None,
         "driver": context.facts.get("driver") or None,
+        "hostname": platform.node() or None,
     }
 
 
