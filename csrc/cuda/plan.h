@@ -18,6 +18,7 @@ struct bw_plan {
     bw_replay replay;
     void *flush; /* read before each replay; NULL = no flush */
     int64_t flush_bytes;
+    uint32_t flush_stream; /* CUPTI's number of the stream that a caller's function and its flushes are on */
     double host_ns;
     bw_kernel_times kernels; /* of the last replay */
     int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */

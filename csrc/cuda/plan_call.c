@@ -160,25 +160,40 @@ static bw_status run_events(bw_plan *plan, double *ns) {
 }
 
 /* Spans of one call, its flush first where it has one, then what it ran: added to plan->kernels. */
-static bw_status add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+static void add_call(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
     int64_t first = plan->flush ? 1 : 0;
     uint64_t end_ns = 0;
-    if (plan->flush && spans[1].start_ns + overlap_most_ns < spans[0].end_ns) {
-        return bw_fail(BW_CODE_INVALID,
-                       "the function's work ran beside the flush that should precede it: it is on another stream than "
-                       "the one given (pass its stream as stream=)");
-    }
     for (int64_t i = first; i < count; i++) {
         plan->kernels.sum_ns += (double)(spans[i].end_ns - spans[i].start_ns);
         if (spans[i].end_ns > end_ns) end_ns = spans[i].end_ns;
     }
     plan->kernels.span_ns += (double)(end_ns - spans[first].start_ns);
-    return BW_OK;
+}
+
+static int64_t count_on_stream(const bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) found += spans[i].stream == plan->flush_stream;
+    return found;
+}
+
+/* Whether every `each` spans are a flush and what was to run behind it. Of the spans on the given stream, flushes are
+ * the first of as many as each call has there; what runs elsewhere may come too early. */
+static bool follow_their_flushes(const bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t each) {
+    int64_t on_stream = count_on_stream(plan, spans, count), seen = 0;
+    if (on_stream == 0 || on_stream % plan->spec.launches) return false;
+    for (int64_t i = 0; i < count; i++) {
+        bool given = spans[i].stream == plan->flush_stream;
+        bool flushes = given && seen % (on_stream / plan->spec.launches) == 0;
+        seen += given;
+        if (flushes != (i % each == 0)) return false;
+        if (i % each == 1 && spans[i].start_ns + overlap_most_ns < spans[i - 1].end_ns) return false;
+    }
+    return true;
 }
 
 /* Calls of one kernel and of three in turn run as many as calls of two: then some flush is not where it should be. A
  * flush takes about as long each time. */
-static bool starts_with_flush(const bw_kernel_span *spans, int64_t count, int64_t each) {
+static bool start_with_flushes(const bw_kernel_span *spans, int64_t count, int64_t each) {
     uint64_t longest_ns = 0;
     for (int64_t i = 0; i < count; i += each) {
         uint64_t length_ns = spans[i].end_ns - spans[i].start_ns;
@@ -190,6 +205,24 @@ static bool starts_with_flush(const bw_kernel_span *spans, int64_t count, int64_
     return true;
 }
 
+static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+    int64_t launches = plan->spec.launches, each = count / launches;
+    if (each < (plan->flush ? 2 : 1)) return nothing_launched();
+    bool even = count % launches == 0;
+    bool placed = even && (!plan->flush || follow_their_flushes(plan, spans, count, each));
+    int64_t elsewhere = plan->flush ? count - count_on_stream(plan, spans, count) : 0;
+    if (!placed && elsewhere) {
+        return bw_fail(BW_CODE_INVALID,
+                       "the function's work ran beside the flush that should precede it, or before it: %lld of %lld "
+                       "kernels and copies were on another stream than the one given (pass its stream as stream=)",
+                       (long long)elsewhere, (long long)count);
+    }
+    if (placed && (!plan->flush || start_with_flushes(spans, count, each))) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE,
+                   "CUPTI saw %lld kernels and copies in %lld calls: each call must run the same number of them",
+                   (long long)count, (long long)launches);
+}
+
 static bw_status run_cupti(bw_plan *plan, double *ns) {
     const bw_kernel_span *spans = NULL;
     int64_t count = 0, launches = plan->spec.launches;
@@ -197,16 +230,28 @@ static bw_status run_cupti(bw_plan *plan, double *ns) {
     BW_TRY(bw_cupti_trace_discard(plan->device));
     BW_TRY(enqueue(plan));
     BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
-    int64_t each = count / launches;
-    if (each < (plan->flush ? 2 : 1)) return nothing_launched();
-    if (count % launches || (plan->flush && !starts_with_flush(spans, count, each))) {
-        return bw_fail(BW_CODE_UNAVAILABLE,
-                       "CUPTI saw %lld kernels and copies in %lld calls: each call must run the same number of them",
-                       (long long)count, (long long)launches);
-    }
+    BW_TRY(check_calls(plan, spans, count));
     plan->kernels = (bw_kernel_times){0};
-    for (int64_t i = 0; i < launches; i++) BW_TRY(add_call(plan, spans + i * each, each));
+    for (int64_t i = 0; i < launches; i++) add_call(plan, spans + i * (count / launches), count / launches);
     *ns = plan->kernels.span_ns;
+    return BW_OK;
+}
+
+/* Which stream the flushes are on, in CUPTI's numbers: that of the longest of all that runs while one of them does. */
+static bw_status start_tracing(bw_plan *plan) {
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    uint64_t longest_ns = 0;
+    BW_TRY(bw_cuda_trace_create(plan));
+    if (!plan->flush) return BW_OK;
+    BW_TRY(flush(plan));
+    BW_TRY(wait(plan));
+    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
+    for (int64_t i = 0; i < count; i++) {
+        if (spans[i].end_ns - spans[i].start_ns <= longest_ns) continue;
+        longest_ns = spans[i].end_ns - spans[i].start_ns;
+        plan->flush_stream = spans[i].stream;
+    }
     return BW_OK;
 }
 
@@ -216,7 +261,7 @@ bw_status bw_cuda_call_prepare(bw_plan *plan) {
     BW_TRY(make_flush(plan));
     BW_TRY(warm_up(plan));
     if (plan->spec.timer == BW_CUDA_TIMER_EVENTS) return bw_cuda_timer_create(plan);
-    if (plan->spec.timer == BW_CUDA_TIMER_CUPTI) return bw_cuda_trace_create(plan);
+    if (plan->spec.timer == BW_CUDA_TIMER_CUPTI) return start_tracing(plan);
     BW_TRY(build_graph(plan, true, &plan->graph));
     if (plan->flush) BW_TRY(build_graph(plan, false, &plan->flushes));
     return wait(plan);
