@@ -15,10 +15,11 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
+from bwprof.measuring import case as measuring
+from bwprof.measuring import conditions
 from bwprof.results.schema import empty_row
-from bwprof.sweep import conditions, plan
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.plan import Spec
+from bwprof.runs import plan
+from bwprof.runs.plan import Spec
 
 QUIET = {
     "sm_clock_mhz": 1755.0, "mem_clock_mhz": 3201.0, "power_w": 412.5, "temperature_c": 61.0, "energy_j": math.nan,

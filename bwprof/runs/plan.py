@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any
 
 from bwprof import _core, registry, suites
-from bwprof.names import unknown
 from bwprof.suites import Suite, SuiteCase
+from bwprof.text import unknown
 
 _log = logging.getLogger("bwprof.sweep")
 

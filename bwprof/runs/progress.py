@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from bwprof.names import spelt
 from bwprof.results.schema import Row
+from bwprof.text import spelt
 
 
 class Progress:

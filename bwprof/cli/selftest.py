@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import _core
-from bwprof.arguments import Parser
-from bwprof.names import parse_count, seconds_text
+from bwprof.cli.arguments import Parser
+from bwprof.cli.guard import check_open, guarded
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
+from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.selftest.part import Report, Value
-from bwprof.sweep.interrupts import Interrupts, StoppedError
-from bwprof.terminal import check_open, console, guarded, table
+from bwprof.terminal import console, table
 from bwprof.terminal import show as show_table
+from bwprof.text import parse_count, seconds_text
 
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 

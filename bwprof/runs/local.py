@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware, roofs
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context, Outcome
 from bwprof.roofs import Roofs, Wanted
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.measure import Context, Outcome
-from bwprof.sweep.plan import Spec
+from bwprof.runs.plan import Spec
 
 
 class LocalExecutor:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bwprof.terminal import guarded
+from bwprof.cli.guard import guarded
 
 USAGE, FAILED = 2, 3
 

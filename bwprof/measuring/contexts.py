@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware
+from bwprof.measuring.case import Context, Outcome, learned
 from bwprof.roofs import Roofs, Wanted, obtain, store
-from bwprof.sweep.measure import Context, Outcome, learned
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.

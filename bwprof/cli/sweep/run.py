@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import _core, hardware, results
+from bwprof.cli.guard import check_open
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
-from bwprof.names import positive_seconds, seconds_text, unknown
 from bwprof.results import schema
 from bwprof.results.files import is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
-from bwprof.sweep import loop, metadata
-from bwprof.sweep.child import ChildExecutor
-from bwprof.sweep.interrupts import Interrupts, StoppedError
-from bwprof.sweep.loop import Limits
-from bwprof.sweep.options import DEFAULT_OUTPUT, asks_for_cases
-from bwprof.sweep.plan import Plan, Spec, each_once
-from bwprof.sweep.progress import on_stderr
-from bwprof.sweep.resuming import still_to_do
-from bwprof.sweep.store import Claims, Store, claimed, release
-from bwprof.terminal import check_open
+from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.runs import loop, metadata
+from bwprof.runs.child import ChildExecutor
+from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.loop import Limits
+from bwprof.runs.plan import Plan, Spec, each_once
+from bwprof.runs.progress import on_stderr
+from bwprof.runs.resuming import still_to_do
+from bwprof.text import positive_seconds, seconds_text, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -459,7 +459,7 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 def _show(store: Store, targets: Targets, status: str, started: float) -> None:
     """The summary on standard output (on standard error when the data is there), and where the files are."""
-    from bwprof.report import print_summary
+    from bwprof.cli.summary import print_summary
     from bwprof.terminal import console
 
     if store.rows:

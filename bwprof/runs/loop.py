@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bwprof.measuring.case import Context, Outcome, unmeasured
 from bwprof.results.schema import Row
+from bwprof.results.writer import Store
 from bwprof.roofs import Roofs, Wanted
-from bwprof.sweep.measure import Context, Outcome, unmeasured
-from bwprof.sweep.plan import DEFAULT_CASE_SECONDS, Spec
-from bwprof.sweep.progress import Progress
-from bwprof.sweep.store import Store
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Spec
+from bwprof.runs.progress import Progress
 
 _SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
 _LEAST_SECONDS = 0.05

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import bytes_text
+from bwprof.measuring import conditions
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs, beaten
 from bwprof.roofs.model import NOISE_LIMIT
 from bwprof.roofs.neighbours import disturbances
-from bwprof.sweep import conditions
-from bwprof.sweep.plan import Spec
+from bwprof.runs.plan import Spec
+from bwprof.text import bytes_text
 
 ABOVE_ATTAINABLE = 1.05
 BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low

@@ -6,9 +6,9 @@ from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
 from bwprof.hardware import Choice
-from bwprof.names import bytes_text, seconds_text, spelt
-from bwprof.sweep.estimate import case_seconds, launch_seconds
-from bwprof.sweep.plan import Plan, Spec
+from bwprof.runs.estimate import case_seconds, launch_seconds
+from bwprof.runs.plan import Plan, Spec
+from bwprof.text import bytes_text, seconds_text, spelt
 
 _WORDS = ("case", "precision", "variant")
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bwprof.arguments import Parser, run
-from bwprof.names import unknown
+from bwprof.cli.arguments import Parser, run
 from bwprof.results import load
+from bwprof.text import unknown
 
 _EPILOG = """\
 examples:

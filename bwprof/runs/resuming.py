@@ -9,7 +9,7 @@ from functools import cache
 from bwprof import registry
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.sweep.plan import Spec
+from bwprof.runs.plan import Spec
 
 _FINISHED = ("ok", "skipped")
 

@@ -14,13 +14,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import seconds_text
+from bwprof.measuring.case import Context, Outcome, unmeasured
 from bwprof.roofs import Roofs, Wanted
-from bwprof.sweep import estimate, worker
-from bwprof.sweep.interrupts import Interrupts
-from bwprof.sweep.loop import OutOfTimeError
-from bwprof.sweep.measure import Context, Outcome, unmeasured
-from bwprof.sweep.plan import Spec
+from bwprof.runs import estimate, worker
+from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.loop import OutOfTimeError
+from bwprof.runs.plan import Spec
+from bwprof.text import seconds_text
 
 _log = logging.getLogger("bwprof.sweep")
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import secrets
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, environment
 from bwprof.hardware import Choice
-from bwprof.sweep.plan import Plan
-
-# Settings that change what is measured.
-_ENVIRONMENT = (
-    "NVIDIA_TF32_OVERRIDE",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "OMP_NUM_THREADS",
-    "MALLOC_ARENA_MAX",
-)
+from bwprof.runs.plan import Plan
 
 
 def new_run_id() -> str:
@@ -52,33 +39,8 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
         "device_index": choice.index,
         "device": choice.name,
         "device_reason": choice.reason,
-        "host": host(),
-        "versions": versions(),
+        "host": environment.host(),
+        "versions": environment.versions(),
         "build": dict(_core.build),
-        "environment": environment(),
+        "environment": environment.variables(),
     }
-
-
-def host() -> dict[str, Any]:
-    """The machine that the run was on."""
-    return {
-        "name": platform.node(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpu_count": len(os.sched_getaffinity(0)),
-    }
-
-
-def versions() -> dict[str, str]:
-    """bwprof, Python, and the packages that are loaded."""
-    found = {"bwprof": _core.__version__, "python": platform.python_version()}
-    for name in ("numpy", "pandas", "matplotlib"):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            found[name] = version
-    return found
-
-
-def environment() -> dict[str, str | None]:
-    """Environment variables that change what is measured; None where they are not set."""
-    return {name: os.environ.get(name) for name in _ENVIRONMENT}

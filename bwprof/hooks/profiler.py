@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from bwprof import _core, callables, hardware
-from bwprof.names import amount, unknown, whole_number
+from bwprof import _core, hardware
+from bwprof.callables import only_makes
+from bwprof.text import amount, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,7 @@ class Range:
         TypeError
             For a coroutine function or a generator function: a call of it does not run it.
         """
-        if callables.only_makes(function):
+        if only_makes(function):
             raise TypeError(
                 f"a call of {function.__name__} does not run it: put `with profiler.range({self._name!r}):` inside it"
             )
@@ -137,11 +138,11 @@ class Profiler:
         self._core.switch(value)
 
     def _open(self) -> None:
-        choice = callables.choose(*self._where)
+        choice = hardware.chosen(*self._where)
         with hardware.current_device_kept(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
-                stream = callables.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
+                stream = hardware.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
                 self._core.open(device, stream, self._capacity)
             except BaseException:
                 hardware.close_device(device)

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bwprof.arguments import Parser, run
+from bwprof.cli.arguments import Parser, run
+from bwprof.cli.guard import check_open
 from bwprof.info import info
-from bwprof.names import bytes_text
 from bwprof.results.jsonfile import plain
 from bwprof.roofs import Roofs
-from bwprof.terminal import check_open
+from bwprof.text import bytes_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

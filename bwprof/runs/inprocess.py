@@ -12,14 +12,15 @@ from typing import Any
 import pandas as pd
 
 from bwprof import hardware
-from bwprof.names import shown
+from bwprof.errors import SweepError
+from bwprof.measuring.case import Outcome
 from bwprof.results import frame as frames
-from bwprof.sweep import SweepError, loop, metadata, plan
-from bwprof.sweep.local import LocalExecutor
-from bwprof.sweep.loop import Limits
-from bwprof.sweep.measure import Outcome
-from bwprof.sweep.progress import Callback, Progress, on_stderr
-from bwprof.sweep.store import Store
+from bwprof.results.writer import Store
+from bwprof.runs import loop, metadata, plan
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.loop import Limits
+from bwprof.runs.progress import Callback, Progress, on_stderr
+from bwprof.text import shown
 
 
 class DeviceLostError(Exception):

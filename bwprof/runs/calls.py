@@ -11,16 +11,22 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, callables, hardware, registry
-from bwprof.callables import WORK, Subject
-from bwprof.sweep import CALL_OPTIONS, inprocess, measure, metadata, sweep
-from bwprof.sweep.contexts import Contexts, Given, check_roofs
-from bwprof.sweep.loop import Limits, case_seconds
-from bwprof.sweep.measure import Outcome
-from bwprof.sweep.plan import MOST_CASES
+from bwprof import _core, hardware, registry
+from bwprof.callables import name_of, refuse_coroutine
+from bwprof.measuring import case as measure
+from bwprof.measuring import function as functions
+from bwprof.measuring.case import Outcome
+from bwprof.measuring.contexts import Contexts, Given, check_roofs
+from bwprof.measuring.function import WORK, Subject
+from bwprof.runs import inprocess, metadata
+from bwprof.runs.loop import Limits, case_seconds
+from bwprof.runs.plan import MOST_CASES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+OPTIONS = (*WORK, "stream", "sets", "name", "check", "roof_threads")  # of a sweep over a function alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class Request:
     caches: tuple[str, ...]
     backend: str | None
     device: int | str | None
+    known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
 
 
 def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -77,11 +84,11 @@ def run(
         for cache in request.caches
     ]
     shown = inprocess.progress_of(progress)
-    choice = callables.choose(request.backend, request.device)
+    choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     run_data = metadata.describe(metadata.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
-    with inprocess.keeping_rows(store, shown), callables.opened(choice.backend, choice.index) as (_, device):
+    with inprocess.keeping_rows(store, shown), hardware.opened_chosen(choice.backend, choice.index) as (_, device):
         run_data["facts"] = hardware.facts(device)
         given = with_roofs if limits.left() > 0 else False
         if given:
@@ -111,27 +118,27 @@ def _check_axes(request: Request) -> None:
     for name, values in request.axes.items():
         for value in values:
             if name != "precision":
-                callables.check_label(name, _label(value))
+                functions.check_label(name, _label(value))
     try:
         signature: inspect.Signature | None = inspect.signature(request.function)
     except (TypeError, ValueError):  # some builtins have none
         signature = None
     own = signature.parameters.keys() if signature is not None else set()
-    callables.check_spelling(request.axes.keys() - own, [*(sweep.__kwdefaults__ or {}), *CALL_OPTIONS])
+    functions.check_spelling(request.axes.keys() - own, request.known)
     if signature is None:
         return
     try:
         signature.bind(**dict.fromkeys(request.axes))
     except TypeError as error:
         given = ", ".join(request.axes) or "nothing"
-        raise TypeError(f"{callables.name_of(request.function)} cannot be called with {given}: {error}") from None
+        raise TypeError(f"{name_of(request.function)} cannot be called with {given}: {error}") from None
 
 
 def _check_options(request: Request) -> None:
     """ValueError or TypeError for options that no point could be measured with."""
     asked = request.options.items()
     options = {name: value for name, value in asked if name != "name" and not (name in WORK and callable(value))}
-    Subject(request.function, request.options.get("name") or callables.name_of(request.function), **options)
+    Subject(request.function, request.options.get("name") or name_of(request.function), **options)
 
 
 def _point(
@@ -146,22 +153,22 @@ def _point(
     """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
     labels = {name: _label(value) for name, value in params.items()}
     precision = str(labels.pop("precision", ""))
-    name = request.options.get("name") or callables.name_of(request.function)
+    name = request.options.get("name") or name_of(request.function)
     subject = Subject(request.function, name, precision=precision, cache=cache, labels=labels)
     context = contexts.of(request.options.get("roof_threads"))
     if limits.left() <= 0:
         reason = f"the {limits.max_time:g} s of max_time were over"
-        return measure.ended(callables.blank_row(subject, context), "skipped", reason)
+        return measure.ended(functions.blank_row(subject, context), "skipped", reason)
     seconds = case_seconds(limits.left(), points_left)
     try:
         subject = _subject(request, name, params, precision, labels, cache)
-        return callables.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
+        return functions.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
     except (_core.UnsupportedError, MemoryError) as error:
-        return measure.ended(callables.blank_row(subject, context), "skipped", str(error) or "out of memory")
+        return measure.ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
     except Exception as error:
         fatal = bool(getattr(error, "fatal", False))
         return measure.ended(
-            callables.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
+            functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
         )
 
 
@@ -181,7 +188,7 @@ def _subject(
         return request.function(**params)
 
     made = call()
-    callables.refuse_coroutine(made, name)
+    refuse_coroutine(made, name)
     function = made if callable(made) else call
     if function is call and options.get("sets") is not None:
         raise TypeError(f"with sets= {name} must return a function that takes a set's number")

@@ -15,13 +15,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
+from bwprof.measuring.case import Context
 from bwprof.roofs import Roofs, Wanted
-from bwprof.sweep.local import LocalExecutor
-from bwprof.sweep.measure import Context
-from bwprof.sweep.plan import Spec
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.plan import Spec
 from bwprof.terminal import safe_stderr
 
-_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.sweep.worker import main; main()"
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.worker import main; main()"
 _FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
 
 

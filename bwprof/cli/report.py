@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bwprof.arguments import Parser, run
+from bwprof.cli.arguments import Parser, run
 from bwprof.results import load
 
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.report import print_tables
+    from bwprof.cli.summary import print_tables
     from bwprof.terminal import console
 
     print_tables(load(options.results), console(sys.stdout))

@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 
 from bwprof import _core, hardware
-from bwprof.sweep import listing, options, plan
-from bwprof.sweep.interrupts import Interrupts, StoppedError
-from bwprof.terminal import guarded
+from bwprof.cli.guard import guarded
+from bwprof.cli.sweep import listing, options
+from bwprof.runs import plan
+from bwprof.runs.interrupts import Interrupts, StoppedError
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -59,7 +60,7 @@ def _main(given: list[str]) -> int:
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    from bwprof.sweep import command
+    from bwprof.cli.sweep import run as command
 
     options.check_paths(parsed)
     max_time = options.seconds(parsed.max_time, "--max-time")

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
-from bwprof.arguments import Parser
-from bwprof.names import parse_count, quoted
-from bwprof.sweep.plan import Request
+from bwprof.cli.arguments import Parser
+from bwprof.runs.plan import Request
+from bwprof.text import parse_count, quoted
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
