@@ -7,8 +7,8 @@
 //                                query heads per K/V head, the kernels of `simple` for the rest)
 #include "cuda/attention.cuh"
 
-#include "cuda/launch.cuh"
 #include "cuda/numeric.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

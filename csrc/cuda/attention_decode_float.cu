@@ -7,7 +7,7 @@
 //     a quarter of the shuffles of summing them one by one;
 //   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
 #include "cuda/attention_merge.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #define BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
 
 #include "cuda/attention_merge.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/tensor_tile.cuh"
 
 namespace {

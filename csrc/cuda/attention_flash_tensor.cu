@@ -5,7 +5,7 @@
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/attention_flash.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/tensor_tile.cuh"
 
 namespace {

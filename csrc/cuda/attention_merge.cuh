@@ -14,7 +14,7 @@
 
 #include "cuda/attention.cuh"
 #include "cuda/intrinsics.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {

@@ -4,8 +4,8 @@
 //   output   P v
 // Every score is written and read twice: what flash attention saves is this traffic.
 #include "cuda/attention.cuh"
-#include "cuda/launch.cuh"
 #include "cuda/product_tile.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

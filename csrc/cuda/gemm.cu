@@ -6,8 +6,8 @@
 //   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers (cublaslt.c)
 #include "cuda/gemm.h"
 
-#include "cuda/launch.cuh"
 #include "cuda/product_tile.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 
 // One block per 64 x 64 tile of D; blocks that share rows of B are neighbours.

@@ -5,7 +5,7 @@
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/gemm.h"
 #include "cuda/intrinsics.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include "ops/kv.h"
 
 #include "cuda/divide.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/vector.cuh"
 
 namespace {

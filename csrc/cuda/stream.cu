@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "base/input.h"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/vector.cuh"
 
 namespace {

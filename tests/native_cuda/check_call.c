@@ -1,5 +1,5 @@
-/* csrc/cuda/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI
- * library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
+/* csrc/cuda/timing/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake
+ * CUPTI library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
 #include "toy_runtime.h"
 
 enum {

@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_LAUNCH_CUH
 #define BW_CUDA_LAUNCH_CUH
 
-#include "cuda/device.h"
+#include "cuda/runtime/device.h"
 
 // A grid's x dimension holds 2^31 - 1 blocks.
 static inline bool bw_cuda_grid_fits(int64_t blocks) {

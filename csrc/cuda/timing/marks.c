@@ -1,7 +1,7 @@
 /* Marks on a stream: events, made ahead and used again. */
 #include <stdlib.h>
 
-#include "cuda/device.h"
+#include "cuda/runtime/device.h"
 
 struct bw_marks {
     bw_device *device;

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/timing/plan.h"
 
 enum { WARM_CALLS = 3, HOST_SAMPLES = 15 };
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda/device.h"
+#include "cuda/runtime/device.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
  * would hold that as well: 8 to 60 us on an H200, by the graph's nodes. So a kernel that only waits is enqueued first,
  * for longer than the host has needed. Where that was too short (the first event has passed when all is enqueued) the
  * replay is made again, some times; then its time is `late`. */
-#include "cuda/replay.h"
+#include "cuda/runtime/replay.h"
 
 #include <string.h>
 

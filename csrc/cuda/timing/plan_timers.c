@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/timing/plan.h"
 
 /* Held back at a time: a queue has room for about 1000 kernels. The first launches tell how many each of them runs. */
 enum { QUEUED_KERNELS = 512, FIRST_LAUNCHES = 64 };

@@ -1,4 +1,4 @@
-#include "cuda/library.h"
+#include "cuda/libraries/find.h"
 
 #include <dlfcn.h>
 #include <glob.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/counters.h"
+#include "cuda/profiling/state.h"
 
 const char *const bw_cuda_metric_groups[] = {"tensor", "fma", "occupancy", "stalls", "bank_conflicts", "sectors", NULL};
 

@@ -1,5 +1,5 @@
 /* The vtable's conditions and management: NVML, opened when first asked for; why it could not be is asked once. */
-#include "cuda/device.h"
+#include "cuda/runtime/device.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/plan.h"
+#include "cuda/timing/plan.h"
 
 /* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
 enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };

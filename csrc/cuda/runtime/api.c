@@ -1,5 +1,5 @@
 /* The call table's contents, and what becomes of an error. */
-#include "cuda/api.h"
+#include "cuda/runtime/api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

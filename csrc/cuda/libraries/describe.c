@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/cupti.h"
-#include "cuda/device.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/runtime/device.h"
 
 static void fill(bw_library_info *out, const char *name, const char *purpose, bw_status failure) {
     out->name = name;

@@ -1,11 +1,11 @@
-#include "cuda/nvml.h"
+#include "cuda/libraries/nvml.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/library.h"
+#include "cuda/libraries/find.h"
 
 /* ---- what we use of NVML's interface, in our own words ---- */
 

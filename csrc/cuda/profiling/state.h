@@ -1,9 +1,9 @@
-// What counting bytes (counters.cc) and counting metrics (metrics.cc) share: a device's profiler, and memory to flush
+// What counting bytes (dram.cc) and counting metrics (metrics.cc) share: a device's profiler, and memory to flush
 // its cache with.
 #ifndef BW_CUDA_COUNTERS_H
 #define BW_CUDA_COUNTERS_H
 
-#include "cuda/range_profiler.h"
+#include "cuda/profiling/range_profiler.h"
 
 #ifdef BW_HAS_RANGE_PROFILER
 

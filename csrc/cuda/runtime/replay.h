@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_REPLAY_H
 #define BW_CUDA_REPLAY_H
 
-#include "cuda/device.h"
+#include "cuda/runtime/device.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_PLAN_H
 #define BW_CUDA_PLAN_H
 
-#include "cuda/replay.h"
+#include "cuda/runtime/replay.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,12 +1,12 @@
-// CUPTI's Range Profiler, user range and user replay: what counters.cc and metrics.cc share. A set of metrics is
+// CUPTI's Range Profiler, user range and user replay: what dram.cc and metrics.cc share. A set of metrics is
 // configured once; counting it runs the same work as many times as CUPTI asks for.
 //
 // C++ because cupti_profiler_host.h is; nothing here throws, and nothing of CUPTI's is linked.
 #ifndef BW_CUDA_RANGE_PROFILER_H
 #define BW_CUDA_RANGE_PROFILER_H
 
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/timing/plan.h"
 
 #if defined(__has_include)
 #if __has_include(<cupti_range_profiler.h>) && __has_include(<cupti_profiler_host.h>) && __has_include(<cupti_target.h>)

@@ -2,8 +2,7 @@
 // of memory brought together.
 #include "base/convert.h"
 #include "base/input.h"
-#include "cuda/launch.cuh"
-#include "cuda/vector.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

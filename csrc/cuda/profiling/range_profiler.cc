@@ -1,4 +1,4 @@
-#include "cuda/range_profiler.h"
+#include "cuda/profiling/range_profiler.h"
 
 #ifdef BW_HAS_RANGE_PROFILER
 

@@ -1,4 +1,4 @@
-#include "cuda/cupti.h"
+#include "cuda/libraries/cupti.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/library.h"
+#include "cuda/libraries/find.h"
 
 enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20, DEVICES_MOST = 64 };
 
