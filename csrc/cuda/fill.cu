@@ -2,8 +2,8 @@
 // of memory brought together.
 #include "base/convert.h"
 #include "base/input.h"
+#include "cuda/kernels/common/vector.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/vector.cuh"
 
 namespace {
 

@@ -3,9 +3,9 @@
 //   softmax  P overwrites S row by row
 //   output   P v
 // Every score is written and read twice: what flash attention saves is this traffic.
-#include "cuda/attention.cuh"
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/fma_tile.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/product_tile.cuh"
 
 namespace {
 
