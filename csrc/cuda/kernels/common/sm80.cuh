@@ -8,7 +8,7 @@
 #ifndef BW_CUDA_INTRINSICS_CUH
 #define BW_CUDA_INTRINSICS_CUH
 
-#include "cuda/numeric.cuh"
+#include "cuda/kernels/common/numeric.cuh"
 
 constexpr unsigned bw_all_lanes = 0xffffffffu;
 

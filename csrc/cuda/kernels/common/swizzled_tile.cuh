@@ -3,7 +3,7 @@
 #ifndef BW_CUDA_TENSOR_TILE_CUH
 #define BW_CUDA_TENSOR_TILE_CUH
 
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/common/sm80.cuh"
 
 template <int padded, typename T>
 BW_DEVICE T *bw_tensor_chunk(T *tile, int row, int chunk) {

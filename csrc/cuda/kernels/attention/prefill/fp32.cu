@@ -3,8 +3,8 @@
 //   threads 16 x 16: thread (tx, ty) owns queries ty + 16 i; in S the keys tx + 16 j; in the output the columns
 //   4 tx + 64 c .. + 3. A query's 16 threads are half a warp, so that its maximum and sum need shuffles only.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory.
-#include "cuda/attention_flash.cuh"
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/attention/prefill/order.cuh"
+#include "cuda/kernels/common/sm80.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

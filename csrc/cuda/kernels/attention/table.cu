@@ -1,13 +1,13 @@
 // attention on a GPU. The ladders:
-//   attention_prefill  unfused   scores and weights in memory: three kernels (attention_unfused.cu)
-//                      flash     online softmax, nothing in memory but the operands (attention_flash*.cu)
+//   attention_prefill  unfused   scores and weights in memory: three kernels (unfused.cu)
+//                      flash     online softmax, nothing in memory but the operands (prefill/)
 //   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
 //                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
-//                                blocks of a K/V head to start add the parts up (attention_decode_direct.cu up to 8
+//                                blocks of a K/V head to start add the parts up (decode/direct.cu up to 8
 //                                query heads per K/V head, the kernels of `simple` for the rest)
-#include "cuda/attention.cuh"
+#include "cuda/kernels/attention/shape.h"
 
-#include "cuda/numeric.cuh"
+#include "cuda/kernels/common/numeric.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

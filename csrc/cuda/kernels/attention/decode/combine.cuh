@@ -12,8 +12,8 @@
 #ifndef BW_CUDA_ATTENTION_MERGE_CUH
 #define BW_CUDA_ATTENTION_MERGE_CUH
 
-#include "cuda/attention.cuh"
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/sm80.cuh"
 #include "cuda/runtime/launch.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.

@@ -1,5 +1,5 @@
 // attention_decode, BF16.
-#include "cuda/attention_decode_tensor.cuh"
+#include "cuda/kernels/attention/decode/staged_mma.cuh"
 
 bw_status bw_decode_bf16_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                 const bw_decode_work &work) {

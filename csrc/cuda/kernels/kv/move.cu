@@ -5,9 +5,9 @@
 // Divisions by launch constants are multiplications (divide.cuh).
 #include "ops/kv.h"
 
-#include "cuda/divide.cuh"
+#include "cuda/kernels/common/divide.cuh"
+#include "cuda/kernels/common/vector.cuh"
 #include "cuda/runtime/launch.cuh"
-#include "cuda/vector.cuh"
 
 namespace {
 

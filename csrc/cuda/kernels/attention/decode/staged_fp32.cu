@@ -5,8 +5,8 @@
 //     about the same time, from the L2;
 //   - a step's 16 scores (heads times keys) are summed over the lanes together, each lane ending with one of them:
 //     a quarter of the shuffles of summing them one by one;
-//   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
-#include "cuda/attention_merge.cuh"
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
+#include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

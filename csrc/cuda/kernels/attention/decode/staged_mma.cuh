@@ -3,13 +3,13 @@
 // it.
 //   - a warp (or, for groups above 16, the 2 or 4 warps that hold different heads) meets 16 keys at a time; its keys
 //     come by asynchronous copies, `stages` steps ahead, through shared memory of its own;
-//   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #ifndef BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
 #define BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
 
-#include "cuda/attention_merge.cuh"
+#include "cuda/kernels/attention/decode/combine.cuh"
+#include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/runtime/launch.cuh"
-#include "cuda/tensor_tile.cuh"
 
 namespace {
 

@@ -3,8 +3,8 @@
 //   - A is small and comes from L1, once per group of B's rows;
 //   - where B has too few rows to fill the device, up to 4 warps share a row and add their sums in shared memory;
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
-#include "cuda/gemm.h"
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/gemm/gemm.h"
 #include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 

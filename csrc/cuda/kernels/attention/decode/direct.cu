@@ -5,8 +5,8 @@
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
-//   - warps share out a block's keys, blocks the entry's (attention_merge.cuh puts them together).
-#include "cuda/attention_merge.cuh"
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
+#include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

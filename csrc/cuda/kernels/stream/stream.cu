@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "base/input.h"
+#include "cuda/kernels/common/vector.cuh"
 #include "cuda/runtime/launch.cuh"
-#include "cuda/vector.cuh"
 
 namespace {
 

@@ -2,8 +2,8 @@
 #ifndef BW_CUDA_ATTENTION_FLASH_CUH
 #define BW_CUDA_ATTENTION_FLASH_CUH
 
-#include "cuda/attention.cuh"
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/sm80.cuh"
 
 // The order of a flash kernel's blocks. All tiles of queries pass over the K and V of one section of (batch, head)
 // pairs before the next section's turn comes, so that these are read from memory once: two sections fit into the L2

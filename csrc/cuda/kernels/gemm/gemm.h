@@ -1,4 +1,4 @@
-/* The rungs of the CUDA gemm ladder, one file each; gemm.cu holds the table. */
+/* The rungs of the CUDA gemm ladder, one file each; tiled.cu holds the table. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* gemm_gemv.cu */
+/* gemv.cu */
 const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 bw_status bw_gemv_launch(const bw_launch *launch);

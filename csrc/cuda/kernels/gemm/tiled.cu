@@ -2,11 +2,11 @@
 //   tiled     64 x 64 tiles through shared memory, float arithmetic: each element of A and B is read from memory once
 //             per tile instead of once per product
 //   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
-//             (gemm_gemv.cu)
+//             (gemv.cu)
 //   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers (cublaslt.c)
-#include "cuda/gemm.h"
+#include "cuda/kernels/gemm/gemm.h"
 
-#include "cuda/product_tile.cuh"
+#include "cuda/kernels/common/fma_tile.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 

@@ -6,7 +6,7 @@
 #include <vector_types.h>
 
 #include "backend/backend.h"
-#include "cuda/divide.cuh"
+#include "cuda/kernels/common/divide.cuh"
 #include "ops/attention.h"
 
 // q and out are (batch, queries, heads, head_dim); k and v are (batch, keys, kv_heads, head_dim).
@@ -54,10 +54,10 @@ static inline bw_attention_shape bw_decode_shape(const bw_dims *dims, bw_dtype d
                                    value[BW_DECODE_NUM_KV_HEADS], value[BW_DECODE_HEAD_DIM], false, dtype);
 }
 
-// attention_unfused.cu
+// unfused.cu
 const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 bw_status bw_unfused_launch(const bw_launch *launch);
-// attention_flash.cu: FP32; attention_flash_tensor.cu: FP16 and BF16
+// prefill/fp32.cu; prefill/mma.cu: FP16 and BF16
 bw_status bw_flash_launch(const bw_launch *launch, const bw_attention_shape &shape);
 bw_status bw_flash_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape);
 
@@ -72,10 +72,10 @@ struct bw_decode_plan {
     int64_t splits;   // over the longest entry
     int64_t split_keys;
     size_t shared_bytes;
-    bool direct;    // attention_decode_direct.cu's: a block meets `step_keys` keys at a time, and as many blocks
+    bool direct;    // direct.cu's: a block meets `step_keys` keys at a time, and as many blocks
     int step_keys;  // as `resident` run on a multiprocessor at once
     int resident;
-    int row_records;     // records of attention_merge.cuh that a head's output takes
+    int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes
     // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
@@ -115,14 +115,14 @@ struct bw_decode_work {
 
 constexpr int bw_decode_split_limit = 128;
 
-// Of attention_merge.cuh: sixteen values; with their maximum and their sum.
+// Of combine.cuh: sixteen values; with their maximum and their sum.
 constexpr int bw_decode_record_dims = 16;
 constexpr int64_t bw_decode_record_bytes = 72;
 
 // Floats between the rows of a block's partial outputs in shared memory.
 constexpr int bw_decode_cell_gap = 8;
 
-// Mirrored by the plan: how attention_decode_float.cu holds a head of `padded` elements. A part of a warp holds a key,
+// Mirrored by the plan: how decode/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
 // 4 neighbouring elements per lane (twice where 32 lanes are not enough); its `steps` keys and `heads` query heads make
 // 16 scores at a time.
 template <int padded_dim, int slot_heads>
@@ -139,8 +139,8 @@ struct bw_decode_lanes {
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
-// attention_decode_direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes
-// attention_decode_float.cu: FP32; attention_decode_tensor_*.cu: FP16 and BF16
+// decode/direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes
+// decode/staged_fp32.cu; decode/staged_fp16.cu and staged_bf16.cu
 bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange);
 bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,

@@ -4,7 +4,7 @@
 #ifndef BW_CUDA_PRODUCT_TILE_CUH
 #define BW_CUDA_PRODUCT_TILE_CUH
 
-#include "cuda/intrinsics.cuh"
+#include "cuda/kernels/common/sm80.cuh"
 
 constexpr int bw_tile_rows = 64, bw_tile_depth = 16, bw_tile_threads = 256;
 

@@ -3,8 +3,8 @@
 //   softmax  P overwrites S row by row
 //   output   P v
 // Every score is written and read twice: what flash attention saves is this traffic.
-#include "cuda/attention.cuh"
-#include "cuda/product_tile.cuh"
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/fma_tile.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

@@ -1,6 +1,6 @@
 // How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
 // scratch it needs and for the traffic that the scratch adds.
-#include "cuda/attention.cuh"
+#include "cuda/kernels/attention/shape.h"
 
 namespace {
 
@@ -28,12 +28,12 @@ size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-// Of attention_merge.cuh, the ticket behind them.
+// Of combine.cuh, the ticket behind them.
 size_t cell_bytes(int cells, int cell_heads, int padded) {
     return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float) + sizeof(unsigned);
 }
 
-// Mirrors the rings of attention_decode_tensor.cuh: 16 keys of K and V a stage, per share of the keys.
+// Mirrors the rings of staged_mma.cuh: 16 keys of K and V a stage, per share of the keys.
 void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
     plan->warps = 4 * ring <= (size_t)shared_limit ? 4 : 2;
@@ -112,7 +112,7 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
 }
 
-// Mirrors attention_decode_direct.cu: which shapes it takes, and what a block of its kernels meets at a time. Few keys
+// Mirrors decode/direct.cu: which shapes it takes, and what a block of its kernels meets at a time. Few keys
 // are spread over as many small blocks as there may be; many go to large ones, which have less to put together.
 bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
     const int64_t *value = dims->value;

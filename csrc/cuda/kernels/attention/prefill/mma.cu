@@ -4,9 +4,9 @@
 //     with V;
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
-#include "cuda/attention_flash.cuh"
+#include "cuda/kernels/attention/prefill/order.cuh"
+#include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/runtime/launch.cuh"
-#include "cuda/tensor_tile.cuh"
 
 namespace {
 
