@@ -56,7 +56,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     import io
     from dataclasses import replace
 
-    from bwprof import report
+    from bwprof.cli import summary
     from bwprof.terminal import console
 
     real = schema.column
@@ -66,7 +66,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()
-    report.print_tables(data, console(stream))
+    summary.print_tables(data, console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 

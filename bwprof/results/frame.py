@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from bwprof.names import shown
 from bwprof.results import compare, schema
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
+from bwprof.text import shown
 
 SAMPLES = "samples_ns"  # the column that `with_samples` adds
 

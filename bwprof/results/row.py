@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bwprof.names import nearest
 from bwprof.results import schema
+from bwprof.text import nearest
 
 _OWN = ("samples_ns",)
 

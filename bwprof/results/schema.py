@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import shown
 from bwprof.results.columns import (
     CLASSIC_NAMES,
     COMPARISON_NAMES,
@@ -26,6 +25,7 @@ from bwprof.results.columns import (
     columns,
     param_columns,
 )
+from bwprof.text import shown
 
 __all__ = [
     "CLASSIC_NAMES",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bwprof.names import shown
 from bwprof.results import schema
 from bwprof.results.row import Row
+from bwprof.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd
