@@ -11,6 +11,7 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
+from bwprof.hardware import Device
 from bwprof.measuring import case as rows
 from bwprof.measuring import conditions
 from bwprof.measuring.case import Context, Outcome
@@ -118,7 +119,7 @@ def measure(
     check: Callable[[], object] | None = None,
     precision: str = "",
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     roofs: bool | Roofs | None = None,
     roof_threads: int | None = None,
     precision_target: float = 0.005,
@@ -168,8 +169,10 @@ def measure(
         (RuntimeError). Without it the row has the flag `unverified`.
     precision : str
         Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
-    backend, device : optional
-        The preferred backend; its current device (PyTorch's, where it is in use). ``device="cpu"`` is the processor.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; when left out the preferred backend's current device (PyTorch's, where it is in use).
+    backend : str, optional
+        The same as the device's name without a number.
     roofs : bool or Roofs, optional
         Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
         none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
@@ -199,7 +202,7 @@ def measure(
         For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
     RuntimeError
         When `check` says that the result is wrong.
-    bwprof._core.UnavailableError
+    bwprof.errors.UnavailableError
         For a timer that cannot be had here.
     Exception
         Whatever `fn` raises, as it is.

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from bwprof import _core, registry, suites
+from bwprof.hardware import Device
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
 
@@ -37,7 +38,7 @@ class Request:
     caches: tuple[str, ...] = ()
     suite: str | None = None
     backend: str | None = None
-    device: int | None = None
+    device: Device = None
     seed: int = 0
     timer: str | None = None
     counters: bool = False
