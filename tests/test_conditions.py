@@ -17,9 +17,10 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import case as measuring
 from bwprof.measuring import conditions
+from bwprof.measuring import spec as specs
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.schema import empty_row
-from bwprof.runs import plan
-from bwprof.runs.plan import Spec
 
 QUIET = {
     "sm_clock_mhz": 1755.0, "mem_clock_mhz": 3201.0, "power_w": 412.5, "temperature_c": 61.0, "energy_j": math.nan,
@@ -117,9 +118,9 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
         def measure(self, **options: Any) -> dict[str, Any]:
             return self.case.measure(**options) | {"conditions": given()}
 
-    monkeypatch.setattr(plan, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
+    monkeypatch.setattr(specs, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
     spec = Spec("copy", "stream_copy", "fp32", {"elements": 4096}, None, None, "hot", 0)
-    context = measuring.Context("run-1", "cpu", {}, None)
+    context = Context("run-1", "cpu", {}, None)
     with _core.Device("cpu") as device:
         return measuring.measure(device, spec, context, max_seconds=0.0, deadline=deadline).row
 

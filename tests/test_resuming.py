@@ -16,12 +16,12 @@ import bwprof
 from bwprof import registry, results
 from bwprof.cli.sweep import main, options
 from bwprof.cli.sweep import run as command
+from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, jsonfile
 from bwprof.results.files import Claim
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import loop, metadata
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.plan import Spec
 from bwprof.runs.resuming import still_to_do
 
 TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
 from bwprof.callables import name_of, refuse_coroutine
-from bwprof.measuring import case as measure
 from bwprof.measuring import function as functions
-from bwprof.measuring.case import Outcome
 from bwprof.measuring.contexts import Contexts, Given, check_roofs
 from bwprof.measuring.function import WORK, Subject
+from bwprof.measuring.row import Outcome, ended
 from bwprof.runs import inprocess, metadata
 from bwprof.runs.loop import Limits, case_seconds
 from bwprof.runs.plan import MOST_CASES
@@ -158,18 +157,16 @@ def _point(
     context = contexts.of(request.options.get("roof_threads"))
     if limits.left() <= 0:
         reason = f"the {limits.max_time:g} s of max_time were over"
-        return measure.ended(functions.blank_row(subject, context), "skipped", reason)
+        return ended(functions.blank_row(subject, context), "skipped", reason)
     seconds = case_seconds(limits.left(), points_left)
     try:
         subject = _subject(request, name, params, precision, labels, cache)
         return functions.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
     except (_core.UnsupportedError, MemoryError) as error:
-        return measure.ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
+        return ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
     except Exception as error:
         fatal = bool(getattr(error, "fatal", False))
-        return measure.ended(
-            functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
-        )
+        return ended(functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal)
 
 
 def _subject(

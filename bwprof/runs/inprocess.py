@@ -13,7 +13,7 @@ import pandas as pd
 
 from bwprof import hardware
 from bwprof.errors import SweepError
-from bwprof.measuring.case import Outcome
+from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
 from bwprof.results.writer import Store
 from bwprof.runs import loop, metadata, plan

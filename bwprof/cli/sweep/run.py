@@ -19,6 +19,7 @@ from bwprof import _core, hardware, results
 from bwprof.cli.guard import check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
+from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.files import is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
@@ -27,7 +28,7 @@ from bwprof.runs import loop, metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Limits
-from bwprof.runs.plan import Plan, Spec, each_once
+from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
 from bwprof.text import positive_seconds, seconds_text, unknown
