@@ -203,10 +203,10 @@ def test_readings_are_a_small_part_of_the_time(gpu: _core.Device) -> None:
     """50 in a second and the last one, fewer where the driver was slow to answer; one takes microseconds (20 on an
     H200) wherever nobody else asks the driver, whom it may keep waiting for milliseconds."""
     found = [sampled(gpu, COPY, 0.5)["conditions"] for _ in range(4)]
-    assert min(conditions["reading_us"] for conditions in found) < 1e3
-    for conditions in found:
-        assert conditions["readings"] <= 27
-        assert conditions["reading_us"] > 1e3 or conditions["readings"] >= 5
+    assert min(one["reading_us"] for one in found) < 1e3
+    for one in found:
+        assert one["readings"] <= 27
+        assert one["reading_us"] > 1e3 or one["readings"] >= 5
 
 
 @pytest.mark.cuda

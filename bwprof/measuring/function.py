@@ -11,6 +11,7 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
+from bwprof.environment import new_run_id
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
@@ -19,7 +20,6 @@ from bwprof.measuring.row import Context, Outcome
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
-from bwprof.runs.metadata import new_run_id
 from bwprof.text import amount, nearest, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.

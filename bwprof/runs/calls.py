@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, hardware, registry
+from bwprof import _core, environment, hardware, registry
 from bwprof.callables import name_of, refuse_coroutine
 from bwprof.measuring import function as functions
 from bwprof.measuring.contexts import Contexts, Given, check_roofs
@@ -85,7 +85,7 @@ def run(
     shown = inprocess.progress_of(progress)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
-    run_data = metadata.describe(metadata.new_run_id(), choice, None)
+    run_data = metadata.describe(environment.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
     with inprocess.keeping_rows(store, shown), hardware.opened_chosen(choice.backend, choice.index) as (_, device):
         run_data["facts"] = hardware.facts(device)

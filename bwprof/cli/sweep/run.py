@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, hardware, results
+from bwprof import _core, environment, hardware, results
 from bwprof.cli.guard import check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
@@ -186,7 +186,7 @@ def _run_folder(name: str, parent: Path) -> Path:
 def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
     """A new run's id, and where its results go; two runs never share a folder."""
     while True:
-        run_id = metadata.new_run_id()
+        run_id = environment.new_run_id()
         targets = _targets(parsed, run_id)
         if targets.folder is None:
             return run_id, targets
