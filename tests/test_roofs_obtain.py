@@ -18,12 +18,12 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 import bwprof
 from bwprof import _core, hardware
 from bwprof.cli.sweep import options
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, beaten, neighbours, store, survey
 from bwprof.roofs import obtain as obtain_or_none
 from bwprof.roofs.obtain import NEW
 from bwprof.runs import local
-from bwprof.runs.plan import Spec
 
 
 @pytest.fixture

@@ -11,16 +11,17 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
+from bwprof.environment import new_run_id
 from bwprof.hardware import Device
-from bwprof.measuring import case as rows
 from bwprof.measuring import conditions
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
+from bwprof.measuring.grade import moved_bytes
+from bwprof.measuring.row import Context, Outcome
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
-from bwprof.runs.metadata import new_run_id
 from bwprof.text import amount, nearest, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
@@ -283,7 +284,7 @@ def measure_on(
         _ask(subject)
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
     alone = ""
-    if subject.cache == "cold" and subject.roof_threads is None and rows.moved_bytes(row) is not None:
+    if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, once(subject))
     beaten = rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
@@ -384,7 +385,7 @@ def _timed(
 
         try:
             result, waited = conditions.measure_cool(
-                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
+                once, device.conditions, poll, may_repeat=conditions.may_repeat(deadline, options["max_seconds"])
             )
         except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
             if timer == timers[-1] or getattr(error, "fatal", False):
@@ -419,7 +420,7 @@ def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
     row["footprint_bytes"] = _footprint(subject)
-    moved = rows.moved_bytes(row)
+    moved = moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: as counted"] if taken else []

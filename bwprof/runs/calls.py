@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, hardware, registry
+from bwprof import _core, environment, hardware, registry
 from bwprof.callables import name_of, refuse_coroutine
-from bwprof.measuring import case as measure
 from bwprof.measuring import function as functions
-from bwprof.measuring.case import Outcome
 from bwprof.measuring.contexts import Contexts, Given, check_roofs
 from bwprof.measuring.function import WORK, Subject
+from bwprof.measuring.row import Outcome, ended
 from bwprof.runs import inprocess, metadata
 from bwprof.runs.loop import Limits, case_seconds
 from bwprof.runs.plan import MOST_CASES
@@ -86,7 +85,7 @@ def run(
     shown = inprocess.progress_of(progress)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
-    run_data = metadata.describe(metadata.new_run_id(), choice, None)
+    run_data = metadata.describe(environment.new_run_id(), choice, None)
     store = inprocess.store_of(run_data, output)
     with inprocess.keeping_rows(store, shown), hardware.opened_chosen(choice.backend, choice.index) as (_, device):
         run_data["facts"] = hardware.facts(device)
@@ -158,18 +157,16 @@ def _point(
     context = contexts.of(request.options.get("roof_threads"))
     if limits.left() <= 0:
         reason = f"the {limits.max_time:g} s of max_time were over"
-        return measure.ended(functions.blank_row(subject, context), "skipped", reason)
+        return ended(functions.blank_row(subject, context), "skipped", reason)
     seconds = case_seconds(limits.left(), points_left)
     try:
         subject = _subject(request, name, params, precision, labels, cache)
         return functions.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
     except (_core.UnsupportedError, MemoryError) as error:
-        return measure.ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
+        return ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
     except Exception as error:
         fatal = bool(getattr(error, "fatal", False))
-        return measure.ended(
-            functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
-        )
+        return ended(functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal)
 
 
 def _subject(

@@ -14,12 +14,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.measuring.case import unmeasured
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import estimate, worker
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import OutOfTimeError
-from bwprof.runs.plan import Spec
 from bwprof.text import seconds_text
 
 _log = logging.getLogger("bwprof.sweep")

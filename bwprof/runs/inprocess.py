@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from bwprof import hardware
+from bwprof import environment, hardware
 from bwprof.errors import SweepError
-from bwprof.measuring.case import Outcome
+from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
 from bwprof.results.writer import Store
 from bwprof.runs import loop, metadata, plan
@@ -41,7 +41,7 @@ def run(
     max_time = seconds_of(max_time)
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
-    run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
+    run_data = metadata.describe_run(environment.new_run_id(), made, choice, None)
     shown = progress_of(progress)
     executor = LocalExecutor(choice.backend, choice.index)
     store = store_of(run_data, output)

@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.measuring.case import unmeasured
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Spec
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
 _SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from bwprof import registry
+from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.runs.plan import Spec
 
 _FINISHED = ("ok", "skipped")
 
