@@ -15,7 +15,7 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import contexts
 from bwprof.roofs import RoofPoint, Roofs, store, survey
-from bwprof.runs import calls
+from bwprof.runs import loop
 
 MIB = 1 << 20
 WORK: dict[str, Any] = {"device": "cpu", "bytes_read": MIB, "bytes_written": MIB, "max_seconds": 0.0}
@@ -214,7 +214,7 @@ def test_sweeps_over_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     last = [0]
     monkeypatch.setattr(contexts, "obtain", obtain)
     monkeypatch.setattr(contexts, "runs_alone", alone_where_asked)
-    monkeypatch.setattr(calls, "case_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(loop, "case_seconds", lambda *_: 0.0)
 
     def work(threads: int) -> None:
         last[0] = threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bwprof import _core
 from bwprof.measuring import conditions, grade
@@ -47,6 +47,34 @@ def device_columns(context: Context) -> Row:
         "device_uuid": context.facts.get("uuid") or None,
         "driver": context.facts.get("driver") or None,
     }
+
+
+class Item(Protocol):
+    """What a run measures, a row each."""
+
+    @property
+    def title(self) -> str:
+        """For progress lines."""
+        ...
+
+    @property
+    def cache(self) -> str:
+        """cold or hot."""
+        ...
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be measured once more where something disturbed it."""
+        ...
+
+    def blank_row(self, context: Context) -> Row:
+        """Its row before it has run."""
+        ...
+
+
+def unmeasured(item: Item, context: Context, status: str, reason: str) -> Outcome:
+    """The row of what did not run, or did not come back."""
+    return ended(item.blank_row(context), status, reason)
 
 
 def ended(row: Row, status: str, reason: str, *, fatal: bool = False) -> Outcome:
