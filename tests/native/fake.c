@@ -1,10 +1,8 @@
 #include "fake.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/input.h"
 
@@ -70,6 +68,11 @@ static void device_close(bw_device *device) {
 
 static const bw_device_facts *device_facts(const bw_device *device) {
     return &device->facts;
+}
+
+static bw_status limit_threads(bw_device *device, int threads) {
+    (void)device, (void)threads;
+    return called("limit_threads");
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
@@ -543,63 +546,16 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-#define FAKE_BACKEND                                                                                                \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,              \
-    .device_name = device_name, .device_open = device_open, .device_close = device_close,                           \
-    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,       \
-    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,        \
-    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,                 \
-    .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions,         \
-    .neighbours = neighbours, .reference = reference, .marks_create = marks_create, .marks_reserve = marks_reserve, \
-    .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed, .marks_free = marks_free
+#define FAKE_BACKEND                                                                                                   \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,                 \
+    .device_name = device_name, .device_open = device_open, .device_close = device_close,                              \
+    .limit_threads = limit_threads, .device_facts = device_facts, .device_memory = device_memory,                      \
+    .variants = variants, .allocate = allocate, .release = release, .fill = fill, .poison = poison, .duplicate = copy, \
+    .upload = copy, .download = copy, .gather = gather, .synchronize = synchronize, .plan_create = plan_create,        \
+    .plan_run = plan_run, .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free,                \
+    .conditions = conditions, .neighbours = neighbours, .reference = reference, .marks_create = marks_create,          \
+    .marks_reserve = marks_reserve, .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed,          \
+    .marks_free = marks_free
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
-
-/* ---- the monotonic clock: the linker sends who asks for it here ---- */
-
-int __real_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
-    static _Atomic int64_t looked_ns;
-    if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, time);
-    int64_t now_ns = fake.now_ns + atomic_fetch_add(&looked_ns, fake.look_ns ? fake.look_ns : 1);
-    *time = (struct timespec){now_ns / 1000000000, now_ns % 1000000000};
-    return 0;
-}
-
-/* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
-
-/* Reference rows are worked out by several threads. */
-static _Atomic int64_t host_allocations, host_fail_at;
-
-int64_t fake_host_memory(int64_t fail_at) {
-    host_fail_at = fail_at;
-    return atomic_exchange(&host_allocations, 0);
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-
-static bool host_memory_ends(void) {
-    return ++host_allocations == host_fail_at;
-}
-
-void *__wrap_malloc(size_t size) {
-    return host_memory_ends() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return host_memory_ends() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return host_memory_ends() ? NULL : __real_realloc(memory, size);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    return host_memory_ends() ? NULL : __real_aligned_alloc(alignment, size);
-}
