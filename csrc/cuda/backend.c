@@ -8,6 +8,9 @@
 
 #include "cuda/libraries/cupti.h"
 #include "cuda/runtime/device.h"
+#include "cuda/runtime/service.h"
+#include "cuda/timing/marks.h"
+#include "cuda/timing/plan.h"
 
 static const bw_variant_table *const variant_tables[] = {
 #define BW_CUDA_TABLE(name) &bw_cuda_##name,
@@ -362,14 +365,11 @@ static int64_t calls_made(const bw_device *device) {
     return device->api.calls_made;
 }
 
-/* In the order of bw_cuda_timer. */
-static const char *const timers[] = {"graph", "events", "cupti", NULL};
-
 const bw_backend bw_cuda_backend = {
     .name = "cuda",
     .text = "NVIDIA GPUs",
     .built = true,
-    .timers = timers,
+    .timers = bw_cuda_timers,
     .device_count = device_count,
     .device_name = device_name,
     .device_open = device_open,
