@@ -19,11 +19,11 @@ from compiled import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context
 from bwprof.results.schema import empty_row
-from bwprof.sweep import measure as measuring
-from bwprof.sweep import plan as plans
-from bwprof.sweep.measure import Context
-from bwprof.sweep.plan import Request, Spec
+from bwprof.runs import plan as plans
+from bwprof.runs.plan import Request, Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/gemm.h"
+#include "cuda/kernels/gemm/gemm.h"
 #include "cuda/libraries/find.h"
 #include "cuda/runtime/graph.h"
 #include "cuda/runtime/replay.h"

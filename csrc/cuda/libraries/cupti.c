@@ -15,16 +15,27 @@ enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20, DEVICES_M
 enum { KIND_COPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL = 10 };
 
 /* The head of every kernel record since CUPTI 9; later versions append to it. Those of copies and memsets have their
- * timestamps in the same place. */
+ * timestamps in the same place, and the numbers of device, context and stream right behind them. */
 typedef struct kernel_record {
     uint32_t kind;
     uint8_t cache_config, shared_config;
     uint16_t registers;
     uint32_t partitioned_requested, partitioned_executed;
     uint64_t start, end;
+    union {
+        struct {
+            uint64_t completed;
+            uint32_t device, context, stream;
+        } kernel;
+        struct {
+            uint32_t device, context, stream;
+        } copy;
+    } of;
 } kernel_record;
 
-_Static_assert(offsetof(kernel_record, start) == 16 && offsetof(kernel_record, end) == 24, "CUPTI's layout");
+_Static_assert(offsetof(kernel_record, start) == 16 && offsetof(kernel_record, end) == 24 &&
+                   offsetof(kernel_record, of.kernel.stream) == 48 && offsetof(kernel_record, of.copy.stream) == 40,
+               "CUPTI's layout");
 
 typedef void (*buffer_requested)(uint8_t **buffer, size_t *size, size_t *record_limit);
 typedef void (*buffer_completed)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_size);
@@ -248,7 +259,7 @@ static void on_buffer_requested(uint8_t **buffer, size_t *size, size_t *record_l
 }
 
 /* The sink is locked. */
-static void keep_span(uint64_t start_ns, uint64_t end_ns) {
+static void keep_span(const kernel_record *record) {
     if (bw_cupti_sink.count == bw_cupti_sink.capacity) {
         int64_t capacity = bw_max64(1024, 2 * bw_cupti_sink.capacity);
         bw_kernel_span *spans = realloc(bw_cupti_sink.spans, (size_t)capacity * sizeof *spans);
@@ -259,7 +270,11 @@ static void keep_span(uint64_t start_ns, uint64_t end_ns) {
         bw_cupti_sink.spans = spans;
         bw_cupti_sink.capacity = capacity;
     }
-    bw_cupti_sink.spans[bw_cupti_sink.count++] = (bw_kernel_span){start_ns, end_ns};
+    bw_cupti_sink.spans[bw_cupti_sink.count++] = (bw_kernel_span){
+        .start_ns = record->start,
+        .end_ns = record->end,
+        .stream = record->kind == KIND_CONCURRENT_KERNEL ? record->of.kernel.stream : record->of.copy.stream,
+    };
 }
 
 static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_size) {
@@ -274,7 +289,7 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
         if (result != 0) break;
         if (record->kind > KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
         if (record->end > 0 && record->end >= record->start) {
-            keep_span(record->start, record->end);
+            keep_span(record);
         } else {
             bw_cupti_sink.lost++; /* CUPTI had no timestamp for it */
         }

@@ -30,6 +30,7 @@ bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call)
 /* One kernel, copy or memset as the GPU ran it. */
 typedef struct bw_kernel_span {
     uint64_t start_ns, end_ns;
+    uint32_t stream; /* CUPTI's number of it, which it keeps */
 } bw_kernel_span;
 
 /* Tracing is the process's: BW_CODE_BUSY while another handle traces. Between begin and end every kernel, copy and

@@ -34,21 +34,22 @@ struct bw_plan {
     double *elapsed_ns;             /* one per launch */
 
     bool tracing;            /* CUPTI records kernels for this plan, whichever timer it has */
+    uint32_t flush_stream;   /* CUPTI's number of the stream that a caller's function and its flushes are on */
     bw_kernel_times kernels; /* of the last replay */
     int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */
 };
 
 /* Before a replay: the flush, where launches have none of their own; earlier kernels are forgotten. */
-bw_status bw_cuda_timer_begin(bw_plan *plan);
+bw_status bw_cuda_timer_begin(const bw_plan *plan);
 /* A launch's own flush, where it has one. */
 bw_status bw_cuda_timer_flush(const bw_plan *plan);
 
-/* The kernels of a replay. `take`, when it has ended, fills plan->kernels; `add` adds those of so many launches. All
- * but `open` do nothing where nobody traces. */
+/* The kernels of a replay. `take`, when it has ended, fills plan->kernels; `add` adds the spans of so many launches to
+ * them. All but `open` do nothing where nobody traces. */
 bw_status bw_cuda_trace_open(bw_plan *plan);
 bw_status bw_cuda_trace_take(bw_plan *plan);
 bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches);
-void bw_cuda_trace_close(bw_plan *plan);
+void bw_cuda_trace_close(const bw_plan *plan);
 
 #ifdef __cplusplus
 }
