@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/library.h"
-#include "cuda/replay.h"
+#include "cuda/libraries/find.h"
+#include "cuda/runtime/replay.h"
 #include "ops/gemm.h"
 
 enum {

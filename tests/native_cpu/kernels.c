@@ -79,7 +79,7 @@ static void check(bw_session *session, int op_index, bw_dtype dtype, int shape, 
 
 static void check_op(bw_session *session, int op_index, tally *count) {
     const bw_op *op = bw_op_at(op_index);
-    const bw_variant_table *table = session->backend->variants(session->device, op_index);
+    const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
     for (int dtype = 0; dtype < BW_DTYPE_COUNT; dtype++) {
         if (!(op->precisions & 1u << dtype)) continue;
         for (int row = 0; row < table->count; row++) {
@@ -102,7 +102,7 @@ int main(void) {
         bw_status_free(status);
         return 2;
     }
-    printf("instruction set %s\n", backend->device_facts(session->device)->runtime);
+    printf("instruction set %s\n", backend->devices->facts(session->device)->runtime);
     for (int i = 0; i < bw_op_count(); i++) check_op(session, i, &count);
     bw_session_close(session);
     printf("%d right, %d wrong, %d that no kernel takes\n", count.right, count.wrong, count.refused);

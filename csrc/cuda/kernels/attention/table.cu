@@ -8,7 +8,7 @@
 #include "cuda/kernels/attention/shape.h"
 
 #include "cuda/kernels/common/numeric.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -5,7 +5,7 @@
 // Every score is written and read twice: what flash attention saves is this traffic.
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -5,7 +5,7 @@
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 
 namespace {

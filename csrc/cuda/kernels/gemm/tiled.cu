@@ -7,7 +7,7 @@
 #include "cuda/kernels/gemm/gemm.h"
 
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/gemm.h"
 
 // One block per 64 x 64 tile of D; blocks that share rows of B are neighbours.

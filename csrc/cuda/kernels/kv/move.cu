@@ -7,7 +7,7 @@
 
 #include "cuda/kernels/common/divide.cuh"
 #include "cuda/kernels/common/vector.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "base/input.h"
 #include "cuda/kernels/common/vector.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {

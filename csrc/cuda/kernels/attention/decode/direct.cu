@@ -7,7 +7,7 @@
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

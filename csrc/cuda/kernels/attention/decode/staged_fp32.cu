@@ -7,7 +7,7 @@
 //     a quarter of the shuffles of summing them one by one;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 

@@ -6,7 +6,7 @@
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace {
 
