@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +68,30 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
                 device.limit_threads(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="this Device is closed"):
         device.limit_threads(1)
+
+
+def test_nobody_sees_half_of_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BWPROF_CPU_THREADS", "2")
+    interval = sys.getswitchinterval()
+    seen: set[str] = set()
+    with _core.Device("cpu") as device:
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                seen.add(repr(device.facts()))
+
+        thread = threading.Thread(target=look)
+        before = repr(device.facts())
+        sys.setswitchinterval(1e-5)
+        try:
+            thread.start()
+            device.limit_threads(1)
+        finally:
+            over.set()
+            thread.join()
+            sys.setswitchinterval(interval)
+        assert seen <= {before, repr(device.facts())}
 
 
 def test_one_threads_roofs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
