@@ -20,8 +20,7 @@ import bwprof
 from bwprof import _core, suites
 from bwprof.cli.sweep import main
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import unmeasured
-from bwprof.measuring.row import Outcome
+from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.runs import local
 

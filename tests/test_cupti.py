@@ -34,8 +34,16 @@ SOURCES = (
     "csrc/base/order.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/libraries/cupti.c",
-    "csrc/cuda/timing/plan_timers.c",
+    "csrc/cuda/runtime/flush.c",
+    "csrc/cuda/runtime/graph.c",
     "csrc/cuda/runtime/replay.c",
+    "csrc/cuda/timing/plan.c",
+    "csrc/cuda/timing/timer.c",
+    "csrc/cuda/timing/timer_cupti.c",
+    "csrc/cuda/timing/timer_events.c",
+    "csrc/cuda/timing/timer_graph.c",
+    "csrc/cuda/timing/work_call.c",
+    "csrc/cuda/timing/work_variant.c",
 )
 CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")

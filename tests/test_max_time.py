@@ -13,8 +13,7 @@ from commands import PLANT, TINY, csv_rows, finished
 
 import bwprof
 from bwprof import _core
-from bwprof.measuring.case import unmeasured
-from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.results.writer import Store
 from bwprof.roofs import RoofPoint, Roofs, Wanted, survey

@@ -15,7 +15,6 @@ import pytest
 
 import bwprof
 from bwprof import _core
-from bwprof.measuring import case as measuring
 from bwprof.measuring import grade
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import Spec
@@ -158,7 +157,7 @@ class Executor:
             raise KeyboardInterrupt
         self.clock.now += 1.0
         found = {name: value for name, value in tried(flags, float(len(self.tries))).items() if value is not None}
-        row = measuring.blank_row(spec, CONTEXT) | found
+        row = spec.blank_row(CONTEXT) | found
         return Outcome(row, [float(len(self.tries))])
 
 

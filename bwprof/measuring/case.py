@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core
 from bwprof.measuring import conditions
-from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, device_columns, ended
+from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, ended
 from bwprof.measuring.spec import Spec
-from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.text import bytes_text
 
@@ -32,7 +29,7 @@ def measure(
 
     A case that heat slowed is measured twice, unless that would go past `deadline`, a time.monotonic().
     """
-    row = blank_row(spec, context)
+    row = spec.blank_row(context)
     lost = False
 
     try:
@@ -110,34 +107,6 @@ def _rotation(case: _core.Case) -> dict[str, Any]:
 
 def _too_big(need: dict[str, int]) -> str:
     return f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free"
-
-
-def blank_row(spec: Spec, context: Context) -> Row:
-    """A case's row before it has run: identity, work and provenance."""
-    row = schema.empty_row()
-    row.update(spec.params)
-    row.update(
-        operation=spec.operation,
-        precision=spec.precision,
-        case=spec.case,
-        kv_lens=";".join(map(str, spec.kv_lens)) if spec.kv_lens is not None else None,
-        variant=spec.variant,
-        cache=spec.cache,
-        seed=spec.seed,
-        run_id=context.run_id,
-        timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        bwprof_version=_core.__version__,
-        schema_version=schema.SCHEMA_VERSION,
-        **device_columns(context),
-    )
-    with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
-        add_work(row, _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None))
-    return row
-
-
-def unmeasured(spec: Spec, context: Context, status: str, reason: str) -> Outcome:
-    """The row of a case that did not run, or did not come back."""
-    return ended(blank_row(spec, context), status, reason)
 
 
 def _finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:

@@ -242,8 +242,6 @@ def measure(
     with hardware.opened_chosen(backend, device) as (_, handle):
         contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
-        if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
-            refuse_coroutine(fn(), "fn")
         outcome = measure_on(
             handle,
             subject,
@@ -273,6 +271,9 @@ def measure_on(
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
     """Measure on an open device; what goes wrong is raised."""
+    callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
+    if device.backend == "cpu" and callable_so:  # on a GPU the stream tells what does no work
+        refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": precision_target, "min_samples": min_samples, "max_seconds": max_seconds}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bwprof import _core
 from bwprof.measuring import conditions, grade
@@ -49,6 +49,34 @@ def device_columns(context: Context) -> Row:
         "driver": context.facts.get("driver") or None,
         "hostname": platform.node() or None,
     }
+
+
+class Item(Protocol):
+    """What a run measures, a row each."""
+
+    @property
+    def title(self) -> str:
+        """For progress lines."""
+        ...
+
+    @property
+    def cache(self) -> str:
+        """cold or hot."""
+        ...
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be measured once more where something disturbed it."""
+        ...
+
+    def blank_row(self, context: Context) -> Row:
+        """Its row before it has run."""
+        ...
+
+
+def unmeasured(item: Item, context: Context, status: str, reason: str) -> Outcome:
+    """The row of what did not run, or did not come back."""
+    return ended(item.blank_row(context), status, reason)
 
 
 def ended(row: Row, status: str, reason: str, *, fatal: bool = False) -> Outcome:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from bwprof import _core, registry
+from bwprof.measuring.row import Context, add_work, device_columns
+from bwprof.results import schema
+from bwprof.results.schema import Row
 from bwprof.text import unknown
 
 CACHES = ("cold", "hot")
@@ -28,6 +33,7 @@ class Spec:
     timer: str | None = None
     counters: bool = False
     metrics: tuple[str, ...] = ()
+    repeatable: ClassVar[bool] = True
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
@@ -75,6 +81,28 @@ class Spec:
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
         whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
         return replace(spec, precision=precision, params=whole)
+
+    def blank_row(self, context: Context) -> Row:
+        """The case's row before it has run: identity, work and provenance."""
+        row = schema.empty_row()
+        row.update(self.params)
+        row.update(
+            operation=self.operation,
+            precision=self.precision,
+            case=self.case,
+            kv_lens=";".join(map(str, self.kv_lens)) if self.kv_lens is not None else None,
+            variant=self.variant,
+            cache=self.cache,
+            seed=self.seed,
+            run_id=context.run_id,
+            timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            bwprof_version=_core.__version__,
+            schema_version=schema.SCHEMA_VERSION,
+            **device_columns(context),
+        )
+        with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
+            add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
+        return row
 
     @property
     def title(self) -> str:
