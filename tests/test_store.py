@@ -21,7 +21,7 @@ from bwprof.results.files import Claim, claim_path
 from bwprof.results.writer import Store, claimed, release
 from bwprof.runs import loop
 
-QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_total_seconds": 30.0}
 
 
 @pytest.fixture(autouse=True)

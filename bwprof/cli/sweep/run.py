@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, environment, hardware, results
+from bwprof import _core, environment, hardware, results, roofs
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
@@ -37,7 +37,7 @@ _log = logging.getLogger("bwprof.sweep")
 
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
-_PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 
 @dataclass(slots=True)
@@ -56,11 +56,14 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish."""
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish; what
+    rows are held against.
+    """
 
     started: float
-    max_time: float | None
-    max_case_time: float | None
+    max_total_seconds: float | None
+    max_case_seconds: float | None
+    roofs: roofs.Given
 
 
 class UnwritableError(ValueError):
@@ -171,7 +174,8 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
     seconds = positive_seconds(data.get("target_seconds"))
-    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds)
+    most = positive_seconds(data.get("max_seconds"))
+    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds, most)
 
 
 def _run_folder(name: str, parent: Path) -> Path:
@@ -338,14 +342,14 @@ def _measure(
     given: Given,
 ) -> int:
     """Measure those cases of a plan, write, show; returns the exit code."""
-    limits = Limits(plan.target_seconds, given.max_time, given.started)
-    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_time)
+    limits = Limits(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
+    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_seconds)
     if not parsed.quiet:
         sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, executor, store, specs, limits)
+        _run_specs(parsed, given.roofs, executor, store, specs, limits)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -369,7 +373,12 @@ def _measure(
 
 
 def _run_specs(
-    parsed: argparse.Namespace, executor: ChildExecutor, store: Store, specs: Sequence[Spec], limits: Limits
+    parsed: argparse.Namespace,
+    given: roofs.Given,
+    executor: ChildExecutor,
+    store: Store,
+    specs: Sequence[Spec],
+    limits: Limits,
 ) -> None:
     progress = on_stderr(quiet=parsed.quiet)
     try:
@@ -379,7 +388,7 @@ def _run_specs(
             specs,
             limits=limits,
             progress=progress,
-            with_roofs=not parsed.no_roofs,
+            given=given,
             recalibrate=parsed.recalibrate,
         )
         loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
