@@ -280,15 +280,17 @@ def _sweep_calls(
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
+    from bwprof.names import shown
+
     if value is None:
         return ()
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(word.strip() if isinstance(word, str) else word for word in words)
     if not found:
-        raise ValueError(f"{name} is {value!r}: at least one name is needed")
+        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
     for word in found:
         if not isinstance(word, str) or not word:
-            raise ValueError(f"{name} is {value!r}: names are needed")
+            raise ValueError(f"{name} is {shown(value)}: names are needed")
     return found
 
 
