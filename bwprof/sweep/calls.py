@@ -64,6 +64,7 @@ def run(
     with_roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
@@ -80,7 +81,7 @@ def run(
     choice = callables.choose(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     run_data = metadata.describe(metadata.new_run_id(), choice, None)
-    store = inprocess.store_of(run_data, output)
+    store = inprocess.store_of(run_data, output, force=force)
     with inprocess.keeping_rows(store, shown), callables.opened(choice.backend, choice.index) as (_, device):
         run_data["facts"] = hardware.facts(device)
         given = with_roofs if limits.left() > 0 else False

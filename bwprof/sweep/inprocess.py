@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pandas as pd
 from bwprof import hardware
 from bwprof.names import shown
 from bwprof.results import frame as frames
+from bwprof.results.files import holds_something
 from bwprof.sweep import SweepError, loop, metadata, plan
 from bwprof.sweep.local import LocalExecutor
 from bwprof.sweep.loop import Limits
@@ -33,6 +35,7 @@ def run(
     with_roofs: bool,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
@@ -43,7 +46,7 @@ def run(
     run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
     shown = progress_of(progress)
     executor = LocalExecutor(choice.backend, choice.index)
-    store = store_of(run_data, output)
+    store = store_of(run_data, output, force=force)
     with keeping_rows(store, shown):
         try:
             limits = Limits(made.target_seconds, max_time, started)
@@ -131,16 +134,18 @@ def progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | No
     return on_stderr(quiet=not wanted)
 
 
-def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
-    """Where a run's rows go: memory, and the file that was named."""
+def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:
+    """Where a run's rows go: memory, and the file that was named; `force` replaces one that holds something."""
     if output is None:
         return Store(run_data)
     try:
         path = Path(output)
     except TypeError:
         raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
-    if path.suffix.lower() == ".csv":
-        return Store(run_data, csv_targets=[path])
-    if path.suffix.lower() == ".json":
-        return Store(run_data, json_targets=[path])
-    raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".json"):
+        raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    if not force and holds_something(path):
+        said = "exists already: name another file, or replace it with force=True"
+        raise FileExistsError(errno.EEXIST, said, str(path))
+    return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])
