@@ -252,8 +252,12 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
 }
 
 void bw_cuda_counters_rest(bw_device *device) {
-    // Whoever counts on the device now has taken this handle's profiler down before.
-    if (!device->counters || !bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) return;
+    if (!device->counters) return;
+    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
+    // is waited for, because the handle may be gone afterwards.
+    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        if (bw_cupti_count_owner(device) != device) return;
+    }
     bw_counter_state_close(device, device->counters);
     bw_cupti_count_release(device);
 }
