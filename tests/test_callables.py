@@ -237,7 +237,11 @@ def test_it_can_measure_what_measures() -> None:
         ({"roofs": 1}, TypeError, "roofs is 1: allowed are"),
         ({"counters": "x"}, TypeError, "counters is 'x': allowed are True and False"),
         ({"device": "gpu:x"}, ValueError, "device is 'gpu:x'"),
-        ({"device": "cpu", "backend": "cuda"}, ValueError, "device is 'cpu'"),
+        (
+            {"device": "cpu", "backend": "cuda"},
+            ValueError,
+            "device is 'cpu' and backend is 'cuda': they contradict each other",
+        ),
         ({"min_samples": 0}, ValueError, "min_samples = 0"),
     ],
 )

@@ -10,6 +10,9 @@ from typing import Any
 
 from bwprof.cli.guard import OK, USAGE, guarded
 
+DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
+BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
+
 
 class _StoreOnce(argparse.Action):
     """An option with one value: of two, one would be dropped without a word."""

@@ -25,9 +25,9 @@ def _print(options: argparse.Namespace) -> int:
 
     found = _asked(options.names)
     screen = console(sys.stdout)
-    grid = table(screen, "", ["column", "kind", "what it holds"])
+    grid = table(screen, "", ["column", "unit", "group", "better", "what it holds"])
     for column in found:
-        grid.add_row(column.name, column.kind, column.text)
+        grid.add_row(column.name, column.unit, column.group, column.better, column.text)
     show(screen, grid)
     return OK
 

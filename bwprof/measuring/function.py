@@ -12,12 +12,14 @@ from typing import Any
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
 from bwprof.environment import new_run_id
+from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
 from bwprof.measuring.grade import moved_bytes
 from bwprof.measuring.row import Context, Outcome
 from bwprof.results import schema
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.text import amount, nearest, unknown
@@ -27,25 +29,6 @@ _TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
-
-
-class MeasuredRow(dict[str, Any]):
-    """A row: every column of the schema, and the caller's labels. `samples_ns` are the raw samples, ns per call."""
-
-    samples_ns: list[float]
-
-    def __init__(self, row: Row, samples_ns: list[float]) -> None:
-        super().__init__(row)
-        self.samples_ns = samples_ns
-
-    def __repr__(self) -> str:
-        speed = "" if self["bandwidth_gb_s"] is None else f", {self['bandwidth_gb_s']:.4g} GB/s"
-        flags = f"; flags: {self['flags']}" if self["flags"] else ""
-        interval = f"{self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g}"
-        return (
-            f"<{self['case']}: {self['time_ms']:.4g} ms ({interval}){speed}, {self['cache']}, {self['timer']}, "
-            f"{self['device']}{flags}>"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +120,7 @@ def measure(
     check: Callable[[], object] | None = None,
     precision: str = "",
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     roofs: bool | Roofs | None = None,
     roof_threads: int | None = None,
     precision_target: float = 0.005,
@@ -145,7 +128,7 @@ def measure(
     max_seconds: float = 2.0,
     poll: Callable[[], object] | None = None,
     **labels: Any,
-) -> MeasuredRow:
+) -> PublicRow:
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
     It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
@@ -187,8 +170,10 @@ def measure(
         (RuntimeError). Without it the row has the flag `unverified`.
     precision : str
         Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
-    backend, device : optional
-        The preferred backend; its current device (PyTorch's, where it is in use). ``device="cpu"`` is the processor.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; when left out the preferred backend's current device (PyTorch's, where it is in use).
+    backend : str, optional
+        The same as the device's name without a number.
     roofs : bool or Roofs, optional
         Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
         none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
@@ -205,8 +190,9 @@ def measure(
 
     Returns
     -------
-    MeasuredRow
-        A dict with the columns of `bwprof.results.schema` and the labels; None where something is not known.
+    Row
+        A dict with the columns of `bwprof.columns()` and the labels, which are attributes, too; None where something is
+        not known. `bwprof.frame` makes a frame of such rows.
 
     Raises
     ------
@@ -217,7 +203,7 @@ def measure(
         For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
     RuntimeError
         When `check` says that the result is wrong.
-    bwprof._core.UnavailableError
+    bwprof.errors.UnavailableError
         For a timer that cannot be had here.
     Exception
         Whatever `fn` raises, as it is.
@@ -265,7 +251,7 @@ def measure(
             max_seconds=max_seconds,
             poll=poll,
         )
-    return MeasuredRow(outcome.row, outcome.samples or [])
+    return PublicRow(outcome.row, outcome.samples or ())
 
 
 def once(subject: Subject) -> Callable[[], object]:

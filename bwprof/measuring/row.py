@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,12 +41,13 @@ class Outcome:
 
 
 def device_columns(context: Context) -> Row:
-    """What a row says of the device."""
+    """What a row says of the device, and of the machine that it is in."""
     return {
         "backend": context.backend,
         "device": context.facts.get("name"),
         "device_uuid": context.facts.get("uuid") or None,
         "driver": context.facts.get("driver") or None,
+        "hostname": platform.node() or None,
     }
 
 

@@ -41,7 +41,7 @@ class Request:
     options: dict[str, Any]  # of Subject, work included
     caches: tuple[str, ...]
     backend: str | None
-    device: int | str | None
+    device: hardware.Device
     known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 
 from bwprof import registry, suites
+from bwprof.hardware import Device
 from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
@@ -35,7 +36,7 @@ class Request:
     caches: tuple[str, ...] = ()
     suite: str | None = None
     backend: str | None = None
-    device: int | None = None
+    device: Device = None
     seed: int = 0
     timer: str | None = None
     counters: bool = False
