@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import _core, environment, hardware, results
-from bwprof.cli.guard import check_open
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
@@ -35,7 +35,6 @@ from bwprof.text import positive_seconds, seconds_text, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
-OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
