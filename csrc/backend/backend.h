@@ -141,34 +141,48 @@ typedef struct bw_span {
 
 enum { BW_TIMERS_MAX = 4 }; /* of one backend */
 
-/* Somebody else's launch: a function of the caller's that enqueues work, or does it. Calls that follow each other come
- * between `enter` and `leave`, which nobody times; the backend waits for a device outside them. */
-typedef struct bw_callable {
-    /* `captured`: the work goes into a graph, and a function that cannot do that is BW_CODE_UNAVAILABLE. */
-    bw_status (*call)(void *context, int64_t set, bool captured);
+/* What is timed and counted: launches on buffer sets, of a variant's, of nothing (bw_plan_calls.empty), or of a
+ * caller's function. Those that follow each other come between `enter` and `leave` (NULL: nothing to do), which nobody
+ * times; the backend waits for a device outside them. */
+typedef struct bw_work {
+    /* Enqueues one launch on set `set`, or does it. `captured`: it goes into a graph, and work that cannot do that is
+     * BW_CODE_UNAVAILABLE. */
+    bw_status (*run)(void *context, int64_t set, bool captured);
     void (*enter)(void *context);
     void (*leave)(void *context);
     void *context;
     void *stream; /* that it enqueues on: a cudaStream_t, NULL being the legacy default stream; a CPU has none */
-} bw_callable;
+    /* A caller's function: it may use other streams and threads of its own, so that the whole device is waited for and
+     * the backend's threads keep out of its way; a flush comes before each launch of it, by reading. */
+    bool foreign;
+} bw_work;
+
+static inline void bw_work_enter(const bw_work *work) {
+    if (work->enter) work->enter(work->context);
+}
+
+static inline void bw_work_leave(const bw_work *work) {
+    if (work->leave) work->leave(work->context);
+}
 
 /* How memory that nobody needs drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
  * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
 typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
 
-/* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
-    const bw_variant *variant; /* NULL: the callable, else the backend's empty kernel */
-    const bw_launch *sets;
-    const bw_callable *callable; /* instead of a variant and its sets */
-    int64_t set_count;
-    int64_t launches;    /* per replay; launch i uses set i % set_count */
-    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. A
-                            callable has it before each launch, by reading. */
+    bw_work work;        /* its context outlives the plan */
+    int64_t set_count;   /* at least 1 */
+    int64_t launches;    /* per replay, at least 1; launch i uses set i % set_count */
+    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
+                            foreign work: before each launch. */
     bw_flush flush;
     int timer;  /* an index into the backend's `timers`; 0 = its own */
     bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
+
+static inline bw_status bw_plan_spec_launch(const bw_plan_spec *spec, int64_t index, bool captured) {
+    return spec->work.run(spec->work.context, index % spec->set_count, captured);
+}
 
 /* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
 typedef struct bw_kernel_times {
@@ -231,7 +245,8 @@ typedef struct bw_memory_calls {
 } bw_memory_calls;
 
 typedef struct bw_plan_calls {
-    /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
+    bw_work (*empty)(bw_device *device); /* launches that do nothing: the timer's floor is measured with them */
+    /* A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
     double (*host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
@@ -240,7 +255,7 @@ typedef struct bw_plan_calls {
     bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
 } bw_plan_calls;
 
-/* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again; `take`
+/* Marks [0, count) on a stream (as in bw_work). A mark is taken when the stream gets there, again and again; `take`
  * waits for nothing, `elapsed` for `to`. */
 typedef struct bw_mark_calls {
     bw_status (*create)(bw_device *device, void *stream, bw_marks **out);

@@ -386,6 +386,7 @@ static const bw_memory_calls memory_calls = {
 };
 
 static const bw_plan_calls plan_calls = {
+    .empty = bw_cuda_plan_empty,
     .create = bw_cuda_plan_create,
     .run = bw_cuda_plan_run,
     .host_ns = bw_cuda_plan_host_ns,

@@ -88,22 +88,13 @@ struct counted {
     bw_flush_memory cool, drain;
 };
 
-// A caller's function, which may use any stream.
-bw_status call_all(bw_device *device, const bw_plan_spec *spec) {
-    const bw_callable *callable = spec->callable;
-    bw_status status = BW_OK;
-    callable->enter(callable->context);
-    for (int64_t i = 0; i < spec->launches && !status; i++) {
-        status = callable->call(callable->context, i % spec->set_count, false);
-    }
-    callable->leave(callable->context);
-    return bw_status_first(status, BW_CUDA(&device->api, device_synchronize()));
-}
-
 bw_status launch_all(bw_device *device, const bw_plan_spec *spec) {
-    if (spec->callable) return call_all(device, spec);
-    for (int64_t i = 0; i < spec->launches; i++) BW_TRY(bw_cuda_plan_launch(device, spec, i));
-    return BW_OK;
+    bw_status status = BW_OK;
+    bw_work_enter(&spec->work);
+    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_plan_spec_launch(spec, i, false);
+    bw_work_leave(&spec->work);
+    if (!spec->work.foreign) return status;
+    return bw_status_first(status, BW_CUDA(&device->api, device_synchronize()));  // it may use any stream
 }
 
 bw_status before_range(void *context) {

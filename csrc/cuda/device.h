@@ -60,6 +60,7 @@ bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes); 
 bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes);
 
 /* plan.c: the vtable's plan functions. */
+bw_work bw_cuda_plan_empty(bw_device *device);
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);

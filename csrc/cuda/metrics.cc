@@ -95,7 +95,7 @@ bw_status before_range(void *context) {
 
 bw_status inside_range(void *context) {
     const counted *self = (const counted *)context;
-    return bw_cuda_plan_launch(self->device, self->spec, 0);
+    return bw_plan_spec_launch(self->spec, 0, false);
 }
 
 void list(unsigned groups, bw_metrics *out) {
@@ -139,7 +139,7 @@ bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, cons
     if (!set.count) goto cleanup;
     BW_GOTO(bw_profiler::set_open(profiler, &set));
     BW_GOTO(bw_flush_memory_make(device, &range.cool));
-    BW_GOTO(bw_cuda_plan_launch(device, spec, 0));  // code is loaded before anything is counted
+    BW_GOTO(bw_plan_spec_launch(spec, 0, false));  // code is loaded before anything is counted
     BW_GOTO(bw_profiler::count(profiler, &set, &work, PASSES_MOST, values, &out->passes));
     for (size_t i = 0; i < set.count; i++) out->metric[at[i]].value = values[i];
 cleanup:

@@ -16,9 +16,13 @@
 /* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
 enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
 
-bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
-    if (!spec->variant) return bw_cuda_launch_empty(device);
-    return spec->variant->launch(&spec->sets[index % spec->set_count]);
+static bw_status run_empty(void *context, int64_t set, bool captured) {
+    (void)set, (void)captured;
+    return bw_cuda_launch_empty(context);
+}
+
+bw_work bw_cuda_plan_empty(bw_device *device) {
+    return (bw_work){.run = run_empty, .context = device, .stream = device->stream};
 }
 
 /* Each set once, outside any capture: modules are loaded and a failing kernel shows itself by its own name. The first
@@ -27,12 +31,12 @@ static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
     bw_device *device = plan->device;
     double samples[HOST_SAMPLES];
     int timed = 0;
-    int64_t launches = bw_max64(spec->variant ? spec->set_count : 1, WARM_LAUNCHES);
-    BW_TRY(bw_cuda_plan_launch(device, spec, 0));
+    int64_t launches = bw_max64(spec->set_count, WARM_LAUNCHES);
+    BW_TRY(bw_plan_spec_launch(spec, 0, false));
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     for (int64_t i = 1; i < launches; i++) {
         int64_t before = bw_now_ns();
-        BW_TRY(bw_cuda_plan_launch(device, spec, i));
+        BW_TRY(bw_plan_spec_launch(spec, i, false));
         if (timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
     }
     plan->host_ns = bw_median(samples, timed);
@@ -44,7 +48,7 @@ static bw_status capture(bw_device *device, const bw_plan_spec *spec, cudaGraph_
     bw_cuda_api *api = &device->api;
     BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
     bw_status status = BW_OK;
-    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_cuda_plan_launch(device, spec, i);
+    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_plan_spec_launch(spec, i, true);
     cudaGraph_t graph = NULL;
     bw_status ended = BW_CUDA(api, end_capture(device->stream, &graph));
     if (ended && !graph) {
@@ -100,7 +104,7 @@ static bw_status check_spec(const bw_plan_spec *spec) {
     if (spec->launches < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
     }
-    if ((spec->variant || spec->callable) && spec->set_count < 1) {
+    if (spec->set_count < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan over %lld buffer sets: at least 1 is needed",
                        (long long)spec->set_count);
     }
@@ -111,7 +115,7 @@ static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
     BW_TRY(bw_cuda_enter(plan->device));
     BW_TRY(bw_cuda_counters_quiet(plan->device));
     BW_TRY(bw_replay_open(plan->device, &plan->replay));
-    if (spec->callable) return bw_cuda_call_prepare(plan);
+    if (spec->work.foreign) return bw_cuda_call_prepare(plan);
     BW_TRY(make_flush(plan, spec->flush_bytes));
     BW_TRY(flush_cache(plan));
     BW_TRY(warm_up(plan, spec));
@@ -139,7 +143,7 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
     bw_device *device = plan->device;
     BW_TRY(bw_cuda_enter(device));
-    if (plan->spec.callable) return bw_cuda_call_run(plan, ns);
+    if (plan->spec.work.foreign) return bw_cuda_call_run(plan, ns);
     if (plan->graph) {
         const bw_replay_lead lead = {before_replay, plan, plan->tracing};
         BW_TRY(bw_replay_run(&plan->replay, device->stream, plan->graph, &lead, ns));
@@ -168,7 +172,7 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_status_free(bw_cuda_enter(plan->device));
     /* A replay or a warm-up that failed half-way may still be running on what is released here. */
     BW_CUDA_IGNORE(api, stream_synchronize(plan->device->stream));
-    if (plan->spec.callable) bw_cuda_call_free(plan);
+    if (plan->spec.work.foreign) bw_cuda_call_free(plan);
     bw_cuda_timer_free(plan);
     if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
     if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));

@@ -27,9 +27,6 @@ struct bw_plan {
     cudaGraphExec_t flushes; /* a caller's function's: the graph without the calls */
 };
 
-/* Launch `index` of the plan, on its set. */
-bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index);
-
 /* plan_call.c: for a caller's function. */
 bw_status bw_cuda_call_prepare(bw_plan *plan);
 bw_status bw_cuda_call_run(bw_plan *plan, double *ns);

@@ -18,20 +18,7 @@ enum { WARM_CALLS = 3, HOST_SAMPLES = 15 };
 static const uint64_t overlap_most_ns = 5000;
 
 static cudaStream_t stream_of(const bw_plan *plan) {
-    return (cudaStream_t)plan->spec.callable->stream;
-}
-
-static void enter(const bw_plan *plan) {
-    plan->spec.callable->enter(plan->spec.callable->context);
-}
-
-static void leave(const bw_plan *plan) {
-    plan->spec.callable->leave(plan->spec.callable->context);
-}
-
-static bw_status call(const bw_plan *plan, int64_t index, bool captured) {
-    const bw_callable *callable = plan->spec.callable;
-    return callable->call(callable->context, index % plan->spec.set_count, captured);
+    return (cudaStream_t)plan->spec.work.stream;
 }
 
 /* The call's own streams as well, whichever they are. */
@@ -54,13 +41,13 @@ static bw_status warm_up(bw_plan *plan) {
     int timed = 0;
     int64_t calls = bw_max64(plan->spec.set_count, WARM_CALLS);
     bw_status status = BW_OK;
-    enter(plan);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < calls && !status; i++) {
         int64_t before = bw_now_ns();
-        status = call(plan, i, false);
+        status = bw_plan_spec_launch(&plan->spec, i, false);
         if (i > 0 && timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
     }
-    leave(plan);
+    bw_work_leave(&plan->spec.work);
     plan->host_ns = bw_median(samples, timed);
     return bw_status_first(status, wait(plan));
 }
@@ -84,12 +71,12 @@ static bw_status nothing_launched(void) {
 
 static bw_status enqueue_captured(const bw_plan *plan, bool with_calls) {
     bw_status status = BW_OK;
-    if (with_calls) enter(plan);
+    if (with_calls) bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < plan->spec.launches && !status; i++) {
         status = flush(plan);
-        if (!status && with_calls) status = call(plan, i, true);
+        if (!status && with_calls) status = bw_plan_spec_launch(&plan->spec, i, true);
     }
-    if (with_calls) leave(plan);
+    if (with_calls) bw_work_leave(&plan->spec.work);
     return status;
 }
 
@@ -142,15 +129,15 @@ static bw_status run_graphs(bw_plan *plan, double *ns) {
 static bw_status enqueue_one(const bw_plan *plan, int64_t index) {
     BW_TRY(flush(plan));
     if (plan->pairs) BW_TRY(record(plan, plan->pairs[2 * index]));
-    BW_TRY(call(plan, index, false));
+    BW_TRY(bw_plan_spec_launch(&plan->spec, index, false));
     return plan->pairs ? record(plan, plan->pairs[2 * index + 1]) : BW_OK;
 }
 
 static bw_status enqueue(const bw_plan *plan) {
     bw_status status = BW_OK;
-    enter(plan);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < plan->spec.launches && !status; i++) status = enqueue_one(plan, i);
-    leave(plan);
+    bw_work_leave(&plan->spec.work);
     return bw_status_first(status, wait(plan));
 }
 

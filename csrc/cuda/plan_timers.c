@@ -44,7 +44,7 @@ static bw_status run_events(bw_plan *plan, double *ns) {
     bw_cuda_api *api = &device->api;
     for (int64_t i = 0; i < plan->spec.launches; i++) {
         BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i], device->stream)));
-        BW_TRY(bw_cuda_plan_launch(device, &plan->spec, i));
+        BW_TRY(bw_plan_spec_launch(&plan->spec, i, false));
         BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * i + 1], device->stream)));
     }
     BW_TRY(bw_cuda_events_take(plan, ns));
@@ -103,7 +103,7 @@ static bw_status run_held(bw_plan *plan, int64_t first, int64_t launches) {
     const bw_kernel_span *spans = NULL;
     int64_t count = 0, began_ns = bw_now_ns();
     BW_TRY(bw_replay_hold(&plan->replay, device->stream));
-    for (int64_t i = 0; i < launches; i++) BW_TRY(bw_cuda_plan_launch(device, &plan->spec, first + i));
+    for (int64_t i = 0; i < launches; i++) BW_TRY(bw_plan_spec_launch(&plan->spec, first + i, false));
     bw_replay_learn(&plan->replay, began_ns);
     BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
     BW_TRY(bw_cupti_trace_take(device, &spans, &count));

@@ -43,11 +43,6 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     return BW_CUDA(api, last_error());
 }
 
-bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
-    (void)device, (void)spec, (void)index;
-    return bw_fail(BW_CODE_SYSTEM, "there are no variants here");
-}
-
 bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
@@ -96,10 +91,10 @@ static void close_toy(bw_device *device) {
 
 /* Two replays of a plan, as plan.c makes and frees one. */
 static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, bw_kernel_times *kernels) {
-    const bw_callable callable = {call, enter, leave, NULL, &toy};
+    const bw_work work = {call, enter, leave, NULL, &toy, true};
     bw_plan plan = {.device = device, .kernels = {NAN, NAN}};
-    plan.spec = (bw_plan_spec){
-        .callable = &callable, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
+    plan.spec =
+        (bw_plan_spec){.work = work, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
     bw_status status = bw_replay_open(device, &plan.replay);
     if (!status) status = bw_cuda_call_prepare(&plan);
     for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
