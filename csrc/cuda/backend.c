@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/cupti.h"
-#include "cuda/device.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/runtime/device.h"
 
 static const bw_variant_table *const variant_tables[] = {
 #define BW_CUDA_TABLE(name) &bw_cuda_##name,
