@@ -15,30 +15,37 @@
 extern "C" {
 #endif
 
-typedef struct bw_device bw_device; /* a device's handle; each backend defines its own */
-typedef struct bw_marks bw_marks;   /* points in time on a stream */
-typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to be timed again and again */
+typedef struct bw_device bw_device;       /* a device's handle; each backend defines its own */
+typedef struct bw_marks bw_marks;         /* points in time on a stream */
+typedef struct bw_plan bw_plan;           /* n launches over R buffer sets, ready to be timed again and again */
+typedef struct bw_own_facts bw_own_facts; /* what only the backend's own kernels ask of a device; likewise its own */
 
 typedef struct bw_device_facts {
     char name[128];
     char uuid[64];       /* "" where there is none */
     char pci_bus_id[32]; /* "00000000:1b:00.0"; "" where there is none */
-    char driver[64];     /* driver's version; the kernel's release on a CPU */
-    char runtime[64];    /* CUDA runtime's version; the instruction set in use on a CPU */
-    int major, minor;    /* compute capability; 0 on a CPU */
-    int units;           /* multiprocessors, or threads used */
+    char driver[64];     /* driver's version; where there is none the operating system's */
+    char runtime[64];    /* what kernels run on: the runtime library's version, the instruction set */
+    int units;           /* that work is shared by: multiprocessors, threads */
     int64_t memory_bytes;
-    int64_t cache_bytes;  /* L2, or the last-level cache; 0 = unknown */
-    int64_t shared_bytes; /* shared memory a block may use; 0 on a CPU */
-    int64_t memory_clock_khz, bus_bits;
+    int64_t cache_bytes;                /* the last one before the memory; 0 = unknown */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* dense, theoretical or measured: see the source; NaN = unknown */
     char tflops_source[96];
-    char timer[16];    /* the clock of a plan: "graph", "monotonic" */
-    bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
-    char note[384];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char timer[16];          /* the clock of a plan: "graph", "monotonic" */
+    bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
+    char note[384];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    const bw_own_facts *own; /* NULL: there are none */
 } bw_device_facts;
+
+enum { BW_FACTS_MAX = 8 };
+
+/* A number that only some devices have. */
+typedef struct bw_fact {
+    const char *name; /* static text */
+    int64_t value;
+} bw_fact;
 
 /* Reasons for which a device holds its clock down. */
 typedef enum bw_throttle {
@@ -221,6 +228,7 @@ typedef struct bw_device_calls {
     const bw_device_facts *(*facts)(const bw_device *device);
     bw_status (*synchronize)(bw_device *device);
     const bw_variant_table *(*variants)(const bw_device *device, int op_index); /* device NULL: any device's */
+    int (*more_facts)(const bw_device *device, bw_fact out[BW_FACTS_MAX]);      /* optional: how many there are */
     /* Optional, for work that is done by threads of the host: so many share it from now on, and the facts are theirs;
      * nothing may be open on the device. */
     bw_status (*limit_threads)(bw_device *device, int threads);

@@ -542,8 +542,13 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-static const bw_device_calls device_calls = {device_count, device_name, device_open, device_close, device_facts,
-                                             synchronize,  variants,    NULL,        NULL};
+static const bw_device_calls device_calls = {.count = device_count,
+                                             .name = device_name,
+                                             .open = device_open,
+                                             .close = device_close,
+                                             .facts = device_facts,
+                                             .synchronize = synchronize,
+                                             .variants = variants};
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
