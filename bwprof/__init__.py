@@ -8,17 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bwprof._core import __version__
-from bwprof.callables import measure
 from bwprof.case import Case, Measurement
 from bwprof.costs import Cost, bandwidth_gb_s, cost
+from bwprof.errors import SweepError
 from bwprof.hardware import devices
+from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
-from bwprof.profiler import Profiler
+from bwprof.measuring.function import measure
 from bwprof.registry import operations
-from bwprof.report import summary
 from bwprof.results import load, save
+from bwprof.results.summary import summary
 from bwprof.selftest import selftest
-from bwprof.sweep import SweepError, sweep
+from bwprof.sweep import sweep
 
 if TYPE_CHECKING:
     from bwprof import plot

@@ -1,54 +1,8 @@
-"""``python -m bwprof`` and the console script ``bwprof``: `bwprof sweep ...`, `bwprof info ...` and the others.
+"""``python -m bwprof`` is the command ``bwprof``."""
 
-Without a command it is `bwprof sweep`.
-"""
-
-from __future__ import annotations
-
-import importlib
 import sys
-from collections.abc import Callable, Sequence
 
-from bwprof.terminal import guarded
-
-FAILED = 3
-
-_COMMANDS = ("sweep", "report", "plot", "selftest", "info")
-
-_USAGE = """\
-usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
-       bwprof report RUN|FILE     the summary of results
-       bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
-       bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
-       bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
-       bwprof --version
-"""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(given), failed=FAILED)
-
-
-def _main(given: list[str]) -> int:
-    if given in (["-h"], ["--help"], ["help"]):
-        sys.stdout.write(_USAGE)
-        return 0
-    if given == ["--version"]:
-        from bwprof import _core
-
-        sys.stdout.write(f"bwprof {_core.__version__}\n")
-        return 0
-    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("sweep", given)
-    return _command(command)(rest)
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    module = importlib.import_module(f"bwprof.{name}.cli")
-    found: Callable[[Sequence[str]], int] = module.main
-    return found
-
+from bwprof.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

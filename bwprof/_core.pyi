@@ -8,18 +8,21 @@ from typing_extensions import Buffer
 __version__: str
 build: dict[str, Any]  # cuda (bool), cuda_reason, cuda_version, cuda_archs, compiler, isas
 
-class DeviceError(RuntimeError):
+class BwprofError(Exception):
+    """The base of bwprof's own exceptions."""
+
+class DeviceError(BwprofError, RuntimeError):
     """A device call failed. `fatal` is True when only a new process can use the device again."""
 
     fatal: bool
 
-class UnsupportedError(ValueError):
+class UnsupportedError(BwprofError, ValueError):
     """Valid, but not on this device, variant or build."""
 
-class UnavailableError(RuntimeError):
+class UnavailableError(BwprofError, RuntimeError):
     """A backend, device, driver or library is missing; the message says what to do."""
 
-class MemoryLimitError(MemoryError):
+class MemoryLimitError(BwprofError, MemoryError):
     """The case needs more memory than is free; raised before anything is allocated."""
 
 def operations() -> list[dict[str, Any]]:

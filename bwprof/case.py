@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
-from bwprof.names import unknown
+from bwprof.text import unknown
 
 if TYPE_CHECKING:
     import numpy as np

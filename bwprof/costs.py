@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.names import unknown
+from bwprof.text import unknown
 
 
 @dataclass(frozen=True, slots=True)

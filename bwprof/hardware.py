@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import operator
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bwprof import _core, registry
+from bwprof.text import whole_number
+
+_log = logging.getLogger("bwprof.measure")
 
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
@@ -142,6 +147,55 @@ def opened(backend: str, index: int) -> Iterator[_core.Device]:
             yield device
         finally:
             close_device(device)
+
+
+def chosen(backend: str | None, device: int | str | None) -> Choice:
+    """A device by backend and number, by a name as PyTorch has them ("cuda:1", "cpu"), or the current one."""
+    if isinstance(device, str):
+        kind, _, number = device.partition(":")
+        if backend not in (None, kind) or (number and not number.isdecimal()):
+            raise ValueError(f"device is '{device}': allowed are a number, or names like 'cpu', 'cuda', 'cuda:0'")
+        backend, device = kind, int(number) if number else None
+    if device is None:
+        choice = choose(backend)
+        device = current_device(choice.backend)
+        backend = choice.backend
+        if choice.warning:
+            _log.warning(choice.warning)
+    return choose(backend, whole_number(device, "device"))
+
+
+@contextmanager
+def opened_chosen(backend: str | None, device: int | str | None) -> Iterator[tuple[Choice, _core.Device]]:
+    """The chosen device, open and current."""
+    choice = chosen(backend, device)
+    with opened(choice.backend, choice.index) as handle:
+        _core.make_current(choice.backend, choice.index)  # which opening does, but not taking one that is open
+        yield choice, handle
+
+
+def stream_handle(stream: Any, device: int) -> int:
+    """A stream as an int; see `bwprof.measure`.
+
+    Raises
+    ------
+    TypeError
+        For anything that is no stream.
+    """
+    if stream is None:
+        cuda = torch_cuda()
+        return 0 if cuda is None else int(cuda.current_stream(device).cuda_stream)
+    if hasattr(stream, "__cuda_stream__"):
+        _, handle = stream.__cuda_stream__()
+        return operator.index(handle)
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return operator.index(getattr(stream, name))
+    if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
+        return stream
+    raise TypeError(
+        f"stream is {stream!r}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
+    )
 
 
 def _why_this(chosen: str, missing: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import unknown, whole_number
+from bwprof.text import unknown, whole_number
 
 
 def operations() -> list[dict[str, Any]]:

@@ -1,15 +1,12 @@
-"""Tables on a terminal, and plain ASCII ones where there is no terminal."""
+"""Words and tables for a terminal, and plain ASCII ones where there is no terminal."""
 
 from __future__ import annotations
 
 import io
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from bwprof.names import spelt
+from bwprof.text import spelt
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,65 +15,9 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 118
 _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
-INTERRUPTED = 130
 
 
-def guarded(command: Callable[[], int], *, failed: int) -> int:
-    """A command's exit code; `failed`, and a sentence, when its standard streams cannot be written.
-
-    A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
-    (``>&-``) become the null device: a pipe opened later must not get their numbers.
-    """
-    _open_missing_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
-        sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
-    try:
-        with _safe_streams():
-            code = command()
-        sys.stdout.flush()
-    except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
-        with suppress(OSError):
-            sys.stderr.write("bwprof: interrupted\n")
-        return INTERRUPTED
-    except BrokenPipeError:
-        _silence(1)
-        return failed
-    except MemoryError:
-        with suppress(OSError):
-            sys.stderr.write("bwprof: error: out of memory\n")
-        return failed
-    except OSError as error:
-        where = error.filename or "the standard output"
-        _silence(1)
-        with suppress(OSError):
-            sys.stderr.write(spelt(f"bwprof: error: {where}: {error.strerror or error}\n"))
-            sys.stderr.flush()
-            return failed
-        _silence(2)
-        return failed
-    return code
-
-
-class _Tolerant:
-    """A stream whose words may be lost: its disk is full, or its reader has gone."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class _Spelt:
+class Spelt:
     """A stream for words of any origin: control characters are spelt out, not sent to the terminal.
 
     What sends them on purpose, and spells out what it is given by others, writes to `obeyed`.
@@ -92,60 +33,9 @@ class _Spelt:
         return getattr(self.obeyed, name)
 
 
-@contextmanager
-def _safe_streams() -> Iterator[None]:
-    """Progress that nobody can read is no reason to stop measuring; a file's or an option's words are only shown.
-
-    Data for a file or a pipe stay as they are: only a terminal obeys what is in them.
-    """
-    out, err = sys.stdout, sys.stderr
-    sys.stderr = safe_stderr(cast("TextIO", _Tolerant(err)))
-    if out.isatty():
-        sys.stdout = cast("TextIO", _Spelt(out))
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = out, err
-
-
 def safe_stderr(stream: TextIO) -> TextIO:
     """`stream` for messages: control characters in them are spelt out."""
-    return cast("TextIO", _Spelt(stream))
-
-
-class _ClosedStream(io.TextIOWrapper):
-    """Stands for a standard stream that was closed before the start: what is written goes nowhere."""
-
-
-def is_closed(stream: TextIO) -> bool:
-    """True for a standard stream that was closed before the start (``>&-``): it takes words, but no data."""
-    return isinstance(stream, _ClosedStream)
-
-
-def check_open(option: str) -> None:
-    """ValueError when the data that `option` asks for would go to a standard output that was closed."""
-    if is_closed(sys.stdout):
-        raise ValueError(f"{option}: the standard output is closed")
-
-
-def _open_missing_streams() -> None:
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
-    if sys.stdout is None:
-        sys.stdout = _ClosedStream(io.FileIO(1, "w", closefd=False), encoding="utf-8")
-    if sys.stderr is None:
-        sys.stderr = _ClosedStream(io.FileIO(2, "w", closefd=False), encoding="utf-8")
-
-
-def _silence(number: int) -> None:
-    """What is still buffered for a stream that cannot be written must not be complained about at exit."""
-    with suppress(OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, number)
-        os.close(null)
+    return cast("TextIO", Spelt(stream))
 
 
 def console(stream: TextIO) -> Console:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.sweep import command as sweep_command
-from bwprof.sweep import local, loop
-from bwprof.sweep.cli import main
+from bwprof.cli.sweep import main
+from bwprof.cli.sweep import run as sweep_command
+from bwprof.runs import local, loop
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -24,13 +24,14 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 BRIEF_SECONDS = 0.02
 BRIEFLY = f"""
-from bwprof.sweep import local, loop
+from bwprof.runs import local
+from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}
 """
 PLANT = """
 import os, signal, time
-from bwprof.sweep import measure as measuring
+from bwprof.measuring import case as measuring
 real = measuring.measure
 def planted(device, spec, context, **options):
     {body}

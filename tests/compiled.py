@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 LAYERS = ("base", "ops", "measure")
-NVML = ("cuda/nvml.c", "cuda/library.c")  # they need neither CUDA nor its headers
+NVML = ("cuda/libraries/nvml.c", "cuda/libraries/find.c")  # they need neither CUDA nor its headers
 CPU = ("cpu/host.c", "cpu/memory.c", "cpu/threads.c")
 _LANGUAGE = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
 FLAGS = [*_LANGUAGE, "-Icsrc", "-Itests/native"]

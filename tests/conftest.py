@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _short_cases() -> Iterator[None]:
     """What a sweep in this process samples is enough for its rows, and no more: hardly any tiny case converges."""
-    from bwprof.sweep import loop
+    from bwprof.runs import loop
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.1)

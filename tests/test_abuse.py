@@ -19,9 +19,9 @@ from commands import Here, environment
 
 import bwprof
 from bwprof import results
+from bwprof.cli.sweep import main
 from bwprof.results import csvfile, schema
 from bwprof.suites import parse
-from bwprof.sweep.cli import main
 
 SECONDS = 60
 QUICK = ["--no-roofs", "--target-seconds", "0.1"]
@@ -87,7 +87,7 @@ def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> N
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'bwprof.sweep.listing':\n"
+        "        if name == 'bwprof.cli.sweep.listing':\n"
         "            signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "            signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
@@ -199,7 +199,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("bwprof.report.print_summary", fail)
+    monkeypatch.setattr("bwprof.cli.summary.print_summary", fail)
     code, _, err = here(*TINY, "--output", "runs")
     assert code == 3
     assert err.endswith("bwprof: error: out of memory\n")

@@ -142,3 +142,20 @@ def test_small_mercies() -> None:
         bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
     frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_time=np.float32(20))
     assert set(frame["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [
+        ("DeviceError", RuntimeError),
+        ("MemoryLimitError", MemoryError),
+        ("SweepError", RuntimeError),
+        ("UnavailableError", RuntimeError),
+        ("UnsupportedError", ValueError),
+    ],
+)
+def test_exceptions_have_one_base_and_are_what_they_were(name: str, second: type[Exception]) -> None:
+    error = getattr(bwprof.errors, name)
+    assert name in bwprof.errors.__all__
+    assert issubclass(error, bwprof.errors.BwprofError)
+    assert issubclass(error, second)

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, callables, hardware
+from bwprof import _core, hardware
 from bwprof.callables import nothing
+from bwprof.measuring import contexts, function
 from bwprof.results import frame, schema
 from bwprof.roofs import RoofPoint, Roofs, Wanted, store
-from bwprof.sweep import contexts
 
 QUICK = {"device": "cpu", "cache": "hot", "max_seconds": 0.05}
 
@@ -293,7 +293,7 @@ def test_what_only_makes_a_coroutine_fails_in_a_sweep_too() -> None:
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
-    monkeypatch.setattr(callables, "_counted", lambda *_: dict(counted))
+    monkeypatch.setattr(function, "_counted", lambda *_: dict(counted))
     row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
     assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
     assert type(row["bytes_read"]) is int
@@ -315,17 +315,17 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         def conditions(self) -> dict[str, Any]:
             return {}
 
-    monkeypatch.setattr(callables, "_timers", lambda *_: ["cupti", "graph", "events"])
-    monkeypatch.setattr(callables.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
-    subject = callables.Subject(lambda: None, "f", stream=0)
-    result, _, notes = callables._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    monkeypatch.setattr(function, "_timers", lambda *_: ["cupti", "graph", "events"])
+    monkeypatch.setattr(function.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
+    subject = function.Subject(lambda: None, "f", stream=0)
+    result, _, notes = function._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
     assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
-        callables._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+        function._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
 def test_numpys_numbers_do_not_overflow() -> None:
@@ -357,27 +357,27 @@ def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         def __cuda_stream__(self) -> tuple[int, int]:
             return (0, 11)
 
-    assert callables.stream_handle(0, 0) == 0
-    assert callables.stream_handle(7, 0) == 7
-    assert callables.stream_handle(Protocol(), 0) == 11
-    assert callables.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
-    assert callables.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
+    assert hardware.stream_handle(0, 0) == 0
+    assert hardware.stream_handle(7, 0) == 7
+    assert hardware.stream_handle(Protocol(), 0) == 11
+    assert hardware.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
+    assert hardware.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
     for wrong in (-1, True, "0", 1.0, object()):
         with pytest.raises(TypeError, match=r"allowed are an int \(cudaStream_t\)"):
-            callables.stream_handle(wrong, 0)
+            hardware.stream_handle(wrong, 0)
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert callables.stream_handle(None, 0) == 0
+    assert hardware.stream_handle(None, 0) == 0
     streams = {0: types.SimpleNamespace(cuda_stream=14), 1: types.SimpleNamespace(cuda_stream=15)}
     cuda = types.SimpleNamespace(
         is_initialized=lambda: True, current_stream=streams.__getitem__, current_device=lambda: 1
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
-    assert callables.stream_handle(None, 1) == 15
+    assert hardware.stream_handle(None, 1) == 15
     assert hardware.current_device("cuda") == 1
     assert hardware.current_device("cpu") == 0
     cuda.is_initialized = lambda: False  # loaded, but not in use
-    assert callables.stream_handle(None, 1) == 0
+    assert hardware.stream_handle(None, 1) == 0
 
 
 def test_pytorch_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:

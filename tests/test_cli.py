@@ -18,11 +18,11 @@ from commands import PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
 from bwprof import _core, suites
-from bwprof.sweep import local
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.cli import main
-from bwprof.sweep.measure import Outcome, unmeasured
-from bwprof.sweep.plan import Spec
+from bwprof.cli.sweep import main
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Outcome, unmeasured
+from bwprof.runs import local
+from bwprof.runs.plan import Spec
 
 # ---- a whole run
 
@@ -188,7 +188,7 @@ def test_a_quick_look(tmp_path: Path) -> None:
 
 
 def test_the_wished_time_stands_before_the_suites() -> None:
-    from bwprof.sweep import plan
+    from bwprof.runs import plan
 
     wished = plan.Request(suite="default", target_seconds=3.5)
     assert plan.make(wished, "cpu").target_seconds == 3.5

@@ -15,10 +15,11 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
+from bwprof.measuring import case as measuring
+from bwprof.measuring import conditions
 from bwprof.results.schema import empty_row
-from bwprof.sweep import conditions, plan
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.plan import Spec
+from bwprof.runs import plan
+from bwprof.runs.plan import Spec
 
 QUIET = {
     "sm_clock_mhz": 1755.0, "mem_clock_mhz": 3201.0, "power_w": 412.5, "temperature_c": 61.0, "energy_j": math.nan,
@@ -198,10 +199,13 @@ def test_sensors_of_the_gpu(gpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_readings_are_a_small_part_of_the_time(gpu: _core.Device) -> None:
-    """50 in a second and the last one; and a single one takes microseconds (20 on an H200)."""
-    found = sampled(gpu, COPY, 0.5)["conditions"]
-    assert found["reading_us"] < 1e3
-    assert 5 <= found["readings"] <= 27
+    """50 in a second and the last one, fewer where the driver was slow to answer; one takes microseconds (20 on an
+    H200) wherever nobody else asks the driver, whom it may keep waiting for milliseconds."""
+    found = [sampled(gpu, COPY, 0.5)["conditions"] for _ in range(4)]
+    assert min(conditions["reading_us"] for conditions in found) < 1e3
+    for conditions in found:
+        assert conditions["readings"] <= 27
+        assert conditions["reading_us"] > 1e3 or conditions["readings"] >= 5
 
 
 @pytest.mark.cuda
@@ -221,7 +225,8 @@ def test_readings_do_not_change_the_time(gpu: _core.Device, monkeypatch: pytest.
 
 @pytest.mark.cuda
 def test_energy_is_power_times_time(gpu: _core.Device) -> None:
-    """Two sensors of the same card: the counter's energy and the instantaneous power, within 15 %."""
+    """Two sensors of the same card, 5 % between them: the counter's energy and the instantaneous power. Launches also
+    bear the energy of the pauses between them, which are at most 15 % of the time (energy_busy_least)."""
     if math.isnan(gpu.conditions()["energy_j"]):
         pytest.skip("this GPU counts no energy")
     for _ in range(3):  # the counter is at times so slow to read that a measurement misses its moves
@@ -229,7 +234,8 @@ def test_energy_is_power_times_time(gpu: _core.Device) -> None:
         energy, power = result["conditions"]["energy_j"], result["conditions"]["power_w"]
         if not math.isnan(energy):
             break
-    assert energy == pytest.approx(power * result["median_ns"] * 1e-9, rel=0.15)
+    launch_j = power * result["median_ns"] * 1e-9
+    assert 0.95 * launch_j <= energy <= 1.05 * launch_j / 0.85
     short = sampled(gpu, COPY, 0.1)["conditions"]
     assert math.isnan(short["energy_j"])
     assert math.isnan(short["power_w"]), "the sensor would tell the power of what ran before"

@@ -19,23 +19,23 @@ from compiled import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
 from bwprof import _core
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context
 from bwprof.results.schema import empty_row
-from bwprof.sweep import measure as measuring
-from bwprof.sweep import plan as plans
-from bwprof.sweep.measure import Context
-from bwprof.sweep.plan import Request, Spec
+from bwprof.runs import plan as plans
+from bwprof.runs.plan import Request, Spec
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
 SOURCES = (
     "csrc/base/status.c",
     "csrc/base/order.c",
-    "csrc/cuda/library.c",
-    "csrc/cuda/cupti.c",
-    "csrc/cuda/plan_timers.c",
-    "csrc/cuda/replay.c",
+    "csrc/cuda/libraries/find.c",
+    "csrc/cuda/libraries/cupti.c",
+    "csrc/cuda/timing/plan_timers.c",
+    "csrc/cuda/runtime/replay.c",
 )
-CXX_SOURCES = ("csrc/cuda/range_profiler.cc", "csrc/cuda/counters.cc", "csrc/cuda/metrics.cc")
+CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 
@@ -133,7 +133,12 @@ def test_two_threads_race_for_nothing(native: Native, includes: list[str], tmp_p
     probe = subprocess.run(["cc", *watch, "probe.c", "-o", "probe"], cwd=tmp_path, capture_output=True, check=False)
     if probe.returncode or subprocess.run([tmp_path / "probe"], capture_output=True, check=False).returncode:
         pytest.skip("no thread sanitizer")
-    sources = ["csrc/base/status.c", "csrc/cuda/library.c", "csrc/cuda/cupti.c", "tests/native_cuda/check_owner.c"]
+    sources = [
+        "csrc/base/status.c",
+        "csrc/cuda/libraries/find.c",
+        "csrc/cuda/libraries/cupti.c",
+        "tests/native_cuda/check_owner.c",
+    ]
     built = tmp_path / "check_owner"
     call(["cc", *FLAGS, *watch, *includes, "-Itests/native_cuda", *sources, "-ldl", "-lm", "-o", str(built)])
     done = Native(built, native.library, clean_environment() | {"TSAN_OPTIONS": "exitcode=66"}).run("")

@@ -11,9 +11,9 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware, registry
-from bwprof.sweep import local
-from bwprof.sweep.measure import Context, Outcome
-from bwprof.sweep.plan import Spec
+from bwprof.measuring.case import Context, Outcome
+from bwprof.runs import local
+from bwprof.runs.plan import Spec
 
 
 class Handle:

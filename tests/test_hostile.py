@@ -21,18 +21,18 @@ from rows import pair, row
 
 import bwprof
 from bwprof import _core, hardware, plot, suites
-from bwprof.plot.cli import main as plot_main
-from bwprof.report.cli import main as report_main
+from bwprof.cli.plot import main as plot_main
+from bwprof.cli.report import main as report_main
+from bwprof.cli.sweep import listing, main
+from bwprof.cli.sweep import run as sweep_command
 from bwprof.results import csvfile, frame
+from bwprof.runs import child, estimate, plan, worker
+from bwprof.runs.child import ChildExecutor
+from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.loop import OutOfTimeError
+from bwprof.runs.plan import Plan, Request, Spec
+from bwprof.runs.progress import Bar
 from bwprof.suites import SuiteCase
-from bwprof.sweep import child, estimate, listing, plan, worker
-from bwprof.sweep import command as sweep_command
-from bwprof.sweep.child import ChildExecutor
-from bwprof.sweep.cli import main
-from bwprof.sweep.interrupts import Interrupts
-from bwprof.sweep.loop import OutOfTimeError
-from bwprof.sweep.plan import Plan, Request, Spec
-from bwprof.sweep.progress import Bar
 
 ESCAPE = "\x1b]0;title\x07"  # sets a terminal's title
 SPELT = r"\x1b]0;title\x07"

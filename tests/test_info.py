@@ -11,7 +11,7 @@ import bwprof
 
 
 def test_the_console_script_and_info(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.__main__ import main as bwprof_main
+    from bwprof.cli import main as bwprof_main
 
     assert bwprof_main(["--version"]) == 0
     assert capsys.readouterr().out == f"bwprof {bwprof.__version__}\n"
@@ -37,7 +37,7 @@ def test_info_is_a_dict() -> None:
 
 
 def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.info.cli import main as info_main
+    from bwprof.cli.info import main as info_main
 
     assert info_main(["--probe", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -46,7 +46,7 @@ def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.info.cli import _library
+    from bwprof.cli.info import _library
 
     found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
     assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"

@@ -25,6 +25,17 @@ MAY_INCLUDE = {
     "cuda": {"base", "ops", "backend", "cuda"},
     "python": {"base", "ops", "backend", "measure", "python"},
 }
+# The floors of csrc/cuda, and which of them each may include; a file beside the floors is a kernel's or backend.c.
+CUDA_FLOORS = {
+    "kernels/common": {"kernels/common"},
+    "runtime": {"kernels/common", "runtime"},
+    "libraries": {"runtime", "libraries"},
+    "kernels": {"kernels/common", "runtime", "libraries", "kernels"},
+    "timing": {"runtime", "libraries", "timing"},
+    "profiling": {"runtime", "libraries", "timing", "profiling"},
+    "backend.c": {"runtime", "libraries", "kernels", "timing", "profiling"},
+}
+CUDA_EXCEPTIONS = {("cuda/runtime/device.h", "cuda/libraries/nvml.h")}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
 DESCRIPTOR_HEADERS = {"ops/op.h"}
@@ -81,6 +92,28 @@ def test_no_file_includes_a_layer_above_it() -> None:
                 wrong.append(f"{path.relative_to(CSRC)}: '{what}' is no path from csrc/")
             elif layer not in MAY_INCLUDE[folder_of(path)]:
                 wrong.append(f"{path.relative_to(CSRC)}: may not include {what}")
+    assert not wrong, "\n".join(wrong)
+
+
+def cuda_floor(file: str) -> str:
+    """Of a path from csrc/."""
+    parts = file.split("/")[1:]
+    if parts[0] == "kernels" and len(parts) > 2:
+        return "kernels/common" if parts[1] == "common" else "kernels"
+    if len(parts) == 1:
+        return "backend.c" if parts[0] == "backend.c" else "kernels"
+    return parts[0]
+
+
+def test_cuda_floors() -> None:
+    wrong = []
+    for path in (path for path in sources() if folder_of(path) == "cuda"):
+        file = path.relative_to(CSRC).as_posix()
+        for quoted, what in includes(path):
+            if not quoted or not what.startswith("cuda/") or (file, what) in CUDA_EXCEPTIONS:
+                continue
+            if cuda_floor(what) not in CUDA_FLOORS[cuda_floor(file)]:
+                wrong.append(f"{file}: may not include {what}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -179,13 +212,13 @@ def imports_of(path: Path) -> set[str]:
 
 def test_python_imports_go_downwards() -> None:
     """Commands and pictures stand on results and on the registry, never the other way round."""
-    top = {"sweep", "callables", "profiler", "selftest", "info", "report", "plot"}
+    top = {"cli", "sweep", "selftest", "info", "report", "plot"}
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         if part in top | {"__init__", "__main__"}:
             continue
-        allowed = {"results", "names", "_core"} if part == "results" else None
+        allowed = {"results", "text", "_core"} if part == "results" else None
         for name in sorted(imports_of(path)):
             if name in top or (allowed is not None and name not in allowed):
                 wrong.append(f"{path.relative_to(PACKAGE)}: may not import bwprof.{name}")

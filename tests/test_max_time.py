@@ -13,22 +13,22 @@ from commands import PLANT, TINY, csv_rows, finished
 
 import bwprof
 from bwprof import _core
+from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.results.writer import Store
 from bwprof.roofs import RoofPoint, Roofs, Wanted, survey
-from bwprof.sweep import loop, plan
-from bwprof.sweep.loop import Limits, OutOfTimeError
-from bwprof.sweep.measure import Context, Outcome, unmeasured
-from bwprof.sweep.plan import Request, Spec
-from bwprof.sweep.progress import Progress
-from bwprof.sweep.store import Store
+from bwprof.runs import loop, plan
+from bwprof.runs.loop import Limits, OutOfTimeError
+from bwprof.runs.plan import Request, Spec
+from bwprof.runs.progress import Progress
 
 OVER = "the 2 s of --max-time were over"
 SOON = """
-from bwprof.sweep import child
+from bwprof.runs import child
 child._GRACE_SECONDS = child._END_SECONDS = 0.3
 """
 HANGS = """
 import signal, time
-from bwprof.sweep import local
+from bwprof.runs import local
 def hang(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)

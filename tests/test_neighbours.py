@@ -15,15 +15,15 @@ import pytest
 
 import bwprof
 from bwprof import _core
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Outcome
 from bwprof.results import csvfile, jsonfile
 from bwprof.results.difference import comparable
 from bwprof.results.schema import Row, empty_row
-from bwprof.sweep import loop, plan
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.measure import Outcome
-from bwprof.sweep.plan import Request, Spec
-from bwprof.sweep.progress import Progress
-from bwprof.sweep.store import Store
+from bwprof.results.writer import Store
+from bwprof.runs import loop, plan
+from bwprof.runs.plan import Request, Spec
+from bwprof.runs.progress import Progress
 
 QUIET = {
     "waited_share": 0.006, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.09,

@@ -14,14 +14,15 @@ from rows import row
 
 import bwprof
 from bwprof import registry, results
+from bwprof.cli.sweep import main, options
+from bwprof.cli.sweep import run as command
 from bwprof.results import csvfile, jsonfile
 from bwprof.results.files import Claim
 from bwprof.roofs import Roofs, Wanted
-from bwprof.sweep import command, loop, metadata, options
-from bwprof.sweep.cli import main
-from bwprof.sweep.local import LocalExecutor
-from bwprof.sweep.plan import Spec
-from bwprof.sweep.resuming import still_to_do
+from bwprof.runs import loop, metadata
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.plan import Spec
+from bwprof.runs.resuming import still_to_do
 
 TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
 
@@ -232,7 +233,7 @@ def test_a_reader_that_has_gone_before_the_first_row(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", Gone(0))
-        patched.setattr("bwprof.terminal._silence", lambda number: None)
+        patched.setattr("bwprof.cli.guard._silence", lambda number: None)
         assert main([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 3
     assert "results cannot be written to the standard output: Broken pipe" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "no folder without rows"

@@ -13,8 +13,9 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
+from bwprof.measuring import contexts
 from bwprof.roofs import RoofPoint, Roofs, store, survey
-from bwprof.sweep import calls, contexts
+from bwprof.runs import calls
 
 MIB = 1 << 20
 WORK: dict[str, Any] = {"device": "cpu", "bytes_read": MIB, "bytes_written": MIB, "max_seconds": 0.0}

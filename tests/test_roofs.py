@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rows import row
 
 from bwprof import _core, hardware
+from bwprof.measuring import case as measure
+from bwprof.measuring.case import Context
 from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, survey
-from bwprof.sweep import measure
-from bwprof.sweep.measure import Context
 
 # read: 100 GB/s at 1 MB (10 us), 200 GB/s at 100 MB; write: 50 and 100; copy (half read): 80 and 160 GB/s.
 POINTS = (

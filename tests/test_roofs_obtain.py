@@ -17,12 +17,13 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 
 import bwprof
 from bwprof import _core, hardware
+from bwprof.cli.sweep import options
+from bwprof.measuring.case import Context, Outcome
 from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, beaten, neighbours, store, survey
 from bwprof.roofs import obtain as obtain_or_none
 from bwprof.roofs.obtain import NEW
-from bwprof.sweep import local, options
-from bwprof.sweep.measure import Context, Outcome
-from bwprof.sweep.plan import Spec
+from bwprof.runs import local
+from bwprof.runs.plan import Spec
 
 
 @pytest.fixture
@@ -437,7 +438,7 @@ def test_the_command_and_the_function_can_ask_for_new_roofs(bench: Bench) -> Non
 
 
 def test_info_shows_what_is_stored_and_measures_nothing(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    from bwprof.info import cli
+    from bwprof.cli import info as cli
 
     def on_the_cpu() -> dict[str, Any]:
         (found,) = (device for device in bwprof.info()["devices"] if device["backend"] == "cpu")

@@ -19,7 +19,7 @@ from toy_roofs import FACTS, ROOFS
 
 from bwprof import _core
 from bwprof.roofs import Rate, store
-from bwprof.sweep import loop
+from bwprof.runs import loop
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from rich.console import Console
 
 import bwprof
 from bwprof import _core, terminal
+from bwprof.cli import selftest as cli
+from bwprof.measuring import case as measuring
 from bwprof.results.difference import differ
-from bwprof.selftest import cache, cli, repeat, run, timers
+from bwprof.runs import plan
+from bwprof.runs.plan import Spec
+from bwprof.selftest import cache, repeat, run, timers
 from bwprof.selftest.part import Bench, Report
-from bwprof.sweep import measure as measuring
-from bwprof.sweep import plan
-from bwprof.sweep.plan import Spec
 
 # ---- the rule ----
 

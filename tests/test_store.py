@@ -16,10 +16,10 @@ from rows import row
 import bwprof
 from bwprof import results
 from bwprof.results import csvfile, files, frame, jsonfile, load_samples
+from bwprof.results import writer as stores
 from bwprof.results.files import Claim, claim_path
-from bwprof.sweep import loop
-from bwprof.sweep import store as stores
-from bwprof.sweep.store import Store, claimed, release
+from bwprof.results.writer import Store, claimed, release
+from bwprof.runs import loop
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bwprof import registry, suites
-from bwprof.sweep import plan
-from bwprof.sweep.plan import Request
+from bwprof.runs import plan
+from bwprof.runs.plan import Request
 
 HEAD = 'precisions = ["fp32"]\n[[case]]\nname = "x"\noperation = "gemm"\n'
 

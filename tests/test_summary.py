@@ -10,7 +10,7 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof import report
+from bwprof.cli import summary
 from bwprof.results import frame
 from bwprof.results.schema import Row
 from bwprof.terminal import console
@@ -18,7 +18,7 @@ from bwprof.terminal import console
 
 def printed(rows: list[Row]) -> str:
     stream = io.StringIO()
-    report.print_summary(rows, console(stream))
+    summary.print_summary(rows, console(stream))
     return stream.getvalue()
 
 

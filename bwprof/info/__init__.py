@@ -36,16 +36,15 @@ def info(*, probe: bool = False) -> dict[str, Any]:
     >>> sorted(bwprof.info())
     ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'version', 'versions']
     """
-    from bwprof import _core
-    from bwprof.sweep import metadata
+    from bwprof import _core, environment
 
     backends = _core.backends()
     return {
         "version": _core.__version__,
         "build": dict(_core.build),
-        "host": metadata.host(),
-        "versions": metadata.versions(),
-        "environment": metadata.environment(),
+        "host": environment.host(),
+        "versions": environment.versions(),
+        "environment": environment.variables(),
         "backends": backends,
         "devices": [_device(row, device["index"], probe) for row in backends for device in row["devices"]],
         "packages": _packages(),

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.info.cli import main
+from bwprof.cli.info import main
 
 if __name__ == "__main__":
     sys.exit(main())

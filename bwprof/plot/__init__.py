@@ -12,9 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.names import spelt
-from bwprof.report import ordered_precisions
 from bwprof.results.schema import Row
+from bwprof.results.summary import ordered_precisions
+from bwprof.text import spelt
 
 if TYPE_CHECKING:
     import pandas as pd

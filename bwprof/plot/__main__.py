@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.plot.cli import main
+from bwprof.cli.plot import main
 
 if __name__ == "__main__":
     sys.exit(main())

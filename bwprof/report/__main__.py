@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.report.cli import main
+from bwprof.cli.report import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bwprof.names import shown
 from bwprof.results import csvfile, schema
 from bwprof.results.files import atomic_write
 from bwprof.results.schema import Row
+from bwprof.text import shown
 
 FORMAT = "bwprof-results"
 SAMPLES = "samples_ns"

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal
 
 from bwprof import _core
-from bwprof.names import shown
+from bwprof.text import shown
 
 SCHEMA_VERSION = 1
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from bwprof.names import bytes_text
+from bwprof.text import bytes_text
 
 # A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.selftest.cli import main
+from bwprof.cli.selftest import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import bytes_text
 from bwprof.selftest.part import Bench, Report, Value, fits
+from bwprof.text import bytes_text
 
 NAME = "cache"
 RELATIVE = 0.03

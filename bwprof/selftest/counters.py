@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from bwprof import _core
+from bwprof.measuring.case import COLD_READS_LEAST, COLD_SEEN_FROM_BYTES
 from bwprof.selftest.part import Bench, Report, Value, fits
-from bwprof.sweep.measure import COLD_READS_LEAST, COLD_SEEN_FROM_BYTES
 
 NAME = "counters"
 

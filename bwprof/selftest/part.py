@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bwprof import _core
-from bwprof.sweep import plan
-from bwprof.sweep.plan import Request, Spec
+from bwprof.runs import plan
+from bwprof.runs.plan import Request, Spec
 
 Value = float | int | str | None
 

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from bwprof import _core
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context
 from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
+from bwprof.runs.child import ChildExecutor
+from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.plan import Spec
 from bwprof.selftest.part import Bench, Report, Value
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.child import ChildExecutor
-from bwprof.sweep.interrupts import Interrupts
-from bwprof.sweep.measure import Context
-from bwprof.sweep.plan import Spec
 
 NAME = "repeat"
 GATES = (0.0, 0.01, DEFAULT_GATE)

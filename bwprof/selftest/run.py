@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bwprof import _core, hardware, registry
-from bwprof.names import unknown
 from bwprof.selftest import cache, counters, repeat, timers
 from bwprof.selftest.part import Bench, Report
+from bwprof.text import unknown
 
 PARTS: dict[str, Callable[[Bench], Report]] = {
     timers.NAME: timers.run,

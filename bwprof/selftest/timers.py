@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
+from bwprof.runs.plan import Spec
 from bwprof.selftest.part import Bench, Report, Value, fits
-from bwprof.sweep.plan import Spec
 
 NAME = "timers"
 RELATIVE = 0.03

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.names import parse_count, positive_seconds, quoted, unknown
+from bwprof.text import parse_count, positive_seconds, quoted, unknown
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")

@@ -13,23 +13,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bwprof.roofs import Roofs
-    from bwprof.sweep.plan import Request
+    from bwprof.runs.plan import Request
 
-__all__ = ["SweepError", "sweep"]
+__all__ = ["sweep"]
 
 Words = str | Iterable[str] | None
-
-
-class SweepError(RuntimeError):
-    """A sweep could not go on; `frame` holds the finished rows."""
-
-    def __init__(self, message: str, frame: pd.DataFrame) -> None:
-        super().__init__(message)
-        self.frame = frame
-
-    def __reduce__(self) -> tuple[type[SweepError], tuple[str, pd.DataFrame]]:
-        """What a pool of processes sends: without it the pool would wait for ever."""
-        return type(self), (str(self), self.frame)
 
 
 Work = int | Callable[..., int] | None
@@ -212,9 +200,9 @@ def sweep(
         )
     if not isinstance(roofs, bool):
         raise ValueError("roofs= must be true or false where operations are measured")
-    from bwprof.names import whole_number
-    from bwprof.sweep import inprocess
-    from bwprof.sweep.plan import Request
+    from bwprof.runs import inprocess
+    from bwprof.runs.plan import Request
+    from bwprof.text import whole_number
 
     _check_names(params)
     request: Request = Request(
@@ -237,12 +225,6 @@ def sweep(
     )
 
 
-CALL_OPTIONS = (
-    *("bytes_read", "bytes_written", "flops", "footprint_bytes", "stream", "sets", "name", "check"),
-    "roof_threads",
-)
-
-
 def _refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
@@ -259,10 +241,18 @@ def _sweep_calls(
     device: int | str | None,
     **how: Any,
 ) -> pd.DataFrame:
-    from bwprof.sweep import calls, plan
+    from bwprof.runs import calls, plan
 
-    options |= {name: params.pop(name) for name in CALL_OPTIONS if name in params}
-    request = calls.Request(function, calls.axes_of(params), options, plan.caches_of(caches), backend, device)
+    options |= {name: params.pop(name) for name in calls.OPTIONS if name in params}
+    request = calls.Request(
+        function,
+        calls.axes_of(params),
+        options,
+        plan.caches_of(caches),
+        backend,
+        device,
+        (*(sweep.__kwdefaults__ or {}), *calls.OPTIONS),
+    )
     return calls.run(request, **how)
 
 
@@ -282,7 +272,7 @@ def _words(name: str, value: Words) -> tuple[str, ...]:
 def _check_names(params: dict[str, Any]) -> None:
     """A misspelt option lands among the parameters: it is answered with all names there are."""
     from bwprof import registry
-    from bwprof.names import unknown
+    from bwprof.text import unknown
 
     known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
     for name in params:
@@ -291,7 +281,7 @@ def _check_names(params: dict[str, Any]) -> None:
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    from bwprof.names import whole_number
+    from bwprof.text import whole_number
 
     try:
         items = [value] if isinstance(value, (str, bytes)) else list(value)

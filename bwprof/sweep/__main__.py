@@ -2,11 +2,11 @@
 
 import sys
 
-from bwprof.terminal import guarded
+from bwprof.cli.guard import guarded
 
 
 def _main() -> int:
-    from bwprof.sweep.cli import main
+    from bwprof.cli.sweep import main
 
     return main()
 

@@ -1,4 +1,4 @@
-/* What a backend offers: a vtable for the measuring code, and one kernel table per operation.
+/* What a backend offers: tables of calls for the measuring code, and one kernel table per operation.
  * Graph capture, events, streams and threads stay behind this header. */
 #ifndef BW_BACKEND_BACKEND_H
 #define BW_BACKEND_BACKEND_H
@@ -36,7 +36,7 @@ typedef struct bw_device_facts {
     double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
                                            = unknown */
     char tflops_source[96];
-    char timer[16];    /* the clock of plan_run: "graph", "monotonic" */
+    char timer[16];    /* the clock of a plan: "graph", "monotonic" */
     bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
     char note[384];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
 } bw_device_facts;
@@ -198,26 +198,26 @@ typedef struct bw_metrics {
     char status[480]; /* "" = all were counted; else which were not, and why */
 } bw_metrics;
 
-typedef struct bw_backend {
-    const char *name;
-    const char *text;
-    bool built;                /* compiled in */
-    const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
-    bool runs_on_host;         /* a call returns when its work is done: nothing is waited for */
+/* ---- what a backend can be asked for, by kind; its entries are all there unless they are said to be optional ---- */
 
+typedef struct bw_device_calls {
     /* 0 devices is no failure; `reason` (of reason_size) then says why there are none. */
-    bw_status (*device_count)(int *count, char *reason, size_t reason_size);
-    bw_status (*device_name)(int index, char *name, size_t name_size); /* without opening it */
-    bw_status (*device_open)(int index, bw_device **out);
-    void (*device_close)(bw_device *device);
-    /* NULL where work is not done by threads of the host. Its work is shared by so many from now on, its facts are
-     * theirs; nothing may be open on it. */
-    bw_status (*limit_threads)(bw_device *device, int threads);
-    const bw_device_facts *(*device_facts)(const bw_device *device);
-    bw_status (*device_memory)(bw_device *device, int64_t *free_bytes, int64_t *total_bytes);
-
+    bw_status (*count)(int *count, char *reason, size_t reason_size);
+    bw_status (*name)(int index, char *name, size_t name_size); /* without opening it */
+    bw_status (*open)(int index, bw_device **out);
+    void (*close)(bw_device *device);
+    const bw_device_facts *(*facts)(const bw_device *device);
+    bw_status (*synchronize)(bw_device *device);
     const bw_variant_table *(*variants)(const bw_device *device, int op_index); /* device NULL: any device's */
+    /* Optional, for work that is done by threads of the host: so many share it from now on, and the facts are theirs;
+     * nothing may be open on the device. */
+    bw_status (*limit_threads)(bw_device *device, int threads);
+    /* Optional: opens whatever the backend can use, and says what it found. */
+    void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
+} bw_device_calls;
 
+typedef struct bw_memory_calls {
+    bw_status (*ask)(bw_device *device, int64_t *free_bytes, int64_t *total_bytes);
     bw_status (*allocate)(bw_device *device, int64_t bytes, void **out); /* 256-byte aligned */
     /* Optional: the same for buffer sets, where it matters which processor a part's memory is near. */
     bw_status (*allocate_sets)(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out);
@@ -230,64 +230,85 @@ typedef struct bw_backend {
     bw_status (*download)(bw_device *device, void *to, const void *from, int64_t bytes);
     /* The spans one behind the other, `bytes` in all, into host memory. */
     bw_status (*gather)(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to);
-    bw_status (*synchronize)(bw_device *device);
+} bw_memory_calls;
 
+typedef struct bw_plan_calls {
     /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
-    bw_status (*plan_create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
-    bw_status (*plan_run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
-    double (*plan_host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
-    void (*plan_free)(bw_plan *plan);                     /* NULL is fine */
-    bw_kernel_times (*plan_kernels)(const bw_plan *plan); /* optional; of the last replay */
-    bool (*plan_late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
+    bw_status (*create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
+    bw_status (*run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
+    double (*host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
+    void (*free)(bw_plan *plan);                     /* NULL is fine */
+    bw_kernel_times (*kernels)(const bw_plan *plan); /* optional; of the last replay */
+    bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
+} bw_plan_calls;
 
-    /* Optional. Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache;
-     * without, what a replay before them has left there, whose writes cannot be told from theirs: those are NaN then.
-     * Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a
-     * second. */
-    bw_status (*counters)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+/* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again; `take`
+ * waits for nothing, `elapsed` for `to`. */
+typedef struct bw_mark_calls {
+    bw_status (*create)(bw_device *device, void *stream, bw_marks **out);
+    bw_status (*reserve)(bw_marks *marks, int64_t count); /* so many, from now on */
+    bw_status (*take)(bw_marks *marks, int64_t index);
+    bw_status (*passed)(bw_marks *marks, int64_t index, bool *out);
+    bw_status (*elapsed)(bw_marks *marks, int64_t from, int64_t to, double *ns);
+    void (*free)(bw_marks *marks); /* NULL is fine */
+} bw_mark_calls;
 
-    /* Optional: gives back what a handle keeps between two calls of `counters` or `metrics`, which makes every kernel
-     * start later and keeps other tools from counting. Making a plan does so too: what is timed runs without it. */
-    void (*rest)(bw_device *device);
-
-    /* Both NULL where a backend has none. Names of groups, NULL-terminated, at most 32; and the metrics of those groups
-     * whose bits are set, for one launch of spec's variant on its first set after a flush. Metrics that cannot be had
-     * are no failure. */
-    const char *const *metric_groups;
-    bw_status (*metrics)(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
-
-    /* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again;
-     * `mark` waits for nothing, `marks_elapsed` for `to`. */
-    bw_status (*marks_create)(bw_device *device, void *stream, bw_marks **out);
-    bw_status (*marks_reserve)(bw_marks *marks, int64_t count); /* so many, from now on */
-    bw_status (*mark)(bw_marks *marks, int64_t index);
-    bw_status (*mark_passed)(bw_marks *marks, int64_t index, bool *out);
-    bw_status (*marks_elapsed)(bw_marks *marks, int64_t from, int64_t to, double *ns);
-    void (*marks_free)(bw_marks *marks); /* NULL is fine */
-
-    /* All NULL where a backend has no such thing. The calling thread's current device, which a caller's own code works
-     * on, and making another one current; the stream that a handle enqueues on. */
-    bw_status (*current_device)(int *index);
-    bw_status (*make_current)(int index);
-    void *(*device_stream)(const bw_device *device);
-
-    /* Both NULL where a backend has nothing to say, and neither ever a reason to end a measurement. `conditions` reads
-     * the sensors, the energy counter only `with_energy`: that takes milliseconds. */
-    bw_status (*conditions)(bw_device *device, bool with_energy, bw_conditions *out);
+/* What they say, or that they say nothing, is never a reason to end a measurement. */
+typedef struct bw_sensor_calls {
+    bw_status (*read)(bw_device *device, bool with_energy, bw_conditions *out); /* the energy counter takes ms */
     void (*management)(bw_device *device, bw_management *out);
+} bw_sensor_calls;
 
-    /* Both optional. What others took since the call before this one, but for `slowed`; and the time of a stream that
-     * is always the same, which that is measured with. */
-    void (*neighbours)(bw_device *device, bw_disturbance *out);
-    bw_status (*reference)(bw_device *device, double *ns);
+/* Programs beside this one that use the same device. */
+typedef struct bw_neighbour_calls {
+    void (*look)(bw_device *device, bw_disturbance *out); /* what they took since the last look, but for `slowed` ... */
+    bw_status (*reference)(bw_device *device, double *ns); /* ... which is worked out from this stream's times */
+} bw_neighbour_calls;
 
-    /* Optional: opens whatever the backend can use, and says what it found. */
-    void (*libraries)(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX], int *count);
+/* Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a second.
+ */
+typedef struct bw_counter_calls {
+    /* Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache; without, what a
+     * replay before them has left there, whose writes cannot be told from theirs: those are NaN then. */
+    bw_status (*count)(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
+    /* The metrics of those groups whose bits are set, for one launch on spec's first set after a flush. */
+    bw_status (*metrics)(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
+    /* Gives back what a handle keeps between two calls of `count` or `metrics`, which makes every kernel start later
+     * and keeps other tools from counting. Making a plan does so too: what is timed runs without it. */
+    void (*rest)(bw_device *device);
+    const char *const *groups; /* names of metrics, NULL-terminated, at most 32 */
+} bw_counter_calls;
 
-    /* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. NULL where a
-     * backend makes no calls that could fail this way. */
-    bw_status (*fault_set)(bw_device *device, int64_t countdown);
+/* The calling thread's current device, which a caller's own code works on, and making another one current; the stream
+ * that a handle enqueues on. */
+typedef struct bw_context_calls {
+    bw_status (*current)(int *index);
+    bw_status (*make_current)(int index);
+    void *(*stream)(const bw_device *device);
+} bw_context_calls;
+
+/* For tests: the countdown-th device call from now on fails (0: none does); how many were made so far. */
+typedef struct bw_fault_calls {
+    bw_status (*set)(bw_device *device, int64_t countdown);
     int64_t (*calls_made)(const bw_device *device);
+} bw_fault_calls;
+
+typedef struct bw_backend {
+    const char *name;
+    const char *text;
+    bool built;                /* compiled in; if it is not, nothing else is here */
+    const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
+    bool runs_on_host;         /* a call returns when its work is done: nothing is waited for */
+    const bw_device_calls *devices;
+    const bw_memory_calls *memory;
+    const bw_plan_calls *plans;
+    /* NULL: the backend has no such thing. */
+    const bw_mark_calls *marks;
+    const bw_sensor_calls *sensors;
+    const bw_neighbour_calls *neighbours;
+    const bw_counter_calls *counters;
+    const bw_context_calls *context;
+    const bw_fault_calls *faults;
 } bw_backend;
 
 /* The backends, preferred first; a backend that is not compiled in is listed with built = false. */

@@ -406,24 +406,19 @@ static void neighbours(bw_device *device, bw_disturbance *out) {
     bw_neighbours_look(device->neighbours, out);
 }
 
-extern const bw_backend bw_cpu_backend;
-
-static const char *const timers[] = {"monotonic", NULL};
-
-const bw_backend bw_cpu_backend = {
-    .name = "cpu",
-    .text = "this machine's processors: C kernels, threaded and vectorised",
-    .built = true,
-    .timers = timers,
-    .runs_on_host = true,
-    .device_count = device_count,
-    .device_name = device_name,
-    .device_open = device_open,
-    .limit_threads = limit_threads,
-    .device_close = device_close,
-    .device_facts = device_facts,
-    .device_memory = device_memory,
+static const bw_device_calls device_calls = {
+    .count = device_count,
+    .name = device_name,
+    .open = device_open,
+    .close = device_close,
+    .facts = device_facts,
+    .synchronize = synchronize,
     .variants = variants,
+    .limit_threads = limit_threads,
+};
+
+static const bw_memory_calls memory_calls = {
+    .ask = device_memory,
     .allocate = allocate,
     .allocate_sets = allocate_sets,
     .release = release,
@@ -433,17 +428,30 @@ const bw_backend bw_cpu_backend = {
     .upload = move,
     .download = move,
     .gather = gather,
-    .synchronize = synchronize,
-    .plan_create = plan_create,
-    .plan_run = plan_run,
-    .plan_host_ns = plan_host_ns,
-    .plan_free = plan_free,
-    .neighbours = neighbours,
-    .reference = reference,
-    .marks_create = bw_cpu_marks_create,
-    .marks_reserve = bw_cpu_marks_reserve,
-    .mark = bw_cpu_mark,
-    .mark_passed = bw_cpu_mark_passed,
-    .marks_elapsed = bw_cpu_marks_elapsed,
-    .marks_free = bw_cpu_marks_free,
+};
+
+static const bw_plan_calls plan_calls = {
+    .create = plan_create,
+    .run = plan_run,
+    .host_ns = plan_host_ns,
+    .free = plan_free,
+};
+
+static const bw_neighbour_calls neighbour_calls = {.look = neighbours, .reference = reference};
+
+static const char *const timers[] = {"monotonic", NULL};
+
+extern const bw_backend bw_cpu_backend;
+
+const bw_backend bw_cpu_backend = {
+    .name = "cpu",
+    .text = "this machine's processors: C kernels, threaded and vectorised",
+    .built = true,
+    .timers = timers,
+    .runs_on_host = true,
+    .devices = &device_calls,
+    .memory = &memory_calls,
+    .plans = &plan_calls,
+    .marks = &bw_cpu_marks,
+    .neighbours = &neighbour_calls,
 };

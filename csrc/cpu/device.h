@@ -28,12 +28,6 @@ struct bw_device {
     void *reference; /* what the reference stream reads; NULL until it is asked for */
 };
 
-/* marks.c: the vtable's marks. */
-bw_status bw_cpu_marks_create(bw_device *device, void *stream, bw_marks **out);
-bw_status bw_cpu_marks_reserve(bw_marks *marks, int64_t count);
-bw_status bw_cpu_mark(bw_marks *marks, int64_t index);
-bw_status bw_cpu_mark_passed(bw_marks *marks, int64_t index, bool *out);
-bw_status bw_cpu_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns);
-void bw_cpu_marks_free(bw_marks *marks);
+extern const bw_mark_calls bw_cpu_marks; /* marks.c */
 
 #endif

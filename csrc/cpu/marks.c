@@ -8,37 +8,46 @@ struct bw_marks {
     int64_t *ns;
 };
 
-bw_status bw_cpu_marks_create(bw_device *device, void *stream, bw_marks **out) {
+static bw_status create(bw_device *device, void *stream, bw_marks **out) {
     (void)device, (void)stream;
     *out = calloc(1, sizeof **out);
     return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no memory for marks");
 }
 
-bw_status bw_cpu_marks_reserve(bw_marks *self, int64_t count) {
+static bw_status reserve(bw_marks *self, int64_t count) {
     int64_t *ns = realloc(self->ns, (size_t)count * sizeof *ns);
     if (!ns) return bw_fail(BW_CODE_MEMORY, "no memory for %lld marks", (long long)count);
     self->ns = ns;
     return BW_OK;
 }
 
-bw_status bw_cpu_mark(bw_marks *self, int64_t index) {
+static bw_status take(bw_marks *self, int64_t index) {
     self->ns[index] = bw_now_ns();
     return BW_OK;
 }
 
-bw_status bw_cpu_mark_passed(bw_marks *self, int64_t index, bool *out) {
+static bw_status passed(bw_marks *self, int64_t index, bool *out) {
     (void)self, (void)index;
     *out = true;
     return BW_OK;
 }
 
-bw_status bw_cpu_marks_elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
     *ns = (double)(self->ns[to] - self->ns[from]);
     return BW_OK;
 }
 
-void bw_cpu_marks_free(bw_marks *self) {
+static void free_marks(bw_marks *self) {
     if (!self) return;
     free(self->ns);
     free(self);
 }
+
+const bw_mark_calls bw_cpu_marks = {
+    .create = create,
+    .reserve = reserve,
+    .take = take,
+    .passed = passed,
+    .elapsed = elapsed,
+    .free = free_marks,
+};

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/cupti.h"
-#include "cuda/device.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/runtime/device.h"
 
 static const bw_variant_table *const variant_tables[] = {
 #define BW_CUDA_TABLE(name) &bw_cuda_##name,
@@ -362,21 +362,19 @@ static int64_t calls_made(const bw_device *device) {
     return device->api.calls_made;
 }
 
-/* In the order of bw_cuda_timer. */
-static const char *const timers[] = {"graph", "events", "cupti", NULL};
-
-const bw_backend bw_cuda_backend = {
-    .name = "cuda",
-    .text = "NVIDIA GPUs",
-    .built = true,
-    .timers = timers,
-    .device_count = device_count,
-    .device_name = device_name,
-    .device_open = device_open,
-    .device_close = device_close,
-    .device_facts = device_facts,
-    .device_memory = device_memory,
+static const bw_device_calls device_calls = {
+    .count = device_count,
+    .name = device_name,
+    .open = device_open,
+    .close = device_close,
+    .facts = device_facts,
+    .synchronize = synchronize,
     .variants = variants,
+    .libraries = bw_cuda_libraries,
+};
+
+static const bw_memory_calls memory_calls = {
+    .ask = device_memory,
     .allocate = allocate,
     .release = release,
     .fill = fill,
@@ -385,29 +383,57 @@ const bw_backend bw_cuda_backend = {
     .upload = upload,
     .download = download,
     .gather = gather,
-    .synchronize = synchronize,
-    .plan_create = bw_cuda_plan_create,
-    .plan_run = bw_cuda_plan_run,
-    .plan_host_ns = bw_cuda_plan_host_ns,
-    .plan_free = bw_cuda_plan_free,
-    .marks_create = bw_cuda_marks_create,
-    .marks_reserve = bw_cuda_marks_reserve,
-    .mark = bw_cuda_mark,
-    .mark_passed = bw_cuda_mark_passed,
-    .marks_elapsed = bw_cuda_marks_elapsed,
-    .marks_free = bw_cuda_marks_free,
-    .current_device = current_device,
-    .make_current = make_current,
-    .device_stream = device_stream,
-    .conditions = bw_cuda_conditions,
-    .management = bw_cuda_management,
-    .libraries = bw_cuda_libraries,
-    .plan_kernels = bw_cuda_plan_kernels,
-    .plan_late = bw_cuda_plan_late,
-    .counters = bw_cuda_counters,
-    .rest = bw_cuda_counters_rest,
-    .metric_groups = bw_cuda_metric_groups,
+};
+
+static const bw_plan_calls plan_calls = {
+    .create = bw_cuda_plan_create,
+    .run = bw_cuda_plan_run,
+    .host_ns = bw_cuda_plan_host_ns,
+    .free = bw_cuda_plan_free,
+    .kernels = bw_cuda_plan_kernels,
+    .late = bw_cuda_plan_late,
+};
+
+static const bw_mark_calls mark_calls = {
+    .create = bw_cuda_marks_create,
+    .reserve = bw_cuda_marks_reserve,
+    .take = bw_cuda_mark,
+    .passed = bw_cuda_mark_passed,
+    .elapsed = bw_cuda_marks_elapsed,
+    .free = bw_cuda_marks_free,
+};
+
+static const bw_sensor_calls sensor_calls = {.read = bw_cuda_conditions, .management = bw_cuda_management};
+
+static const bw_counter_calls counter_calls = {
+    .count = bw_cuda_counters,
     .metrics = bw_cuda_metrics,
-    .fault_set = fault_set,
-    .calls_made = calls_made,
+    .rest = bw_cuda_counters_rest,
+    .groups = bw_cuda_metric_groups,
+};
+
+static const bw_context_calls context_calls = {
+    .current = current_device,
+    .make_current = make_current,
+    .stream = device_stream,
+};
+
+static const bw_fault_calls fault_calls = {.set = fault_set, .calls_made = calls_made};
+
+/* In the order of bw_cuda_timer. */
+static const char *const timers[] = {"graph", "events", "cupti", NULL};
+
+const bw_backend bw_cuda_backend = {
+    .name = "cuda",
+    .text = "NVIDIA GPUs",
+    .built = true,
+    .timers = timers,
+    .devices = &device_calls,
+    .memory = &memory_calls,
+    .plans = &plan_calls,
+    .marks = &mark_calls,
+    .sensors = &sensor_calls,
+    .counters = &counter_calls,
+    .context = &context_calls,
+    .faults = &fault_calls,
 };

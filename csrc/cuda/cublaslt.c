@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/gemm.h"
-#include "cuda/library.h"
-#include "cuda/replay.h"
+#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/libraries/find.h"
+#include "cuda/runtime/replay.h"
 #include "ops/gemm.h"
 
 enum {

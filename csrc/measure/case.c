@@ -18,7 +18,7 @@ static bw_checked align_up(bw_checked bytes) {
 }
 
 static const bw_device_facts *facts_of(const bw_case *self) {
-    return self->session->backend->device_facts(self->session->device);
+    return self->session->backend->devices->facts(self->session->device);
 }
 
 /* ---- variants ---- */
@@ -138,8 +138,8 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
 
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out) {
-    const bw_variant_table *table = session->backend->variants(session->device, op_index);
-    const bw_device_facts *facts = session->backend->device_facts(session->device);
+    const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
+    const bw_device_facts *facts = session->backend->devices->facts(session->device);
     const bw_variant *variant = NULL;
     bw_status status = BW_OK;
     bw_case *self = calloc(1, sizeof *self);
@@ -180,9 +180,9 @@ static void release_memory(bw_case *self) {
     if (self->prepared && self->variant->release) self->variant->release(self->state);
     self->prepared = self->once = false;
     self->state = NULL;
-    if (self->memory) backend->release(device, self->memory, self->memory_bytes);
+    if (self->memory) backend->memory->release(device, self->memory, self->memory_bytes);
     self->memory = NULL;
-    if (self->workspace) backend->release(device, self->workspace, self->workspace_bytes);
+    if (self->workspace) backend->memory->release(device, self->workspace, self->workspace_bytes);
     self->workspace = NULL;
     free(self->launches);
     self->launches = NULL;
@@ -260,7 +260,7 @@ static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes,
                            int64_t *free_bytes) {
     int64_t total;
-    BW_TRY(self->session->backend->device_memory(self->session->device, free_bytes, &total));
+    BW_TRY(self->session->backend->memory->ask(self->session->device, free_bytes, &total));
     int64_t usable = *free_bytes; /* what the case holds itself it can give back */
     if (self->memory) usable += self->memory_bytes;
     if (self->workspace) usable += self->workspace_bytes;
@@ -282,15 +282,15 @@ static bw_status fill_operand(bw_case *self, int index, char *set) {
     bw_device *device = self->session->device;
     const bw_operand *operand = &self->operands[index];
     void *to = set + self->offsets[index];
-    if (operand->recipe == BW_RECIPE_POISON) return backend->poison(device, to, operand->bytes);
+    if (operand->recipe == BW_RECIPE_POISON) return backend->memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
-        return backend->fill(device, operand->dtype, self->seed, index, operand->elems, to);
+        return backend->memory->fill(device, operand->dtype, self->seed, index, operand->elems, to);
     }
     void *host = malloc((size_t)bw_max64(1, operand->bytes));
     if (!host)
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
     self->op->host_input(&self->dims, self->seed, index, host);
-    bw_status status = backend->upload(device, to, host, operand->bytes);
+    bw_status status = backend->memory->upload(device, to, host, operand->bytes);
     free(host);
     return status;
 }
@@ -309,11 +309,12 @@ static bw_status fill_sets(bw_case *self) {
     bw_device *device = self->session->device;
     for (int i = 0; i < self->operand_count; i++) BW_TRY(fill_operand(self, i, self->memory));
     /* Scratch that a kernel reads before it wrote it shows as NaN. */
-    if (self->scratch_bytes) BW_TRY(backend->poison(device, self->memory + self->scratch_offset, self->scratch_bytes));
+    if (self->scratch_bytes)
+        BW_TRY(backend->memory->poison(device, self->memory + self->scratch_offset, self->scratch_bytes));
     for (int64_t set = 1; set < self->set_count; set++) {
-        BW_TRY(backend->duplicate(device, self->memory + set * self->set_bytes, self->memory, self->set_bytes));
+        BW_TRY(backend->memory->duplicate(device, self->memory + set * self->set_bytes, self->memory, self->set_bytes));
     }
-    return backend->synchronize(device);
+    return backend->devices->synchronize(device);
 }
 
 static void lay_out_launches(bw_case *self) {
@@ -332,11 +333,12 @@ static void lay_out_launches(bw_case *self) {
 
 static bw_status allocate_sets(bw_case *self, void **out) {
     const bw_backend *backend = self->session->backend;
-    if (!backend->allocate_sets) return backend->allocate(self->session->device, self->memory_bytes, out);
+    if (!backend->memory->allocate_sets)
+        return backend->memory->allocate(self->session->device, self->memory_bytes, out);
     bw_set_layout layout = {.set_bytes = self->set_bytes, .parts = self->operand_count};
     memcpy(layout.starts, self->offsets, (size_t)self->operand_count * sizeof layout.starts[0]);
     if (self->scratch_bytes) layout.starts[layout.parts++] = self->scratch_offset;
-    return backend->allocate_sets(self->session->device, self->set_count, &layout, out);
+    return backend->memory->allocate_sets(self->session->device, self->set_count, &layout, out);
 }
 
 static bw_status make_ready(bw_case *self, int64_t sets) {
@@ -345,7 +347,7 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
     int64_t free_bytes, total_bytes, needed_bytes = bytes_needed(self, sets, 0);
     /* Asked first: where memory is overcommitted an allocation that is too large succeeds, and kills the process later.
      */
-    BW_TRY(backend->device_memory(device, &free_bytes, &total_bytes));
+    BW_TRY(backend->memory->ask(device, &free_bytes, &total_bytes));
     if (!bytes_fit(needed_bytes, free_bytes)) return refuse_memory(self, needed_bytes, free_bytes);
     self->set_count = sets;
     self->memory_bytes = sets * self->set_bytes;
@@ -354,7 +356,7 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
     void *memory = NULL;
     BW_TRY(allocate_sets(self, &memory));
     self->memory = memory;
-    if (self->workspace_bytes) BW_TRY(backend->allocate(device, self->workspace_bytes, &self->workspace));
+    if (self->workspace_bytes) BW_TRY(backend->memory->allocate(device, self->workspace_bytes, &self->workspace));
     lay_out_launches(self);
     BW_TRY(fill_sets(self));
     self->own_inputs = false;
@@ -363,12 +365,12 @@ static bw_status make_ready(bw_case *self, int64_t sets) {
         for (int64_t set = 0; set < sets; set++) self->launches[set].state = self->state;
     }
     self->prepared = true;
-    return backend->synchronize(device);
+    return backend->devices->synchronize(device);
 }
 
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
-    const bw_variant_table *table = self->session->backend->variants(self->session->device, self->op_index);
+    const bw_variant_table *table = self->session->backend->devices->variants(self->session->device, self->op_index);
     const bw_variant *next = NULL;
     if (self->variant_asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
     uint64_t passed_over = self->passed_over | (uint64_t)1 << (self->variant - table->rows);
@@ -418,7 +420,7 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
 
 bw_status bw_case_launch(bw_case *self, int64_t set) {
     BW_TRY(self->variant->launch(&self->launches[set]));
-    return self->session->backend->synchronize(self->session->device);
+    return self->session->backend->devices->synchronize(self->session->device);
 }
 
 bw_status bw_case_launch_once(bw_case *self) {

@@ -19,8 +19,8 @@ static const double energy_busy_least = 0.85; /* of that time */
 
 void bw_watch_prepare(bw_session *session) {
     bw_conditions unused;
-    if (session->backend->conditions) {
-        bw_status_free(session->backend->conditions(session->device, false, &unused));
+    if (session->backend->sensors) {
+        bw_status_free(session->backend->sensors->read(session->device, false, &unused));
     }
 }
 
@@ -31,7 +31,7 @@ void bw_watch_begin(bw_watch *watch, bw_session *session, double now_s) {
     watch->next_energy_s = now_s + settled_after_s;
     watch->interval_s = interval_least_s;
     watch->first.energy_j = watch->last.energy_j = watch->counter_j = NAN;
-    watch->over = session->backend->conditions == NULL;
+    watch->over = session->backend->sensors == NULL;
     watch->found.throttle = BW_THROTTLE_UNKNOWN;
     if (watch->over) {
         snprintf(watch->found.note, sizeof watch->found.note, "the %s backend has no sensors to read",
@@ -84,7 +84,7 @@ void bw_watch_look(bw_watch *watch, double now_s, int64_t launches, double busy_
     bw_conditions reading;
     bool with_energy = now_s >= watch->next_energy_s;
     double before = bw_now_s();
-    bw_status status = watch->session->backend->conditions(watch->session->device, with_energy, &reading);
+    bw_status status = watch->session->backend->sensors->read(watch->session->device, with_energy, &reading);
     double took_s = bw_now_s() - before;
     if (status) {
         snprintf(watch->found.note, sizeof watch->found.note, "%s", bw_status_message(status));

@@ -27,17 +27,18 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
                          .set_count = rotation.sets,
                          .launches = rotation.sets,
                          .flush_bytes = rotation.flush_bytes};
-    return self->session->backend->counters(self->session->device, &spec, out);
+    return self->session->backend->counters->count(self->session->device, &spec, out);
 }
 
 bw_status bw_count_call(const bw_call *self, bw_counters *out) {
     bw_plan_spec spec = {.callable = self->callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
     if (!can_count(self->session, out)) return BW_OK;
-    return self->session->backend->counters(self->session->device, &spec, out);
+    return self->session->backend->counters->count(self->session->device, &spec, out);
 }
 
 bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out) {
-    const char *const *groups = session->backend->metric_groups;
+    const bw_counter_calls *counters = session->backend->counters;
+    const char *const *groups = counters ? counters->groups : NULL;
     char allowed[256] = "";
     for (int i = 0; groups && groups[i]; i++) {
         if (strcmp(groups[i], name) == 0) {
@@ -54,7 +55,7 @@ bw_status bw_metric_group_find(const bw_session *session, const char *name, unsi
 bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
     const bw_backend *backend = self->session->backend;
     memset(out, 0, sizeof *out);
-    if (!backend->metrics) {
+    if (!backend->counters) {
         snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
         return BW_OK;
     }
@@ -62,5 +63,5 @@ bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
     BW_TRY(bw_case_reset(self, 0));
     bw_plan_spec spec = {
         .variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1, .flush_bytes = 1};
-    return backend->metrics(self->session->device, &spec, groups, out);
+    return backend->counters->metrics(self->session->device, &spec, groups, out);
 }

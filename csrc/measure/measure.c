@@ -49,7 +49,7 @@ typedef struct timed {
 } timed;
 
 static bool replays_are_fixed(const timed *timed) {
-    return timed->backend->device_facts(timed->session->device)->fixed_replay;
+    return timed->backend->devices->facts(timed->session->device)->fixed_replay;
 }
 
 /* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
@@ -68,18 +68,18 @@ static int64_t launches_for(const timed *timed, double launch_ns) {
 
 static bw_status replay(timed *timed, double *launch_ns) {
     double elapsed;
-    BW_TRY(timed->backend->plan_run(timed->plan, &elapsed));
+    BW_TRY(timed->backend->plans->run(timed->plan, &elapsed));
     timed->run += timed->spec.launches;
     *launch_ns = elapsed / (double)timed->spec.launches;
     return BW_OK;
 }
 
 static bw_status create_plan(timed *timed, int64_t launches) {
-    timed->backend->plan_free(timed->plan);
+    timed->backend->plans->free(timed->plan);
     timed->plan = NULL;
     timed->spec.launches = launches;
     timed->run = timed->watched = 0;
-    return timed->backend->plan_create(timed->session->device, &timed->spec, &timed->plan);
+    return timed->backend->plans->create(timed->session->device, &timed->spec, &timed->plan);
 }
 
 /* A first plan tells how long a launch takes, a second one has the right number of them. */
@@ -209,7 +209,7 @@ static double median_kernels(const sampled *samples, size_t member, int64_t laun
 /* What others took since the last call. */
 static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
     *out = not_disturbed;
-    if (session->backend->neighbours) session->backend->neighbours(session->device, out);
+    if (session->backend->neighbours) session->backend->neighbours->look(session->device, out);
 }
 
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
@@ -220,10 +220,10 @@ static bw_status refer(bw_reference *reference, timed *timed) {
 
 static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
     const bw_backend *backend = timed->backend;
-    BW_TRY(make_room(samples, backend->plan_kernels != NULL));
+    BW_TRY(make_room(samples, backend->plans->kernels != NULL));
     BW_TRY(sample_once(timed, watch, busy_ns, &samples->ns[samples->count]));
-    if (samples->kernels) samples->kernels[samples->count] = backend->plan_kernels(timed->plan);
-    if (backend->plan_late && backend->plan_late(timed->plan)) out->late_samples++;
+    if (samples->kernels) samples->kernels[samples->count] = backend->plans->kernels(timed->plan);
+    if (backend->plans->late && backend->plans->late(timed->plan)) out->late_samples++;
     samples->count++;
     return BW_OK;
 }
@@ -279,7 +279,7 @@ static bw_status measure_timed(const bw_measure_options *options, timed *timed, 
     BW_TRY(settle(options, timed, out));
     BW_TRY(sample(options, timed, out));
     out->launches_per_sample = timed->spec.launches;
-    out->host_launch_ns = timed->backend->plan_host_ns(timed->plan);
+    out->host_launch_ns = timed->backend->plans->host_ns(timed->plan);
     return BW_OK;
 }
 
@@ -309,7 +309,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     BW_GOTO(measure_timed(options, &timed, out));
     BW_GOTO(verify_after(self, options, &timed, out));
 cleanup:
-    timed.backend->plan_free(timed.plan);
+    timed.backend->plans->free(timed.plan);
     if (status || !out->verdict.verified) {
         bw_measurement_free(out);
         out->converged = false;
@@ -326,7 +326,7 @@ void bw_measurement_free(bw_measurement *measurement) {
 
 static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
     const bw_backend *backend = self->session->backend;
-    int64_t cache_bytes = backend->device_facts(self->session->device)->cache_bytes;
+    int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
     int64_t free_bytes, total_bytes;
     *out = (bw_rotation){.sets = cache == BW_CACHE_COLD ? self->sets : 1, .note = ""};
     if (cache != BW_CACHE_COLD) return BW_OK;
@@ -337,7 +337,7 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
     int64_t wanted = BW_COLD_CACHE_FACTOR * cache_bytes;
     out->cold = self->footprint_bytes >= bw_ceil_div(wanted, self->sets);
     if (out->cold) return BW_OK;
-    BW_TRY(backend->device_memory(self->session->device, &free_bytes, &total_bytes));
+    BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
     out->cold = wanted <= free_bytes - free_bytes / 32;
     if (out->cold) out->flush_bytes = wanted;
     out->note = out->cold ? "read flush before each call" : "memory allows no flush: the inputs may be in the cache";
@@ -354,7 +354,7 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .timer = options->timer};
     bw_status status = measure_timed(options, &timed, out);
-    timed.backend->plan_free(timed.plan);
+    timed.backend->plans->free(timed.plan);
     if (status) bw_measurement_free(out);
     return status;
 }

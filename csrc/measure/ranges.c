@@ -56,17 +56,20 @@ static bw_status grow(bw_ranges *self, int64_t count) {
     self->first = 0;
     self->mark_count = count;
     /* The arrays may be larger than the marks that there are, never smaller. */
-    BW_TRY(backend_of(self)->marks_reserve(self->marks, count));
+    BW_TRY(backend_of(self)->marks->reserve(self->marks, count));
     for (int64_t mark = before; mark < count; mark++) self->unused[self->unused_count++] = mark;
     return BW_OK;
 }
 
 bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out) {
     bw_status status = BW_OK;
+    if (!session->backend->marks) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", session->backend->name);
+    }
     bw_ranges *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for ranges");
     self->session = session;
-    BW_GOTO(session->backend->marks_create(session->device, stream, &self->marks));
+    BW_GOTO(session->backend->marks->create(session->device, stream, &self->marks));
     BW_GOTO(grow(self, 2 * capacity));
     *out = self;
     return BW_OK;
@@ -77,7 +80,7 @@ cleanup:
 
 void bw_ranges_free(bw_ranges *self) {
     if (!self) return;
-    if (!bw_session_is_foreign(self->session)) backend_of(self)->marks_free(self->marks);
+    if (!bw_session_is_foreign(self->session)) backend_of(self)->marks->free(self->marks);
     for (int64_t i = 0; i < self->name_count; i++) free(self->names[i].ns);
     free(self->names);
     free(self->ended);
@@ -111,7 +114,7 @@ static bw_status read_oldest(bw_ranges *self) {
     self->ended_count--;
     self->unused[self->unused_count++] = oldest.start;
     self->unused[self->unused_count++] = oldest.stop;
-    BW_TRY(backend_of(self)->marks_elapsed(self->marks, oldest.start, oldest.stop, &ns));
+    BW_TRY(backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns));
     return keep(&self->names[oldest.id], ns);
 }
 
@@ -122,7 +125,7 @@ static bw_status make_room(bw_ranges *self) {
     bool passed = false;
     if (count) {
         const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
-        BW_TRY(backend_of(self)->mark_passed(self->marks, last->stop, &passed));
+        BW_TRY(backend_of(self)->marks->passed(self->marks, last->stop, &passed));
     }
     if (!passed) return grow(self, 2 * self->mark_count);
     while (count--) BW_TRY(read_oldest(self));
@@ -132,7 +135,7 @@ static bw_status make_room(bw_ranges *self) {
 static bw_status take_mark(bw_ranges *self, int64_t *out) {
     if (!self->unused_count) BW_TRY(make_room(self));
     int64_t mark = self->unused[self->unused_count - 1];
-    BW_TRY(backend_of(self)->mark(self->marks, mark));
+    BW_TRY(backend_of(self)->marks->take(self->marks, mark));
     self->unused_count--;
     *out = mark;
     return BW_OK;
@@ -193,9 +196,9 @@ bw_status bw_ranges_floor(bw_ranges *self, double *ns) {
     if (self->unused_count < 2) BW_TRY(grow(self, 2 * self->mark_count));
     int64_t from = self->unused[self->unused_count - 1], to = self->unused[self->unused_count - 2];
     for (int i = 0; i < FLOOR_PAIRS; i++) {
-        BW_TRY(backend_of(self)->mark(self->marks, from));
-        BW_TRY(backend_of(self)->mark(self->marks, to));
-        BW_TRY(backend_of(self)->marks_elapsed(self->marks, from, to, &samples[i]));
+        BW_TRY(backend_of(self)->marks->take(self->marks, from));
+        BW_TRY(backend_of(self)->marks->take(self->marks, to));
+        BW_TRY(backend_of(self)->marks->elapsed(self->marks, from, to, &samples[i]));
     }
     *ns = bw_median(samples, FLOOR_PAIRS);
     return BW_OK;

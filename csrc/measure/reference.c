@@ -11,7 +11,7 @@ static const double intervals_per_reference = 15.0; /* of one's own length: unde
 
 void bw_reference_begin(bw_reference *self, bw_session *session, double max_seconds) {
     *self = (bw_reference){.session = session, .interval_s = interval_least_s};
-    self->over = !session->backend->reference || max_seconds < sampling_least_s;
+    self->over = !session->backend->neighbours || max_seconds < sampling_least_s;
 }
 
 /* Full: every second one goes, and from here on they are taken half as often. */
@@ -27,7 +27,7 @@ static void keep(bw_reference *self, double ns) {
 bool bw_reference_take(bw_reference *self, double now_s, bool always) {
     double ns;
     if (self->over || (!always && now_s < self->next_s)) return false;
-    bw_status status = self->session->backend->reference(self->session->device, &ns);
+    bw_status status = self->session->backend->neighbours->reference(self->session->device, &ns);
     if (status) {
         bw_status_free(status);
         self->over = true;

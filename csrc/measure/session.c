@@ -16,7 +16,7 @@ enum { FLOOR_LAUNCHES = 1000, FLOOR_SAMPLES = 15, FLOOR_WARMUPS = 3 };
 bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out) {
     char reason[256] = "";
     int count = 0;
-    BW_TRY(backend->device_count(&count, reason, sizeof reason));
+    BW_TRY(backend->devices->count(&count, reason, sizeof reason));
     if (count == 0) return bw_fail(BW_CODE_UNAVAILABLE, "no %s device: %s", backend->name, reason);
     if (index < 0 || index >= count) {
         return bw_fail(BW_CODE_INVALID, "%s device %d: allowed is 0 to %d", backend->name, index, count - 1);
@@ -28,7 +28,7 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
     session->reference_ns = NAN;
     session->process = getpid();
     atomic_init(&session->user, 0);
-    bw_status status = backend->device_open(index, &session->device);
+    bw_status status = backend->devices->open(index, &session->device);
     if (status) {
         free(session);
         return status;
@@ -39,17 +39,17 @@ bw_status bw_session_open(const bw_backend *backend, int index, bw_session **out
 
 void bw_session_close(bw_session *session) {
     if (!session || bw_session_is_foreign(session)) return;
-    session->backend->device_close(session->device);
+    session->backend->devices->close(session->device);
     free(session);
 }
 
 bw_status bw_session_limit_threads(bw_session *session, int threads) {
-    if (!session->backend->limit_threads) {
+    if (!session->backend->devices->limit_threads) {
         return bw_fail(BW_CODE_UNSUPPORTED, "work on a %s device is not done by threads that could be fewer",
                        session->backend->name);
     }
     for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
-    return session->backend->limit_threads(session->device, threads);
+    return session->backend->devices->limit_threads(session->device, threads);
 }
 
 bw_status bw_session_enter(bw_session *session) {
@@ -90,7 +90,7 @@ bool bw_session_is_mine(bw_session *session) {
 static const char *timer_at(const bw_session *session, int index) {
     const char *const *timers = session->backend->timers;
     if (timers) return timers[index];
-    return index == 0 ? session->backend->device_facts(session->device)->timer : NULL;
+    return index == 0 ? session->backend->devices->facts(session->device)->timer : NULL;
 }
 
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out) {
@@ -115,14 +115,14 @@ const char *bw_timer_name(const bw_session *session, int timer) {
 static bw_status time_empty(bw_session *session, const bw_plan_spec *spec, double *ns) {
     bw_plan *plan = NULL;
     double samples[FLOOR_SAMPLES];
-    BW_TRY(session->backend->plan_create(session->device, spec, &plan));
+    BW_TRY(session->backend->plans->create(session->device, spec, &plan));
     bw_status status = BW_OK;
     for (int i = -FLOOR_WARMUPS; i < FLOOR_SAMPLES && !status; i++) {
         double elapsed;
-        status = session->backend->plan_run(plan, &elapsed);
+        status = session->backend->plans->run(plan, &elapsed);
         if (!status && i >= 0) samples[i] = elapsed / FLOOR_LAUNCHES;
     }
-    session->backend->plan_free(plan);
+    session->backend->plans->free(plan);
     if (status) return status;
     *ns = bw_median(samples, FLOOR_SAMPLES);
     return BW_OK;

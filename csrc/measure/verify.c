@@ -294,8 +294,8 @@ static bw_status compare_whole(const bw_case *self, const char *base, whole_outp
     if (!*host) {
         *host = malloc((size_t)operand->bytes);
         if (!*host) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
-        BW_TRY(self->session->backend->download(self->session->device, *host, base + self->offsets[row->operand],
-                                                operand->bytes));
+        BW_TRY(self->session->backend->memory->download(self->session->device, *host,
+                                                        base + self->offsets[row->operand], operand->bytes));
     }
     compare_row(operand, row, tolerance, *host + bw_dtype_bytes(operand->dtype, row->offset), worst_yet);
     return BW_OK;
@@ -324,8 +324,8 @@ static bw_status compare_batch(const bw_case *self, batch *batch, const bw_toler
             return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", batch->bytes);
         }
     }
-    BW_TRY(
-        self->session->backend->gather(self->session->device, batch->spans, batch->count, batch->bytes, batch->host));
+    BW_TRY(self->session->backend->memory->gather(self->session->device, batch->spans, batch->count, batch->bytes,
+                                                  batch->host));
     const char *host = batch->host;
     for (int64_t i = 0; i < batch->count; i++) {
         compare_row(&self->operands[batch->rows[i]->operand], batch->rows[i], tolerance, host, worst_yet);

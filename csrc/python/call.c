@@ -158,7 +158,7 @@ static PyObject *current_device(PyObject *module, PyObject *args) {
     int index = 0;
     if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
     bw_status status = bw_backend_find(name, &backend);
-    if (!status && backend->current_device) status = backend->current_device(&index);
+    if (!status && backend->context) status = backend->context->current(&index);
     return status ? core_raise(PyModule_GetState(module), status) : PyLong_FromLong(index);
 }
 
@@ -168,7 +168,7 @@ static PyObject *make_current(PyObject *module, PyObject *args) {
     int index;
     if (!PyArg_ParseTuple(args, "si", &name, &index)) return NULL;
     bw_status status = bw_backend_find(name, &backend);
-    if (!status && backend->make_current) status = backend->make_current(index);
+    if (!status && backend->context) status = backend->context->make_current(index);
     if (status) return core_raise(PyModule_GetState(module), status);
     Py_RETURN_NONE;
 }

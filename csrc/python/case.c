@@ -321,14 +321,14 @@ static bw_status run_arrays(void *context) {
     for (int i = 0; i < content->operand_count; i++) {
         if (!work->given[i].obj) continue;
         content->own_inputs = true;
-        BW_TRY(backend->upload(device, content->memory + content->offsets[i], work->given[i].buf,
-                               content->operands[i].bytes));
+        BW_TRY(backend->memory->upload(device, content->memory + content->offsets[i], work->given[i].buf,
+                                       content->operands[i].bytes));
     }
     if (work->launch) BW_TRY(bw_case_launch(content, 0));
     for (int i = 0; i < content->operand_count; i++) {
         if (!work->out[i]) continue;
-        BW_TRY(
-            backend->download(device, work->out[i], content->memory + content->offsets[i], content->operands[i].bytes));
+        BW_TRY(backend->memory->download(device, work->out[i], content->memory + content->offsets[i],
+                                         content->operands[i].bytes));
     }
     return BW_OK;
 }

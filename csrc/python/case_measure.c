@@ -42,8 +42,8 @@ static bw_status run_verify(void *context) {
     if (!all_outputs_given(work)) BW_TRY(bw_case_launch(content, 0));
     for (int i = 0; i < content->operand_count; i++) {
         if (!work->given[i].obj) continue;
-        BW_TRY(session->backend->upload(session->device, content->memory + content->offsets[i], work->given[i].buf,
-                                        content->operands[i].bytes));
+        BW_TRY(session->backend->memory->upload(session->device, content->memory + content->offsets[i],
+                                                work->given[i].buf, content->operands[i].bytes));
     }
     return bw_verify_set(content, 0, &work->options, &work->verdict);
 }

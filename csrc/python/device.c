@@ -105,7 +105,7 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
     /* A copy: making objects may collect garbage, and so run code that closes the device. */
-    const bw_device_facts facts = *session->backend->device_facts(session->device), *f = &facts;
+    const bw_device_facts facts = *session->backend->devices->facts(session->device), *f = &facts;
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name",
                          core_text(f->name), "uuid", core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id),
                          "driver", core_text(f->driver), "runtime", core_text(f->runtime), "major", f->major, "minor",
@@ -124,7 +124,7 @@ typedef struct memory_work {
 
 static bw_status run_memory(void *context) {
     memory_work *work = context;
-    return work->session->backend->device_memory(work->session->device, &work->free_bytes, &work->total_bytes);
+    return work->session->backend->memory->ask(work->session->device, &work->free_bytes, &work->total_bytes);
 }
 
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
@@ -138,8 +138,8 @@ static PyObject *device_memory(PyObject *object, PyObject *unused) {
 
 static bw_status run_rest(void *context) {
     const bw_session *session = context;
-    if (session->backend->rest) session->backend->rest(session->device);
-    return session->backend->synchronize(session->device);
+    if (session->backend->counters) session->backend->counters->rest(session->device);
+    return session->backend->devices->synchronize(session->device);
 }
 
 static PyObject *device_rest(PyObject *object, PyObject *unused) {
@@ -208,11 +208,11 @@ static bw_status run_conditions(void *context) {
     conditions_work *work = context;
     const bw_backend *backend = work->session->backend;
     work->found = (bw_conditions){NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
-    if (!backend->conditions) {
+    if (!backend->sensors) {
         snprintf(work->note, sizeof work->note, "the %s backend has no sensors to read", backend->name);
         return BW_OK;
     }
-    bw_status status = backend->conditions(work->session->device, true, &work->found);
+    bw_status status = backend->sensors->read(work->session->device, true, &work->found);
     if (bw_status_code(status) != BW_CODE_UNAVAILABLE) return status;
     snprintf(work->note, sizeof work->note, "%s", bw_status_message(status));
     bw_status_free(status);
@@ -242,7 +242,7 @@ static bw_status run_management(void *context) {
     management_work *work = context;
     const bw_backend *backend = work->session->backend;
     work->found = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
-    if (backend->management) backend->management(work->session->device, &work->found);
+    if (backend->sensors) backend->sensors->management(work->session->device, &work->found);
     return BW_OK;
 }
 
@@ -271,7 +271,7 @@ typedef struct libraries_work {
 static bw_status run_libraries(void *context) {
     libraries_work *work = context;
     const bw_backend *backend = work->session->backend;
-    if (backend->libraries) backend->libraries(work->session->device, work->found, &work->count);
+    if (backend->devices->libraries) backend->devices->libraries(work->session->device, work->found, &work->count);
     return BW_OK;
 }
 
@@ -329,8 +329,8 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
         core_dims_free(&dims);
         return NULL;
     }
-    const bw_variant_table *table = session->backend->variants(session->device, index);
-    const bw_device_facts *facts = session->backend->device_facts(session->device);
+    const bw_variant_table *table = session->backend->devices->variants(session->device, index);
+    const bw_device_facts *facts = session->backend->devices->facts(session->device);
     const bw_variant *chosen = NULL;
     status = bw_variant_default(table, op, &dims.dims, precision, facts, 0, &chosen);
     bw_status_free(status); /* none runs: every row's `refuses` says why */
@@ -352,13 +352,13 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     bw_session *session = session_of((device_object *)object);
     long long countdown;
     if (!session || !PyArg_ParseTuple(args, "L", &countdown)) return NULL;
-    if (!session->backend->fault_set) {
+    if (!session->backend->faults) {
         return core_raise(
             core_state_of(Py_TYPE(object)),
             bw_fail(BW_CODE_UNSUPPORTED, "the %s backend has no calls to make fail", session->backend->name));
     }
-    int64_t made = session->backend->calls_made(session->device);
-    bw_status status = session->backend->fault_set(session->device, countdown);
+    int64_t made = session->backend->faults->calls_made(session->device);
+    bw_status status = session->backend->faults->set(session->device, countdown);
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return PyLong_FromLongLong(made);
 }
@@ -374,7 +374,7 @@ static PyObject *get_stream(PyObject *object, void *closure) {
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
     const bw_backend *backend = session->backend;
-    return PyLong_FromVoidPtr(backend->device_stream ? backend->device_stream(session->device) : NULL);
+    return PyLong_FromVoidPtr(backend->context ? backend->context->stream(session->device) : NULL);
 }
 
 static PyMethodDef device_methods[] = {

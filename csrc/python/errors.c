@@ -43,25 +43,34 @@ PyObject *core_raise(core_state *state, bw_status status) {
     return NULL;
 }
 
-static PyObject *add_exception(PyObject *module, const char *name, const char *text, PyObject *base) {
+/* A type below `first`, and below `second` where there is one. */
+static PyObject *add_exception(PyObject *module, const char *name, const char *text, PyObject *first,
+                               PyObject *second) {
+    PyObject *bases = second ? PyTuple_Pack(2, first, second) : PyTuple_Pack(1, first);
+    if (!bases) return NULL;
     char full_name[64];
     PyOS_snprintf(full_name, sizeof full_name, "bwprof._core.%s", name);
-    PyObject *type = PyErr_NewExceptionWithDoc(full_name, text, base, NULL);
+    PyObject *type = PyErr_NewExceptionWithDoc(full_name, text, bases, NULL);
+    Py_DECREF(bases);
     if (type && PyModule_AddObjectRef(module, name, type) < 0) Py_CLEAR(type);
     return type;
 }
 
 int core_add_exceptions(PyObject *module, core_state *state) {
-    state->device_error = add_exception(
-        module, "DeviceError",
-        "A device call failed. `fatal` is True when only a new process can use the device again.", PyExc_RuntimeError);
-    state->unsupported_error =
-        add_exception(module, "UnsupportedError", "Valid, but not on this device, variant or build.", PyExc_ValueError);
+    PyObject *any = add_exception(module, "BwprofError", "The base of bwprof's own exceptions.", PyExc_Exception, NULL);
+    if (!any) return -1;
+    state->device_error =
+        add_exception(module, "DeviceError",
+                      "A device call failed. `fatal` is True when only a new process can use the device again.", any,
+                      PyExc_RuntimeError);
+    state->unsupported_error = add_exception(module, "UnsupportedError",
+                                             "Valid, but not on this device, variant or build.", any, PyExc_ValueError);
     state->unavailable_error = add_exception(
         module, "UnavailableError", "A backend, device, driver or library is missing; the message says what to do.",
-        PyExc_RuntimeError);
+        any, PyExc_RuntimeError);
     state->memory_limit_error =
-        add_exception(module, "MemoryLimitError", "The case needs more memory than is free.", PyExc_MemoryError);
+        add_exception(module, "MemoryLimitError", "The case needs more memory than is free.", any, PyExc_MemoryError);
+    Py_DECREF(any);
     if (!state->device_error || !state->unsupported_error || !state->unavailable_error || !state->memory_limit_error) {
         return -1;
     }

@@ -51,7 +51,7 @@ static PyObject *variants_dict(int op_index) {
     for (int b = 0; dict && b < bw_backend_count(); b++) {
         const bw_backend *backend = bw_backend_at(b);
         if (!backend->built) continue;
-        const bw_variant_table *table = backend->variants(NULL, op_index);
+        const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
             if (append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
@@ -120,7 +120,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     }
     bw_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = backend->device_count(&count, reason, reason_size);
+    status = backend->devices->count(&count, reason, reason_size);
     Py_END_ALLOW_THREADS;
     if (status) {
         Py_DECREF(list);
@@ -129,7 +129,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     for (int i = 0; i < count; i++) {
         char name[128];
         Py_BEGIN_ALLOW_THREADS;
-        status = backend->device_name(i, name, sizeof name);
+        status = backend->devices->name(i, name, sizeof name);
         Py_END_ALLOW_THREADS;
         if (status) {
             Py_DECREF(list);
@@ -161,11 +161,11 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
         char reason[256] = "";
         PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
         PyObject *item =
-            devices
-                ? Py_BuildValue("{s:s,s:s,s:O,s:N,s:N,s:N,s:N}", "name", backend->name, "text", backend->text, "built",
-                                backend->built ? Py_True : Py_False, "reason", core_text(reason), "devices", devices,
-                                "timers", names_list(backend->timers), "metrics", names_list(backend->metric_groups))
-                : NULL;
+            devices ? Py_BuildValue("{s:s,s:s,s:O,s:N,s:N,s:N,s:N}", "name", backend->name, "text", backend->text,
+                                    "built", backend->built ? Py_True : Py_False, "reason", core_text(reason),
+                                    "devices", devices, "timers", names_list(backend->timers), "metrics",
+                                    names_list(backend->counters ? backend->counters->groups : NULL))
+                    : NULL;
         if (append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
@@ -181,7 +181,7 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
     if (!variant_name) return BW_OK;
     if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%s' needs a backend: cuda or cpu", variant_name);
     BW_TRY(bw_backend_find(backend_name, &backend));
-    const bw_variant_table *table = backend->variants(NULL, op_index);
+    const bw_variant_table *table = backend->devices->variants(NULL, op_index);
     for (int i = 0; i < table->count; i++) {
         if (strcmp(table->rows[i].name, variant_name) == 0) {
             *out = &table->rows[i];

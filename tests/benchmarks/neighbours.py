@@ -21,10 +21,10 @@ from common import machine, show, table
 from repeats import chosen
 
 from bwprof import _core, hardware
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context
 from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
-from bwprof.sweep import measure as measuring
-from bwprof.sweep.measure import Context
 
 PROGRAMS = {
     "compute": "print('on', flush=True)\nwhile True: pass",

@@ -18,12 +18,12 @@ from pathlib import Path
 from common import machine, show, table
 
 from bwprof import hardware
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context
 from bwprof.results.difference import comparable
 from bwprof.results.schema import Row
-from bwprof.sweep import measure as measuring
-from bwprof.sweep import plan
-from bwprof.sweep.measure import Context
-from bwprof.sweep.plan import Request, Spec
+from bwprof.runs import plan
+from bwprof.runs.plan import Request, Spec
 
 HEADS = ["case", "us", "samples", "s each", "half-width %", "spread %", "held %", "converged %", "flagged"]
 

@@ -15,8 +15,8 @@ import time
 from common import machine, show, table
 
 from bwprof import _core, hardware, roofs
-from bwprof.names import bytes_text, parse_count
 from bwprof.roofs import survey
+from bwprof.text import bytes_text, parse_count
 
 
 def sizes(smallest: int, largest: int, per_octave: float) -> list[int]:

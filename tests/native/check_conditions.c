@@ -161,7 +161,7 @@ static void a_backend_without_sensors(int op_index) {
     fixture f;
     bw_watch watch;
     bw_backend blind = fake_backend;
-    blind.conditions = NULL;
+    blind.sensors = NULL;
     if (!OK(open_copy(&f, 256))) return close_case(&f);
     f.session->backend = &blind;
     bw_watch_begin(&watch, f.session, 100.0);

@@ -1,10 +1,10 @@
-/* csrc/cuda/nvml.c with a library of known values (libraries/fake_nvml.c, named by BWPROF_TEST_NVML): what it reads,
- * and every dlopen, dlsym and call of the library made to fail in turn. */
+/* csrc/cuda/libraries/nvml.c with a library of known values (libraries/fake_nvml.c, named by BWPROF_TEST_NVML): what it
+ * reads, and every dlopen, dlsym and call of the library made to fail in turn. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
 #include "check.h"
-#include "cuda/nvml.h"
+#include "cuda/libraries/nvml.h"
 #include "libraries/fake_nvml.h"
 
 /* ---- the loader: the linker sends its calls here (-Wl,--wrap) ---- */

@@ -158,11 +158,23 @@ static void ranges_survive_a_failure(int op_index) {
     close_ranges(&o);
 }
 
+static void a_backend_without_marks(int op_index) {
+    (void)op_index;
+    bw_session *session = NULL;
+    bw_ranges *ranges = NULL;
+    bw_backend without = fake_backend;
+    without.marks = NULL;
+    if (!OK(bw_session_open(&without, 0, &session))) return;
+    FAILS(bw_ranges_create(session, NULL, 1, &ranges), BW_CODE_UNSUPPORTED, "the toy backend takes no marks");
+    bw_session_close(session);
+}
+
 const check ranges_checks[] = {
     {"ranges_nest_and_overlap", false, ranges_nest_and_overlap},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
     {"ranges_survive_a_failure", false, ranges_survive_a_failure},
+    {"a_backend_without_marks", false, a_backend_without_marks},
     {NULL, false, NULL},
 };

@@ -193,7 +193,7 @@ static void a_callers_arrays_do_not_stay(int op_index) {
     static const float own[100];
     if (OK(open_copy(&f, 100)) && OK(bw_case_ready(f.content, 1))) {
         f.content->own_inputs = true;
-        OK(fake_backend.upload(NULL, f.content->memory, own, sizeof own));
+        OK(fake_backend.memory->upload(NULL, f.content->memory, own, sizeof own));
         if (OK(bw_verify_case(f.content, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
     }
     close_case(&f);

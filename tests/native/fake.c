@@ -545,15 +545,19 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-#define FAKE_BACKEND                                                                                                \
-    .name = "toy", .text = "host memory and a toy clock", .built = true, .device_count = device_count,              \
-    .device_name = device_name, .device_open = device_open, .device_close = device_close,                           \
-    .device_facts = device_facts, .device_memory = device_memory, .variants = variants, .allocate = allocate,       \
-    .release = release, .fill = fill, .poison = poison, .duplicate = copy, .upload = copy, .download = copy,        \
-    .gather = gather, .synchronize = synchronize, .plan_create = plan_create, .plan_run = plan_run,                 \
-    .plan_late = plan_late, .plan_host_ns = plan_host_ns, .plan_free = plan_free, .conditions = conditions,         \
-    .neighbours = neighbours, .reference = reference, .marks_create = marks_create, .marks_reserve = marks_reserve, \
-    .mark = mark, .mark_passed = mark_passed, .marks_elapsed = marks_elapsed, .marks_free = marks_free
+static const bw_device_calls device_calls = {device_count, device_name, device_open, device_close, device_facts,
+                                             synchronize,  variants,    NULL,        NULL};
+static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
+                                             poison,        copy,     copy, copy,    gather};
+static const bw_plan_calls plan_calls = {plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
+static const bw_mark_calls mark_calls = {marks_create, marks_reserve, mark, mark_passed, marks_elapsed, marks_free};
+static const bw_sensor_calls sensor_calls = {.read = conditions};
+static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
+
+#define FAKE_BACKEND                                                                               \
+    .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls, \
+    .memory = &memory_calls, .plans = &plan_calls, .marks = &mark_calls, .sensors = &sensor_calls, \
+    .neighbours = &neighbour_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

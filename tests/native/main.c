@@ -1,8 +1,8 @@
-/* Checks of csrc/measure against a fake backend, of csrc/cuda/nvml.c against a fake library, and of what csrc/cpu reads
- * of a machine against a planted tree of files. `checks --list` names
- * them, `checks NAME` runs one (exit status 1: it failed), `checks --ranks N` prints the ranks of the median's interval
- * for 1 to N samples, `checks --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval
- * of so many measurements held the median. */
+/* Checks of csrc/measure against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and of what
+ * csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs one (exit
+ * status 1: it failed), `checks --ranks N` prints the ranks of the median's interval for 1 to N samples, `checks
+ * --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval of so many measurements held
+ * the median. */
 #include <stdlib.h>
 
 #include "check.h"

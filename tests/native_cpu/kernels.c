@@ -79,7 +79,7 @@ static void check(bw_session *session, int op_index, const bw_precision *precisi
 
 static void check_op(bw_session *session, int op_index, tally *count) {
     const bw_op *op = bw_op_at(op_index);
-    const bw_variant_table *table = session->backend->variants(session->device, op_index);
+    const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
     for (int i = 0; i < BW_PRECISION_COUNT; i++) {
         const bw_precision *precision = bw_precision_get((bw_precision_id)i);
         if (!bw_precision_in(op->precisions, precision)) continue;
@@ -103,7 +103,7 @@ int main(void) {
         bw_status_free(status);
         return 2;
     }
-    printf("instruction set %s\n", backend->device_facts(session->device)->runtime);
+    printf("instruction set %s\n", backend->devices->facts(session->device)->runtime);
     for (int i = 0; i < bw_op_count(); i++) check_op(session, i, &count);
     bw_session_close(session);
     printf("%d right, %d wrong, %d that no kernel takes\n", count.right, count.wrong, count.refused);

@@ -1,14 +1,25 @@
-/* csrc/cuda/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake CUPTI
- * library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
+/* csrc/cuda/timing/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake
+ * CUPTI library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
 #include "toy_runtime.h"
 
-enum { FLUSH_NS = 50000, KERNEL_NS = 2000, GAP_NS = 100, FLUSH_BYTES = 4096, CALLS = 4 };
+enum {
+    FLUSH_NS = 50000,
+    KERNEL_NS = 2000,
+    GAP_NS = 100,
+    FLUSH_BYTES = 4096,
+    CALLS = 4,
+    GIVEN_STREAM = 7,
+    OTHER_STREAM = 13
+};
 
 static struct {
     fake_cupti *books;
     uint64_t kernel_ns;
     int64_t kernels; /* per call */
     bool apart;      /* the calls run beside the flush, on another stream */
+    bool ahead;      /* every second call has run on another stream before its flush began */
+    bool waits;      /* what is on another stream waits for the flush */
+    bool copies;     /* what is on another stream are copies */
     int uneven;      /* every second call runs so many kernels more */
     int64_t calls, entered;
     bool late; /* the last plan's last replay */
@@ -16,12 +27,13 @@ static struct {
     bw_code fails;
 } toy;
 
-static void run_kernel(uint64_t length_ns) {
+static void run_kernel(uint64_t length_ns, uint32_t stream) {
     if (runtime_run(GAP_NS, length_ns)) return;
     runtime.now_ns += GAP_NS;
     if (toy.books->tracing && toy.books->kernels < FAKE_KERNELS_MOST) {
         toy.books->start_ns[toy.books->kernels] = runtime.now_ns;
-        toy.books->is_copy[toy.books->kernels] = false;
+        toy.books->is_copy[toy.books->kernels] = toy.copies && stream == OTHER_STREAM;
+        toy.books->stream[toy.books->kernels] = stream;
         toy.books->end_ns[toy.books->kernels++] = runtime.now_ns + length_ns;
     }
     runtime.now_ns += length_ns;
@@ -51,8 +63,8 @@ bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64
 bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
-    run_kernel(FLUSH_NS);
-    if (toy.apart) runtime.now_ns -= FLUSH_NS;
+    run_kernel(FLUSH_NS, GIVEN_STREAM);
+    if (toy.apart && !toy.waits) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
 }
 
@@ -61,8 +73,13 @@ static bw_status call(void *context, int64_t set, bool captured) {
     CHECK(toy.entered == 1 && set == 0 && captured == runtime.capturing);
     toy.calls++;
     if (toy.fails) return bw_fail(toy.fails, "the function failed");
-    for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns);
-    for (int i = 0; i < toy.uneven && toy.calls % 2; i++) run_kernel(toy.kernel_ns);
+    uint64_t back_ns =
+        toy.ahead && toy.calls % 2 ? FLUSH_NS + (uint64_t)toy.kernels * (KERNEL_NS + GAP_NS) + GAP_NS : 0;
+    uint32_t stream = toy.apart || toy.ahead ? OTHER_STREAM : GIVEN_STREAM;
+    runtime.now_ns -= back_ns;
+    for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns, stream);
+    for (int i = 0; i < toy.uneven && toy.calls % 2; i++) run_kernel(toy.kernel_ns, stream);
+    runtime.now_ns += back_ns;
     return BW_OK;
 }
 
@@ -116,7 +133,6 @@ static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, d
 static void expect_failure(int timer, int64_t flush_bytes, bw_code code, const char *text) {
     bw_device device = open_toy();
     double ns;
-    toy.apart = strstr(text, "another stream") != NULL;
     if (strstr(text, "nothing")) toy.kernels = 0;
     bw_status status = time_calls(&device, timer, flush_bytes, &ns, NULL);
     CHECK(bw_status_code(status) == code && strstr(bw_status_message(status), text));
@@ -163,7 +179,29 @@ static void check_refusals(void) {
         expect_failure(BW_CUDA_TIMER_CUPTI, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
         expect_failure(BW_CUDA_TIMER_GRAPH, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
     }
-    expect_failure(BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, BW_CODE_INVALID, "another stream");
+}
+
+/* Work on another stream: beside its flush, or, every second time, before it; kernels, or copies. On a stream that
+ * waits for the given one it is in its place, and is timed. */
+static void check_other_streams(void) {
+    for (int way = 0; way < 8; way++) {
+        bw_device device = open_toy();
+        double ns = 0.0;
+        toy.apart = way % 4 != 2;
+        toy.waits = way % 4 == 3;
+        toy.ahead = way % 4 == 2 || way % 4 == 1;
+        toy.copies = way >= 4;
+        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
+        if (toy.waits) {
+            CHECK(!status && fabs(ns - CALLS * 4100.0) < 10.0);
+        } else {
+            CHECK(bw_status_code(status) == BW_CODE_INVALID);
+            CHECK(strstr(bw_status_message(status),
+                         "8 of 12 kernels and copies were on another stream than the one given"));
+        }
+        bw_status_free(status);
+        close_toy(&device);
+    }
 }
 
 /* Three kernels and two in turn: of the first call's number nobody could tell. Three and one, with flushes: as many as
@@ -248,6 +286,7 @@ static const struct {
 } checks[] = {{"times", check_times},
               {"slow_host", check_slow_host},
               {"refusals", check_refusals},
+              {"other_streams", check_other_streams},
               {"uneven", check_uneven},
               {"failing_function", check_failing_function},
               {"cuda_faults", check_cuda_faults},

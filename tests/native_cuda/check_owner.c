@@ -1,5 +1,5 @@
-/* Two handles in two threads, one of which traces again and again: what csrc/cuda/cupti.c keeps for the whole process,
- * for a build that watches for data races. */
+/* Two handles in two threads, one of which traces again and again: what csrc/cuda/libraries/cupti.c keeps for the whole
+ * process, for a build that watches for data races. */
 #include <pthread.h>
 
 #include "toy.h"

@@ -1,6 +1,6 @@
 /* csrc/cuda/cublaslt.c's search for the fastest algorithm, without a GPU: a toy runtime whose clock rises from idle,
  * and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
-#include "cuda/gemm.h"
+#include "cuda/kernels/gemm/gemm.h"
 #include "fake_cublaslt.h"
 #include "ops/gemm.h"
 #include "toy_runtime.h"

@@ -101,6 +101,11 @@ FAKE_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
         record->kind = fake.is_copy[i] ? CUPTI_ACTIVITY_KIND_MEMSET : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
         record->start = fake.start_ns[i];
         record->end = fake.end_ns[i];
+        if (fake.is_copy[i]) {
+            ((CUpti_ActivityMemset4 *)record)->streamId = fake.stream[i];
+        } else {
+            record->streamId = fake.stream[i];
+        }
         used += sizeof *record;
     }
     fake.kernels = 0;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/cupti.h"
-#include "cuda/plan.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/timing/plan.h"
 #include "fake_cupti.h"
 
 #define CHECK(condition)                                                   \

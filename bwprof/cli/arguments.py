@@ -1,0 +1,66 @@
+"""The argument parser of every command, and the commands that only read and show."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bwprof.cli.guard import guarded
+
+USAGE, FAILED = 2, 3
+
+
+class _StoreOnce(argparse.Action):
+    """An option with one value: of two, one would be dropped without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("_given", {})
+        if option_string is not None and self.dest in given:
+            parser.error(f"{option_string} is given twice: '{given[self.dest]}' and '{values}'")
+        given[self.dest] = values
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` that takes no abbreviations, and no option with a value twice."""
+
+    def __init__(self, program: str, description: str, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=program,
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
+
+
+def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:
+    """The exit code of a command that measures nothing: 2, and a sentence, for what cannot be used or read."""
+
+    def checked() -> int:
+        try:
+            options = parser.parse_args(arguments)
+        except SystemExit as ended:
+            return USAGE if ended.code else 0
+        logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", force=True)
+        try:
+            return command(options)
+        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
+            said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        except (ValueError, ImportError) as error:
+            said = str(error)
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        return USAGE
+
+    return guarded(checked, failed=FAILED)

@@ -1,0 +1,25 @@
+"""The command ``bwprof report``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bwprof.cli.arguments import Parser, run
+from bwprof.results import load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the summary of results; returns the exit code."""
+    parser = Parser("bwprof report", "Print the summary of results, as bwprof sweep does when it ends.")
+    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    return run(parser, arguments, _print)
+
+
+def _print(options: argparse.Namespace) -> int:
+    from bwprof.cli.summary import print_tables
+    from bwprof.terminal import console
+
+    print_tables(load(options.results), console(sys.stdout))
+    return 0

@@ -1,0 +1,146 @@
+"""The command ``bwprof selftest``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bwprof import _core
+from bwprof.cli.arguments import Parser
+from bwprof.cli.guard import check_open, guarded
+from bwprof.results.files import atomic_write
+from bwprof.results.jsonfile import plain
+from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.selftest.part import Report, Value
+from bwprof.terminal import console, table
+from bwprof.terminal import show as show_table
+from bwprof.text import parse_count, seconds_text
+
+OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
+
+_DESCRIPTION = "Hold bwprof's figures against independent witnesses on this machine, and print how well they agree."
+_EPILOG = """\
+parts (all when none is named):
+  timers    the graph's time against CUPTI's timestamps of the same kernels
+  cache     the same kernel made cold by rotation and by flushes
+  counters  DRAM bytes read in a cold rotation, by hardware counter
+  repeat    A/A comparisons: how often two measurements of the same thing are said to differ
+
+exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result), 130 interrupted.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return guarded(lambda: _main(arguments), failed=INCOMPLETE)
+
+
+def _parser() -> Parser:
+    parser = Parser("bwprof selftest", _DESCRIPTION, _EPILOG)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="timers, cache, counters, repeat")
+    parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
+    parser.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
+    parser.add_argument("--device", metavar="N", help="the device's number on that backend (default: its first)")
+    parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    return parser
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as ended:
+        return USAGE if ended.code else OK
+    try:
+        with Interrupts() as interrupts:
+            return _command(options, interrupts)
+    except (StoppedError, KeyboardInterrupt):
+        sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
+    except (ValueError, _core.UnavailableError) as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return USAGE
+    except (_core.DeviceError, RuntimeError, MemoryError) as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return INCOMPLETE
+
+
+def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
+    from bwprof.selftest import run
+
+    started = time.monotonic()
+    if options.json == "-":
+        check_open("--json -")
+    elif options.json is not None:
+        _check_target(Path(options.json))
+    screen = console(sys.stderr if options.json == "-" else sys.stdout)
+
+    def progress(text: str) -> None:
+        if not options.quiet:
+            sys.stderr.write(f"bwprof: {text}\n")
+
+    def show(report: Report) -> None:
+        for shown in rendered(report):
+            screen.print(shown) if isinstance(shown, str) else show_table(screen, shown)
+
+    def rendered(report: Report) -> list[Any]:
+        return [*([_table(report)] if report.rows else [report.title]), *_lines(report), ""]
+
+    def _table(report: Report) -> Any:
+        numbers = [heading for name, heading in report.columns.items() if not isinstance(report.rows[0][name], str)]
+        result = table(screen, report.title, list(report.columns.values()), numbers=numbers)
+        for row in report.rows:
+            result.add_row(*(_said(row[name]) for name in report.columns))
+        return result
+
+    result = run.run(
+        options.parts,
+        quick=options.quick,
+        backend=options.backend,
+        device=parse_count(options.device, "--device") if options.device is not None else None,
+        progress=progress,
+        poll=interrupts.check,
+        show=show,
+    )
+    if not options.quiet:
+        progress(f"self-test of {result['device']}: {seconds_text(time.monotonic() - started)}")
+    if options.json is not None:
+        _write(options.json, json.dumps(plain(result), indent=1, allow_nan=False) + "\n")
+    return OK if result["passed"] else GATE_FAILED
+
+
+def _lines(report: Report) -> list[str]:
+    lines = list(report.summary)
+    if report.gate:
+        verdict = {True: "passed", False: "FAILED", None: "nothing to judge"}[report.passed]
+        lines.append(f"gate: {report.gate}: {verdict}")
+    if report.left_out:
+        lines.append(f"left out: {report.left_out}")
+    return lines
+
+
+def _said(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.2f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _check_target(path: Path) -> None:
+    """Before anything is measured: minutes later is too late to say so."""
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"--json {path} cannot be written: name a file in a folder that exists, or '-'")
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        atomic_write(Path(target), text)

@@ -1,0 +1,113 @@
+"""The summary of a run as people read it: a table, and what should be doubted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof.results.schema import FLAGS, Row
+from bwprof.results.summary import PAIR, summary_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console, RenderableType
+
+
+def print_summary(rows: Sequence[Row], screen: Console) -> None:
+    """The summary of rows on a terminal or in a file, then what failed, was skipped, or should be doubted."""
+    from bwprof.results import frame
+
+    print_tables(frame.from_rows(rows), screen)
+
+
+def print_tables(data: pd.DataFrame, screen: Console) -> None:
+    """The same of a frame."""
+    for renderable in tables(data, screen):
+        screen.print(renderable)
+
+
+def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
+    """The summary as rich renderables, 118 columns wide at most."""
+    from bwprof.terminal import table
+
+    lines, _ = summary_rows(data)
+    others = [name for name in _measured(lines) if name not in PAIR]
+    headers = ["case", "variant", *(f"{name.upper()}\nGB/s" for name in (*PAIR, *others))]
+    ratios = ["GB/s\nratio", "bytes\nratio", "time\ngain", "%\nattain."]
+    result: list[RenderableType] = []
+    grid = table(screen, "", [*headers, *ratios, "bound"], numbers=[*headers[2:], *ratios])
+    for line in lines:
+        mark = " *" if line["flags"] else ""
+        hot = " (hot)" if line["cache"] == "hot" else ""
+        grid.add_row(
+            f"{line['case']}{hot}{mark}",
+            line["variant"] or "-",
+            *(_bandwidth(line, name) for name in (*PAIR, *others)),
+            _times(line["bandwidth_ratio"]),
+            _times(line["byte_ratio"]),
+            _times(line["time_speedup"]),
+            _attained(line, (*PAIR, *others)),
+            line["bound"] or "-",
+        )
+    result.append(grid)
+    notes = _notes(lines)
+    if notes:
+        result.append("\n".join(notes))
+    return result
+
+
+def _measured(lines: Sequence[dict[str, Any]]) -> list[str]:
+    found = [name.removesuffix("_gb_s") for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
+    return [name for name in found if any(line[f"{name}_gb_s"] is not None for line in lines)]
+
+
+def _bandwidth(line: dict[str, Any], precision: str) -> str:
+    value = line[f"{precision}_gb_s"]
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _attained(line: dict[str, Any], precisions: Sequence[str]) -> str:
+    values = [line[f"{name}_pct_attainable"] for name in precisions if f"{name}_gb_s" in line]
+    if all(value is None for value in values):
+        return "-"
+    return "/".join("-" if value is None else f"{value:.0f}" for value in values)
+
+
+def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
+    notes = ["GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio."]
+    notes[0] += "\n% attain.: of what a plain stream of the same bytes and mix reaches, per precision."
+    flagged: dict[str, list[str]] = {}
+    for line in lines:
+        for flag in (line["flags"] or "").split(";"):
+            if flag:
+                name, _, precisions = flag.partition("(")
+                flagged.setdefault(name, []).append(_named(line) + (f" ({precisions}" if precisions else ""))
+    if flagged:
+        notes.append("* to be read with care:")
+        notes += [_listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
+    broken: dict[str, list[str]] = {}
+    for line in lines:
+        if line["status"] in ("failed", "skipped"):
+            broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
+    notes += [_listed(reason, held, len(lines)) for reason, held in broken.items()]
+    return notes
+
+
+def _listed(head: str, names: Sequence[str], total: int) -> str:
+    """What is said, and of which cases; wrapped."""
+    import textwrap
+
+    from bwprof.terminal import PLAIN_WIDTH
+
+    said = "every case" if len(names) == total > 1 else ", ".join(names)
+    return textwrap.fill(f"{head}: {said}", PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def _named(line: dict[str, Any]) -> str:
+    return " ".join(part for part in (line["case"], line["variant"]) if part)

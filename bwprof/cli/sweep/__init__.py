@@ -1,0 +1,97 @@
+"""The command ``bwprof sweep``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from bwprof import _core, hardware
+from bwprof.cli.guard import guarded
+from bwprof.cli.sweep import listing, options
+from bwprof.runs import plan
+from bwprof.runs.interrupts import Interrupts, StoppedError
+
+_log = logging.getLogger("bwprof.sweep")
+
+OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(lambda: _main(given), failed=INCOMPLETE)
+
+
+def _main(given: list[str]) -> int:
+    started = time.monotonic()
+    parser = options.parser("bwprof sweep")
+    try:
+        parsed = parser.parse_args(given)
+    except SystemExit as ended:
+        return USAGE if ended.code else OK
+    level = logging.DEBUG if parsed.verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
+    for noisy in ("matplotlib", "PIL"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        with Interrupts() as interrupts:
+            return _command(parsed, given, interrupts, started)
+    except (KeyboardInterrupt, StoppedError):
+        sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
+    except (ValueError, _core.UnavailableError) as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return USAGE
+    except RecursionError:
+        sys.stderr.write("bwprof: error: what was read is nested too deeply\n")
+        return USAGE
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            raise  # a stream's
+        said = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error)
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        return USAGE
+    except _core.DeviceError as error:
+        sys.stderr.write(f"bwprof: error: {error}\n")
+        return INCOMPLETE
+
+
+def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
+    from bwprof.cli.sweep import run as command
+
+    options.check_paths(parsed)
+    max_time = options.seconds(parsed.max_time, "--max-time")
+    wanted = command.Given(started, max_time, options.seconds(parsed.max_case_time, "--max-case-time"))
+    if parsed.no_roofs and parsed.recalibrate:
+        raise ValueError("--no-roofs and --recalibrate contradict each other: leave one out")
+    if parsed.list:
+        _say_unused(parsed, "--list")
+        with interrupts.at_once():
+            listing.print_operations(sys.stdout)
+        return OK
+    if parsed.resume is not None:
+        return command.resume(parsed, given, interrupts, wanted)
+    with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
+        request = options.request(parsed)
+        choice = hardware.choose(request.backend, request.device)
+        made = plan.make(request, choice.backend)
+    if parsed.dry_run:
+        _say_unused(parsed, "--dry-run")
+        with interrupts.at_once():
+            listing.print_plan(sys.stdout, made, choice)
+        return OK
+    if choice.warning:
+        _log.warning("%s", choice.warning)
+    if parsed.once:
+        _say_unused(parsed, "--once")
+        return command.once(made, choice, interrupts)
+    return command.run(parsed, given, interrupts, made, choice, wanted)
+
+
+def _say_unused(parsed: argparse.Namespace, instead: str) -> None:
+    unused = options.meaningless(parsed, instead)
+    if unused:
+        _log.warning("%s measures nothing and writes nothing: %s left aside", instead, ", ".join(unused))

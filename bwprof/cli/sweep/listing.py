@@ -1,0 +1,106 @@
+"""What the command prints instead of measuring: the operations, or the cases of a plan."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from bwprof import _core, registry, suites
+from bwprof.hardware import Choice
+from bwprof.runs.estimate import case_seconds, launch_seconds
+from bwprof.runs.plan import Plan, Spec
+from bwprof.text import bytes_text, seconds_text, spelt
+
+_WORDS = ("case", "precision", "variant")
+_NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
+_NOTE = "note"
+_LINES = 500  # that are laid out together; more of them would keep people waiting
+
+
+def print_operations(stream: TextIO) -> None:
+    """Every operation with its parameters, precisions and variants; then the suites."""
+    for operation in registry.operations():
+        stream.write(f"{operation['name']}: {operation['text']}\n")
+        stream.write(f"  precisions: {', '.join(operation['precisions'])}\n")
+        for param in operation["params"]:
+            default = param["default_from"] or param["default"]
+            unit = f" {param['unit']}" if param["unit"] else ""
+            stream.write(f"  -p {param['name']}={default}{unit}: {param['text']}\n")
+        for backend, variants in operation["variants"].items():
+            for variant in variants:
+                kinds = ", ".join(variant["precisions"])
+                stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
+        stream.write("\n")
+    for name in suites.built_in():
+        stream.write(f"suite {name}: {suites.load(name).text}\n")
+
+
+def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
+    """The cases with their work, the memory they need, and an estimate of the time."""
+    total = 0.0
+    widths: list[int] = []
+    with _core.Device(choice.backend, choice.index) as device:
+        facts = device.facts()
+        for start in range(0, len(plan.specs), _LINES):
+            specs = plan.specs[start : start + _LINES]
+            found = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
+            total += sum(seconds for _, seconds in found)
+            lines = [cells for cells, _ in found]
+            if len(plan.specs) <= _LINES:
+                _print_table(stream, lines)
+            else:
+                widths = _print_lines(stream, lines, widths)
+    count = len(plan.specs)
+    stream.write(
+        f"{count} {'case' if count == 1 else 'cases'} on {choice.backend}:{choice.index} {choice.name}, "
+        f"about {seconds_text(total)} "
+        "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
+    )
+
+
+def _print_table(stream: TextIO, lines: list[list[str]]) -> None:
+    from bwprof.terminal import console, table
+
+    screen = console(stream)
+    grid = table(screen, "", [*_WORDS, *_NUMBERS, _NOTE], numbers=_NUMBERS)
+    for cells in lines:
+        grid.add_row(*cells)
+    screen.print(grid)
+
+
+def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
+    """A part of a long plan, whose first lines must not wait for its last; returns the columns' widths."""
+    heading = [*_WORDS, *_NUMBERS, _NOTE]
+    safe = [[spelt(cell) for cell in cells] for cells in lines]
+    if not widths:
+        widths = [max(map(len, column)) for column in zip(heading, *safe, strict=True)]
+        safe.insert(0, heading)
+    for cells in safe:
+        placed = [
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(heading, cells, widths, strict=True)
+        ]
+        stream.write(" |".join(placed).rstrip() + "\n")
+    return widths
+
+
+def _estimated(
+    device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str
+) -> tuple[list[str], float]:
+    """A case's line, and its seconds."""
+    name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
+    try:
+        case = spec.open(device)
+        with case:
+            cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
+    except (ValueError, MemoryError) as error:
+        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
+    launch = launch_seconds(cost, spec.precision, facts, backend)
+    seconds = case_seconds(launch, need["needed"], facts, backend)
+    if plan.target_seconds is not None:
+        seconds = min(seconds, plan.target_seconds / len(plan.specs))
+    work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    times = [seconds_text(launch), seconds_text(seconds)]
+    if not need["fits"]:
+        note = f"skipped: only {bytes_text(need['free'])} free"
+        return [*name, variant, *work, bytes_text(need["needed"]), "-", "-", note], 0.0
+    return [*name, variant, *work, bytes_text(need["needed"]), *times, ""], seconds

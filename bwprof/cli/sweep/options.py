@@ -1,0 +1,261 @@
+"""The command line of ``bwprof sweep``: its options, and what they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bwprof import registry
+from bwprof.cli.arguments import Parser
+from bwprof.runs.plan import Request
+from bwprof.text import parse_count, quoted
+
+DEFAULT_OUTPUT = Path("bwprof-results")
+
+_DESCRIPTION = """\
+Measure how fast memory goes in LLM operations, and what a narrower precision buys. Without arguments: the default
+suite on the first GPU, or on the CPU where there is none. Rows are written as soon as they are measured.
+"""
+
+_EPILOG = """\
+examples:
+  %(prog)s                                        the default suite
+  %(prog)s {first} -p {param}={values}
+                                        one operation, the product of the lists
+  %(prog)s --suite default --precision fp32,bf16  other precisions
+  %(prog)s --seq-lengths 128,256,512              attention over sequence lengths, tokens
+  %(prog)s --suite my.toml --dry-run              what would run: bytes, FLOPs, memory, time
+  %(prog)s {first} --csv - | column -s, -t        rows to standard output
+  ncu --set full python -m bwprof.sweep {first} --once
+
+numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Times are in ms, bandwidths in GB/s (10^9 bytes).
+exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
+130 interrupted.
+"""
+
+
+def parser(program: str) -> Parser:
+    """The argument parser."""
+    result = Parser(program, _DESCRIPTION, _example_text())
+    result.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to run (see --list)")
+    what = result.add_argument_group("what to measure")
+    what.add_argument(
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2,…",
+        help="values of a parameter; several lists are swept as their product (repeatable)",
+    )
+    what.add_argument(
+        "--seq-lengths",
+        metavar="N,…",
+        help="sequence lengths in tokens: seq_len where an operation has it, else kv_len; without operations, "
+        "every attention-like one",
+    )
+    what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
+    what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    what.add_argument(
+        "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
+    )
+    what.add_argument(
+        "--cache",
+        action="append",
+        default=[],
+        metavar="cold|hot|both",
+        help="cold: inputs outside the cache at every launch; hot: one buffer set; both: a row each (default: the "
+        "suite's, else cold)",
+    )
+    what.add_argument(
+        "--timer",
+        metavar="NAME",
+        help="GPU: graph (default), events (a pair around each launch, microseconds of bias) or cupti (kernel "
+        "timestamps); CPU: monotonic",
+    )
+    what.add_argument(
+        "--counters", action="store_true", help="count the DRAM and L2 bytes of a launch in hardware (needs privileges)"
+    )
+    what.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="M,…",
+        help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
+        "sectors, or all (GPU; needs privileges)",
+    )
+    what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
+    where = result.add_argument_group("where")
+    where.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
+    where.add_argument("--device", metavar="N", help="the device's number on that backend (default: its first)")
+    out = result.add_argument_group("output")
+    out.add_argument(
+        "--output",
+        metavar="DIR",
+        help=f"parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv",
+    )
+    out.add_argument("--csv", metavar="FILE|-", help="rows as CSV as well, '-' for standard output")
+    out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
+    out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
+    out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
+    out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
+    how = result.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    how.add_argument(
+        "--max-time",
+        metavar="SECONDS",
+        help="for the whole run, the device's opening and roofs included; what is left is skipped, and the picture has "
+        "five seconds more",
+    )
+    how.add_argument(
+        "--max-case-time",
+        metavar="SECONDS",
+        help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
+    )
+    how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
+    how.add_argument(
+        "--recalibrate",
+        action="store_true",
+        help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
+    )
+    how.add_argument(
+        "--once",
+        action="store_true",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
+    )
+    result.add_argument("--verbose", action="store_true", help="log what is going on")
+    return result
+
+
+def _example_text() -> str:
+    """The epilog, with an operation of the registry in its examples."""
+    shown = next((row for row in registry.operations() if not row["is_stream"]), registry.operations()[0])
+    param = shown["params"][0]
+    values = ",".join(str(param["default"] * factor) for factor in (1, 2, 4))
+    return _EPILOG.replace("{first}", shown["name"]).replace("{param}", param["name"]).replace("{values}", values)
+
+
+def request(options: argparse.Namespace) -> Request:
+    """What the options ask for; ValueError for values that cannot be read."""
+    return Request(
+        operations=_words(options.operations, "OPERATION"),
+        params=_params(options.param),
+        seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
+        precisions=_words(options.precision, "--precision"),
+        variants=_words(options.variant, "--variant"),
+        caches=_words(options.cache, "--cache"),
+        suite=options.suite,
+        backend=options.backend,
+        device=_number(options.device, "--device") if options.device is not None else None,
+        seed=_number(options.seed, "--seed"),
+        timer=options.timer,
+        counters=options.counters,
+        metrics=_words(options.metrics, "--metrics"),
+        target_seconds=seconds(options.target_seconds, "--target-seconds"),
+    )
+
+
+def check_paths(options: argparse.Namespace) -> None:
+    """ValueError for a file or folder without a name: a shell variable that was not set."""
+    for name in ("suite", "output", "csv", "json", "resume"):
+        if getattr(options, name) == "":
+            raise ValueError(f"--{name} is '': a name is needed")
+
+
+def asks_for_cases(options: argparse.Namespace) -> list[str]:
+    """The options given that say which cases to run."""
+    given = {
+        "OPERATION": options.operations,
+        "--param": options.param,
+        "--seq-lengths": options.seq_lengths,
+        "--precision": options.precision,
+        "--suite": options.suite,
+        "--variant": options.variant,
+        "--cache": options.cache,
+        "--seed": options.seed != "0",
+        "--backend": options.backend,
+        "--device": options.device,
+        "--timer": options.timer,
+        "--counters": options.counters,
+        "--metrics": options.metrics,
+        "--target-seconds": options.target_seconds,
+    }
+    return [name for name, value in given.items() if value]
+
+
+def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
+    """The options given that `instead` (--once, --dry-run, --list), which measures and writes nothing, cannot use."""
+    given = {
+        "--once": options.once and instead != "--once",
+        "--dry-run": options.dry_run and instead == "--list",
+        "--recalibrate": options.recalibrate,
+        "--no-roofs": options.no_roofs,
+        "--target-seconds": options.target_seconds,
+        "--output": options.output,
+        "--csv": options.csv,
+        "--json": options.json,
+        "--force": options.force,
+        "--resume": options.resume if instead == "--list" else None,
+        "--max-time": options.max_time,
+        "--max-case-time": options.max_case_time,
+    }
+    if instead == "--once":
+        given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}
+    if instead == "--list":
+        given |= dict.fromkeys(asks_for_cases(options), True)
+    return [name for name, value in given.items() if value]
+
+
+def seconds(given: str | None, name: str) -> float | None:
+    """The value of an option in seconds, None where it was not given; ValueError when it is no positive number."""
+    if given is None:
+        return None
+    try:
+        found = float(given)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ValueError(f"{name} is '{quoted(given)}': a positive number of seconds is needed")
+    return found
+
+
+def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for value in values:
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            raise ValueError(f"{name} is '{quoted(value)}': at least one name is needed")
+        found += words
+    return tuple(found)
+
+
+def _number(text: str, name: str) -> int:
+    return parse_count(text, name)
+
+
+def _numbers(text: str, name: str) -> tuple[int, ...]:
+    found = tuple(_number(word, name) for word in text.split(",") if word.strip())
+    if not found:
+        raise ValueError(f"{name}: no values in '{quoted(text)}'")
+    return found
+
+
+def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    result: dict[str, tuple[int, ...]] = {}
+    for item in given:
+        name, equals, values = item.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"--param is '{quoted(item)}': NAME=V1,V2,... is needed")
+        name = name.strip()
+        if name in result:
+            raise ValueError(f"--param {name} is given twice")
+        result[name] = _numbers(values, f"--param {name}")
+    return result

@@ -1,0 +1,472 @@
+"""A run of the command: its folder, its child process, its summary and its picture."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from bwprof import _core, hardware, results
+from bwprof.cli.guard import check_open
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
+from bwprof.hardware import Choice
+from bwprof.results import schema
+from bwprof.results.files import is_open_file, is_plain_target, sync_folder
+from bwprof.results.schema import Row
+from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.runs import loop, metadata
+from bwprof.runs.child import ChildExecutor
+from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.loop import Limits
+from bwprof.runs.plan import Plan, Spec, each_once
+from bwprof.runs.progress import on_stderr
+from bwprof.runs.resuming import still_to_do
+from bwprof.text import positive_seconds, seconds_text, unknown
+
+_log = logging.getLogger("bwprof.sweep")
+
+OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
+PICTURE_NAME = "bandwidth_comparison"
+_PICTURE_SECONDS = 60.0
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
+
+
+@dataclass(slots=True)
+class Targets:
+    """Where the results go."""
+
+    folder: Path | None = None
+    csv: list[Path | TextIO] = field(default_factory=list)
+    json: list[Path | TextIO] = field(default_factory=list)
+
+    @property
+    def uses_stdout(self) -> bool:
+        """True when the data goes to standard output."""
+        return sys.stdout in (*self.csv, *self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish."""
+
+    started: float
+    max_time: float | None
+    max_case_time: float | None
+
+
+class UnwritableError(ValueError):
+    """An output cannot be written; said before anything is measured."""
+
+
+def run(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    plan: Plan,
+    choice: Choice,
+    given: Given,
+) -> int:
+    """A new run; returns the exit code."""
+    run_id, targets = _new_targets(parsed)
+    data = metadata.describe_run(run_id, plan, choice, argv)
+    store: Store | None = None
+    try:
+        with interrupts.at_once():  # a pipe waits for its reader
+            store = _open_store(data, targets)
+        return _measure(parsed, interrupts, choice, store, targets, plan, plan.specs, given)
+    # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
+    except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
+        if targets.folder is not None and (store is None or not store.rows):
+            _remove(targets.folder)
+        raise
+
+
+def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, given: Given) -> int:
+    """Go on with a run: its finished rows stay, the others are measured; returns the exit code."""
+    clash = asks_for_cases(parsed)
+    if clash or parsed.dry_run or parsed.once:
+        extra = ", ".join(clash) or ("--dry-run" if parsed.dry_run else "--once")
+        raise ValueError(f"--resume takes its cases from the run: leave out {extra}")
+    parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
+        raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
+    folder = _run_folder(parsed.resume, parent)
+    with interrupts.at_once(), _unwritable():
+        claims = claimed([folder / results.CSV_NAME, folder / results.JSON_NAME])
+    try:  # nobody else writes there from before it is read
+        return _go_on(parsed, argv, interrupts, folder, claims, given)
+    finally:
+        release(claims)
+
+
+def _go_on(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    folder: Path,
+    claims: Claims,
+    given: Given,
+) -> int:
+    with interrupts.at_once():
+        rows, samples, data = results.read_rows(folder)
+        plan = _earlier_plan(folder, data)
+        choice = hardware.choose(data["backend"], data["device_index"])
+        kept, missing, strangers = still_to_do(plan.specs, rows)
+    if choice.name != data.get("device"):
+        _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
+    if strangers:
+        _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
+    earlier = data.get("resumed")
+    data["resumed"] = [
+        *(earlier if isinstance(earlier, list) else []),
+        {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
+    ]
+    targets = _targets(parsed, data["run_id"], folder=folder)
+    with interrupts.at_once():
+        store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
+    return _measure(parsed, interrupts, choice, store, targets, plan, missing, given)
+
+
+def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
+    """Launch each case exactly once in this process, untimed; returns the exit code."""
+    code = OK
+    with _core.Device(choice.backend, choice.index) as device:
+        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+            interrupts.check()
+            try:
+                with spec.open(device) as case:
+                    case.launch()
+                    sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
+            except (_core.UnsupportedError, MemoryError) as error:
+                sys.stderr.write(f"skipped {spec.title}: {error}\n")
+            except (RuntimeError, ValueError, OSError) as error:  # a library that is missing is a RuntimeError, too
+                sys.stderr.write(f"failed {spec.title}: {error}\n")
+                code = INCOMPLETE
+    return code
+
+
+def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
+    """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
+    if not data.get("plan"):
+        raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
+    kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
+    for name, kind in kinds.items():
+        if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {data.get(name)!r}")
+    specs = []
+    for number, found in enumerate(data["plan"], start=1):
+        try:
+            specs.append(Spec.checked(found, data["backend"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
+    suite = data.get("suite")
+    seconds = positive_seconds(data.get("target_seconds"))
+    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds)
+
+
+def _run_folder(name: str, parent: Path) -> Path:
+    for candidate in (Path(name), parent / name):
+        if candidate.is_dir():
+            return candidate
+    known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+
+
+def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
+    """A new run's id, and where its results go; two runs never share a folder."""
+    while True:
+        run_id = metadata.new_run_id()
+        targets = _targets(parsed, run_id)
+        if targets.folder is None:
+            return run_id, targets
+        try:
+            targets.folder.mkdir(parents=True)
+        except FileExistsError:
+            if not targets.folder.is_dir():  # one of its parents is a file
+                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
+        except OSError as error:
+            raise UnwritableError(
+                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
+            ) from None
+        else:
+            sync_folder(targets.folder.parent)
+            return run_id, targets
+
+
+def _remove(folder: Path) -> None:
+    """Take away the folder of a run without rows, and nothing in it that is not ours."""
+    for name in (results.CSV_NAME, results.JSON_NAME):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
+    """Where the results go: those of a new run, or of one that has its folder."""
+    csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
+    if "-" in (csv, json):
+        check_open("--csv -" if csv == "-" else "--json -")
+    if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+        _log.warning("the standard output is the null device: what goes there is lost")
+    if csv == "-" and json == "-":
+        raise ValueError("--csv - and --json - cannot both have the standard output")
+    targets = Targets(folder)
+    output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
+        (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
+    elif folder is None:
+        targets.folder = output / run_id
+    if targets.folder is not None:
+        targets.csv.append(targets.folder / results.CSV_NAME)
+        targets.json.append(targets.folder / results.JSON_NAME)
+    for name, listed in ((csv, targets.csv), (json, targets.json)):
+        if name is not None:
+            listed.append(sys.stdout if name == "-" else Path(name))
+    _check_distinct(targets)
+    _check_inputs(parsed, targets)
+    if not parsed.force:
+        _check_new(targets, run_id if folder is not None else None)
+    return targets
+
+
+def _dash(name: str | None) -> str | None:
+    """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
+    if name is None or not is_open_file(Path(name)):
+        return name
+    try:
+        return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
+    except OSError:  # said when it is opened
+        return name
+
+
+def _check_distinct(targets: Targets) -> None:
+    """One file is written once; ValueError when it should be CSV and JSON."""
+    seen: dict[str, str] = {}
+    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
+        for target in list(listed):
+            if not isinstance(target, Path) or not _is_file(target):
+                continue
+            earlier = seen.setdefault(os.path.realpath(target), kind)
+            if earlier != kind:
+                raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
+            if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
+                listed.remove(target)
+
+
+def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
+    """What the run reads is not written over, whatever the options say."""
+    if parsed.suite is None or not os.path.isfile(parsed.suite):
+        return
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
+            raise UnwritableError(f"{target} is the suite itself: name another file for the results")
+
+
+def _check_new(targets: Targets, resumed: str | None) -> None:
+    """Nobody's file is replaced without a word; a run that goes on may replace its own."""
+    for target in (*targets.csv, *targets.json):
+        if not isinstance(target, Path) or target.parent == targets.folder or not _is_file(target):
+            continue
+        if target.exists() and target.stat().st_size > 0 and (resumed is None or not _holds(target, resumed)):
+            raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
+
+
+def _holds(path: Path, run_id: str) -> bool:
+    """True for a file of that run's results."""
+    try:
+        rows, _, run = results.read_rows(path)
+    except (OSError, ValueError):
+        return False
+    return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return is_plain_target(path)
+    except OSError:  # said when it is opened
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _open_store(
+    data: dict[str, Any],
+    targets: Targets,
+    rows: Sequence[Row] = (),
+    samples: Sequence[list[float] | None] = (),
+    claims: Claims | None = None,
+) -> Store:
+    with _unwritable():
+        return Store(
+            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
+        )
+
+
+@contextmanager
+def _unwritable() -> Iterator[None]:
+    """What cannot be written is a mistake in the command line, as long as nothing was measured."""
+    try:
+        yield
+    except OSError as error:
+        said = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
+        if not isinstance(error, BrokenPipeError):
+            raise UnwritableError(said) from None
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        raise
+
+
+def _measure(
+    parsed: argparse.Namespace,
+    interrupts: Interrupts,
+    choice: Choice,
+    store: Store,
+    targets: Targets,
+    plan: Plan,
+    specs: Sequence[Spec],
+    given: Given,
+) -> int:
+    """Measure those cases of a plan, write, show; returns the exit code."""
+    limits = Limits(plan.target_seconds, given.max_time, given.started)
+    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_time)
+    if not parsed.quiet:
+        sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
+    status = "failed"
+    trouble: OSError | None = None
+    try:
+        _run_specs(parsed, executor, store, specs, limits)
+        status = "complete"
+    except (StoppedError, KeyboardInterrupt):
+        status = "interrupted"
+    except OSError as error:
+        trouble = error
+    finally:
+        trouble = _finish(store, status) or trouble
+    if trouble is not None:
+        return _rescue(store, targets, trouble)
+    stopped = status == "interrupted"
+    try:
+        with interrupts.at_once():
+            _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+    except StoppedError:
+        stopped = True
+    if not parsed.quiet:
+        _show(store, targets, status, limits.started)
+    if stopped:
+        return INTERRUPTED
+    return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
+
+
+def _run_specs(
+    parsed: argparse.Namespace, executor: ChildExecutor, store: Store, specs: Sequence[Spec], limits: Limits
+) -> None:
+    progress = on_stderr(quiet=parsed.quiet)
+    try:
+        context = loop.prepare(
+            executor,
+            store.run,
+            specs,
+            limits=limits,
+            progress=progress,
+            with_roofs=not parsed.no_roofs,
+            recalibrate=parsed.recalibrate,
+        )
+        loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
+    finally:
+        progress.end()
+        executor.close()
+
+
+def _finish(store: Store, status: str) -> OSError | None:
+    try:
+        store.finish(status)
+    except OSError as error:
+        return error
+    return None
+
+
+def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
+    """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
+    where = f" {trouble.filename}" if trouble.filename else ""
+    sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
+    if isinstance(trouble, BrokenPipeError) and any(map(_is_kept, (*targets.csv, *targets.json))):
+        sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
+        _tell_where(targets)
+        return INCOMPLETE
+    sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
+    sys.stderr.write(store.rescue())
+    return INCOMPLETE
+
+
+def _is_kept(target: Path | TextIO) -> bool:
+    return isinstance(target, Path) and _is_file(target)
+
+
+def _tell_where(targets: Targets) -> None:
+    """Say where the files are."""
+    if targets.folder is not None:
+        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.parent != targets.folder:
+            sys.stderr.write(f"bwprof: results are in {target}\n")
+
+
+def _draw(store: Store, targets: Targets, seconds: float) -> None:
+    """The picture, in the run's folder; without matplotlib or a measured row there is none."""
+    if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
+        return
+    try:
+        from bwprof import plot
+        from bwprof.results import frame
+
+        with warnings.catch_warnings(), _at_most(seconds):
+            warnings.simplefilter("ignore")  # a letter that the font lacks
+            plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
+    except (StoppedError, KeyboardInterrupt):
+        raise
+    except ImportError as error:
+        _log.warning("no picture: %s", error)
+    except Exception as error:  # the rows are there, and so is the summary
+        _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """A block that ends with TimeoutError when it takes longer."""
+
+    def over(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"it was not finished within {seconds:.3g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _show(store: Store, targets: Targets, status: str, started: float) -> None:
+    """The summary on standard output (on standard error when the data is there), and where the files are."""
+    from bwprof.cli.summary import print_summary
+    from bwprof.terminal import console
+
+    if store.rows:
+        print_summary(store.rows, console(sys.stderr if targets.uses_stdout else sys.stdout))
+    counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+    sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
+    _tell_where(targets)
+    if status == "interrupted" and targets.folder is not None:
+        sys.stderr.write(f"bwprof: go on with --resume {targets.folder}\n")

@@ -1,0 +1,45 @@
+"""What a measurement depends on beside the device: the host, versions, environment variables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+from bwprof import _core
+
+# Settings that change what is measured.
+_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MALLOC_ARENA_MAX",
+)
+
+
+def host() -> dict[str, Any]:
+    """The machine that the run was on."""
+    return {
+        "name": platform.node(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpu_count": len(os.sched_getaffinity(0)),
+    }
+
+
+def versions() -> dict[str, str]:
+    """bwprof, Python, and the packages that are loaded."""
+    found = {"bwprof": _core.__version__, "python": platform.python_version()}
+    for name in ("numpy", "pandas", "matplotlib"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            found[name] = version
+    return found
+
+
+def variables() -> dict[str, str | None]:
+    """Environment variables that change what is measured; None where they are not set."""
+    return {name: os.environ.get(name) for name in _VARIABLES}

@@ -1,0 +1,24 @@
+"""The exceptions of bwprof, each with the built-in one that it is as its second base."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bwprof._core import BwprofError, DeviceError, MemoryLimitError, UnavailableError, UnsupportedError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BwprofError", "DeviceError", "MemoryLimitError", "SweepError", "UnavailableError", "UnsupportedError"]
+
+
+class SweepError(BwprofError, RuntimeError):
+    """A sweep could not go on; `frame` holds the finished rows."""
+
+    def __init__(self, message: str, frame: pd.DataFrame) -> None:
+        super().__init__(message)
+        self.frame = frame
+
+    def __reduce__(self) -> tuple[type[SweepError], tuple[str, pd.DataFrame]]:
+        """What a pool of processes sends: without it the pool would wait for ever."""
+        return type(self), (str(self), self.frame)

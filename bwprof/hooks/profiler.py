@@ -1,0 +1,287 @@
+"""Named ranges for a running program: hooks that can stay in an inference loop."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from bwprof import _core, hardware
+from bwprof.callables import only_makes
+from bwprof.text import amount, unknown, whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FLOOR_FACTOR = 3.0
+_FLOOR_RANGES = 101
+_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
+
+
+class Range:
+    """A named range of a `Profiler`: a context manager, and a decorator. It may be entered again while it runs.
+
+    Of ranges of one name that overlap (two coroutines) each end ends the one that began last: give them names of their
+    own.
+    """
+
+    __slots__ = ("_name", "_start", "_stop")
+
+    def __init__(self, core: _core.Profiler, name: str) -> None:
+        self._name, self._start, self._stop = name, core.start, core.finish
+
+    def __enter__(self) -> Range:
+        self._start(self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop(self._name)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function with every call of it in this range.
+
+        Raises
+        ------
+        TypeError
+            For a coroutine function or a generator function: a call of it does not run it.
+        """
+        if only_makes(function):
+            raise TypeError(
+                f"a call of {function.__name__} does not run it: put `with profiler.range({self._name!r}):` inside it"
+            )
+
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+class Profiler:
+    """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
+
+    On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
+    anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
+    microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat. Code
+    that runs while the stream is captured into a graph cannot be timed: its ranges raise when they are read. Every time
+    is kept (8 bytes each) until `reset`.
+
+    Parameters
+    ----------
+    enabled : bool
+        False: no device is touched, and start and stop do nothing. May be set later.
+    stream : optional
+        As in `bwprof.measure`; asked for when the Profiler is first enabled.
+    backend, device : optional
+        As in `bwprof.measure`.
+    capacity : int
+        Ranges that can wait to be read before more events are made.
+
+    Attributes
+    ----------
+    start, stop : callable
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name. All of a Profiler's ranges
+        belong to the thread that uses it first: RuntimeError in any other. ValueError for stopping what does not run.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> profiler = bwprof.Profiler(device="cpu")
+    >>> with profiler.range("sum"):
+    ...     _ = sum(range(1000))
+    >>> profiler.set_bytes("sum", 8000, 0)
+    >>> profiler.frame()["range"].tolist(), profiler.elapsed_ms("sum") > 0
+    (['sum'], True)
+    """
+
+    __slots__ = ("__weakref__", "_bytes", "_capacity", "_core", "_device", "_stream", "_where", "start", "stop")
+
+    start: Callable[[str], None]
+    stop: Callable[[str], None]
+
+    def __init__(
+        self,
+        *,
+        enabled: bool = True,
+        stream: Any = None,
+        backend: str | None = None,
+        device: int | str | None = None,
+        capacity: int = 4096,
+    ) -> None:
+        self._core = _core.Profiler()
+        self._device: _core.Device | None = None
+        self._where = (backend, device)
+        self._stream = stream
+        self._capacity = whole_number(capacity, "capacity")
+        self._bytes: dict[str, tuple[int, int]] = {}
+        self.start = self._core.start
+        self.stop = self._core.stop
+        self.enabled = enabled
+
+    @property
+    def enabled(self) -> bool:
+        """Whether start and stop do anything. Ranges that run when it is switched off are dropped."""
+        return self._core.on
+
+    @enabled.setter
+    def enabled(self, value: bool) -> None:
+        if value and self._device is None:
+            self._open()
+        self._core.switch(value)
+
+    def _open(self) -> None:
+        choice = hardware.chosen(*self._where)
+        with hardware.current_device_kept(choice.backend):
+            device = hardware.open_device(choice.backend, choice.index)
+            try:
+                stream = hardware.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
+                self._core.open(device, stream, self._capacity)
+            except BaseException:
+                hardware.close_device(device)
+                raise
+        self._device = device
+
+    def range(self, name: str) -> Range:
+        """``with profiler.range("attention"): ...`` or ``@profiler.range("attention")``."""
+        return Range(self._core, name)
+
+    def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
+        """What one run of a range moves, for `bandwidth_gb_s`."""
+        self._bytes[name] = (amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written"))
+
+    def times_ms(self, name: str) -> list[float]:
+        """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
+
+        Raises
+        ------
+        ValueError
+            For a range that was never started.
+        """
+        found = self._read()
+        if name not in found:
+            raise ValueError(unknown("range", name, found))
+        return [ns / 1e6 for ns in found[name]]
+
+    def elapsed_ms(self, name: str) -> float:
+        """The median time of a range, ms; NaN before its first end."""
+        return _median(self.times_ms(name))
+
+    def bandwidth_gb_s(self, name: str) -> float:
+        """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known."""
+        return _bandwidth(self._bytes.get(name), self.elapsed_ms(name))
+
+    def frame(self) -> pd.DataFrame:
+        """One row per range, in the order of their first start.
+
+        Returns
+        -------
+        pandas.DataFrame
+            range, count, total_ms, time_ms (median), time_ms_min, time_ms_max, bytes_read, bytes_written,
+            bandwidth_gb_s, flags (`near_timer_floor`, or empty); `attrs` hold timer, floor_us, backend and device.
+        """
+        import pandas as pd
+
+        found = self._read()
+        floor_ms = self._floor_ms() if found else float("nan")
+        rows = [self._row(name, [ns / 1e6 for ns in times], floor_ms) for name, times in found.items()]
+        frame = pd.DataFrame(
+            rows, columns=["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
+        )
+        kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
+        frame = frame.astype(kinds | {"range": "string", "flags": "string"})
+        device = self._device
+        frame.attrs = {
+            "timer": "" if device is None else "events" if device.backend == "cuda" else device.facts()["timer"],
+            "floor_us": floor_ms * 1e3,
+            "backend": "" if device is None else device.backend,
+            "device": "" if device is None else hardware.facts(device)["name"],
+        }
+        return frame
+
+    def _floor_ms(self) -> float:
+        """Of an empty range: two events in a row on a GPU; where calls are the work, those of a `with` block."""
+        assert self._device is not None  # something was found
+        if self._device.backend == "cuda":
+            return self._core.floor_ns() / 1e6
+        core = _core.Profiler()
+        core.open(self._device, 0, _FLOOR_RANGES)
+        try:
+            core.switch(True)
+            for _ in range(_FLOOR_RANGES):
+                with Range(core, ""):
+                    pass
+            return statistics.median(core.read()[""]) / 1e6
+        finally:
+            core.close()
+
+    def _row(self, name: str, times: list[float], floor_ms: float) -> dict[str, Any]:
+        moved = self._bytes.get(name)
+        median = _median(times)
+        return {
+            "range": name,
+            "count": len(times),
+            "total_ms": sum(times),
+            "time_ms": median,
+            "time_ms_min": min(times, default=None),
+            "time_ms_max": max(times, default=None),
+            "bytes_read": moved and moved[0],
+            "bytes_written": moved and moved[1],
+            "bandwidth_gb_s": _bandwidth(moved, median),
+            "flags": "near_timer_floor" if median < FLOOR_FACTOR * floor_ms else "",
+        }
+
+    def report(self) -> str:
+        """The same as a table in text, ready to be printed."""
+        import io
+
+        from bwprof.terminal import console, table
+
+        frame = self.frame()
+        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+        stream = io.StringIO()
+        screen = console(stream)
+        grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+        for row in frame.to_dict("records"):
+            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+            grid.add_row(row["range"], str(row["count"]), *cells, row["flags"])
+        screen.print(grid)
+        return stream.getvalue()
+
+    def reset(self) -> None:
+        """Forget all times so far; ranges that run go on."""
+        if self._device is not None:
+            self._core.forget()
+
+    def close(self) -> None:
+        """Give the events and the device back; the times are gone. Calling it again is fine."""
+        self._core.close()
+        if self._device is not None:
+            hardware.close_device(self._device)
+            self._device = None
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> dict[str, list[float]]:
+        return {} if self._device is None else self._core.read()
+
+
+def _median(times: list[float]) -> float:
+    return statistics.median(times) if times else float("nan")
+
+
+def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
+    return float("nan") if moved is None else float(_core.bandwidth_gb_s(sum(moved), time_ms / 1e3))

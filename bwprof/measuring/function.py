@@ -1,0 +1,439 @@
+"""Measuring a function of the caller's: any callable that launches GPU work, or works on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from bwprof import _core, hardware
+from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
+from bwprof.measuring import case as rows
+from bwprof.measuring import conditions
+from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs
+from bwprof.runs.metadata import new_run_id
+from bwprof.text import amount, nearest, unknown
+
+# The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
+_TIMERS = ("cupti", "graph", "events")
+_GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
+_LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
+WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
+
+
+class MeasuredRow(dict[str, Any]):
+    """A row: every column of the schema, and the caller's labels. `samples_ns` are the raw samples, ns per call."""
+
+    samples_ns: list[float]
+
+    def __init__(self, row: Row, samples_ns: list[float]) -> None:
+        super().__init__(row)
+        self.samples_ns = samples_ns
+
+    def __repr__(self) -> str:
+        speed = "" if self["bandwidth_gb_s"] is None else f", {self['bandwidth_gb_s']:.4g} GB/s"
+        flags = f"; flags: {self['flags']}" if self["flags"] else ""
+        interval = f"{self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g}"
+        return (
+            f"<{self['case']}: {self['time_ms']:.4g} ms ({interval}){speed}, {self['cache']}, {self['timer']}, "
+            f"{self['device']}{flags}>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A function with all that is said about it."""
+
+    function: Callable[..., object]
+    name: str
+    precision: str = ""
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    flops: int | None = None
+    footprint_bytes: int | None = None
+    sets: int | None = None
+    stream: Any = None
+    counters: bool = False
+    timer: str | None = None
+    cache: str = "cold"
+    check: Callable[[], object] | None = None
+    roof_threads: int | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.function is None:
+            raise TypeError("fn is None, a callable is needed")
+        check_callable(self.function, "fn")
+        check_callable(self.check, "check")
+        if not isinstance(self.name, str):
+            raise TypeError(f"name is {self.name!r}, a str is needed")
+        if not isinstance(self.counters, bool):
+            raise TypeError(f"counters is {self.counters!r}: allowed are True and False")
+        object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
+        if not isinstance(self.precision, str):
+            raise TypeError(f"precision is {self.precision!r}, a str is needed")
+        for name in WORK:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, amount(getattr(self, name), name))
+        if self.precision.lower() in {known["name"] for known in _core.precisions()}:
+            object.__setattr__(self, "precision", self.precision.lower())
+        if self.cache not in ("cold", "hot"):
+            raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
+        for name, value in self.labels.items():
+            check_label(name, value)
+
+
+def check_label(name: str, value: Any) -> None:
+    """A label's name and value, for the row's column of that name or a new one.
+
+    Raises
+    ------
+    ValueError
+        For a column that bwprof fills, and for a value that the schema's column cannot hold.
+    """
+    if name not in schema.names():
+        return
+    if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+        raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
+    kind = schema.kinds()[name]
+    try:
+        schema.normalise(value, kind)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+        ) from None
+
+
+def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
+    """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
+    known = list(options)
+    for name in names:
+        near = nearest(name, known, likeness=0.84)
+        if near is not None:
+            raise ValueError(f"'{name}' is no option: did you mean '{near}'? (for a label take a name less like it)")
+
+
+def measure(
+    fn: Callable[..., object],
+    *,
+    bytes_read: int | None = None,
+    bytes_written: int | None = None,
+    flops: int | None = None,
+    stream: Any = None,
+    name: str | None = None,
+    counters: bool = False,
+    timer: str | None = None,
+    cache: str = "cold",
+    sets: int | None = None,
+    footprint_bytes: int | None = None,
+    check: Callable[[], object] | None = None,
+    precision: str = "",
+    backend: str | None = None,
+    device: int | str | None = None,
+    roofs: bool | Roofs | None = None,
+    roof_threads: int | None = None,
+    precision_target: float = 0.005,
+    min_samples: int = 10,
+    max_seconds: float = 2.0,
+    poll: Callable[[], object] | None = None,
+    **labels: Any,
+) -> MeasuredRow:
+    """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
+
+    It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
+    costs accuracy only where the GPU then waits for the host). On a CPU it should do its work and return; the thread is
+    not pinned, and a flush before a call takes the interpreter's own code out of the cache as well.
+
+    Parameters
+    ----------
+    fn : callable
+        PyTorch, CuPy, Triton, a ctypes call: anything that launches work on the GPU, or works on the CPU.
+    bytes_read, bytes_written : int, optional
+        Bytes that one call must move, for the bandwidth columns. Left out, with `counters`, the counted DRAM bytes
+        stand there, and `reason` says so; else those columns stay empty, or, where the other one is given, it is taken
+        for 0.
+    flops : int, optional
+        Floating-point operations of one call.
+    stream : optional
+        That `fn` enqueues on: an int (cudaStream_t), or an object with ``__cuda_stream__``, ``cuda_stream`` or
+        ``ptr``. Left out: PyTorch's current stream if PyTorch is loaded and has initialised CUDA, else the legacy
+        default stream.
+    name : str, optional
+        `operation` in the row; the function's own name when left out.
+    counters : bool
+        Count the DRAM and L2 bytes of a call of its own, in hardware; `counters_status` says how it went.
+    timer : {"cupti", "graph", "events"}, optional
+        Left out: the kernels' timestamps (cupti); where CUPTI cannot be used a captured graph; where `fn` cannot be
+        captured, event pairs, with the flag `event_bias`. On a CPU "monotonic".
+    cache : {"cold", "hot"}
+        Cold: before each call, outside the timing, other memory of four times the cache's size is read. Nothing else
+        could be done with buffers that are not ours; a kernel's last writes (up to the size of the cache) may then be
+        left for the next flush to pay for. With `sets` and a large enough footprint there is no flush.
+    sets : int, optional
+        `fn` takes a number from 0 to sets - 1 and works on the so-manieth of as many sets of buffers. Cold then needs
+        no flush if sets x footprint is at least four times the cache.
+    footprint_bytes : int, optional
+        Distinct bytes that a call touches; bytes_read + bytes_written when left out.
+    check : callable, optional
+        Called after the timing; what it returns is taken for true (the results are right: `verified`) or not
+        (RuntimeError). Without it the row has the flag `unverified`.
+    precision : str
+        Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
+    backend, device : optional
+        The preferred backend; its current device (PyTorch's, where it is in use). ``device="cpu"`` is the processor.
+    roofs : bool or Roofs, optional
+        Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
+        none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
+        none.
+    roof_threads : int, optional
+        On a CPU: against the roofs of so many of its threads. Left out: of all, or, where the calling thread did all of
+        a cold call's work (the call is made once or a few times more to see that), of one; the flag `single_thread`
+        and the row's reason then say so.
+    precision_target, min_samples, max_seconds, poll
+        As in `bwprof.Case.measure`. `max_seconds` is for the samples after the first `min_samples`: a slow call is
+        warmed up, and made so often, however long that takes.
+    **labels
+        Columns for whatever tells this row from others. M, N, K, batch, ... fill the schema's columns of that name.
+
+    Returns
+    -------
+    MeasuredRow
+        A dict with the columns of `bwprof.results.schema` and the labels; None where something is not known.
+
+    Raises
+    ------
+    ValueError
+        For what is out of range, a label that is nearly an option's name or does not fit the column of its name; where
+        `fn` enqueues nothing on the GPU, or not on the stream given (event pairs cannot tell).
+    TypeError
+        For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
+    RuntimeError
+        When `check` says that the result is wrong.
+    bwprof._core.UnavailableError
+        For a timer that cannot be had here.
+    Exception
+        Whatever `fn` raises, as it is.
+
+    Examples
+    --------
+    >>> import bwprof, numpy as np
+    >>> a, b = np.ones(1 << 16), np.empty(1 << 16)
+    >>> row = bwprof.measure(
+    ...     lambda: np.copyto(b, a), name="copy", bytes_read=a.nbytes, bytes_written=b.nbytes,
+    ...     device="cpu", cache="hot", check=lambda: (a == b).all(), elements=a.size, max_seconds=0.1,
+    ... )
+    >>> row["operation"], row["elements"], row["timer"], row["verified"]
+    ('copy', 65536, 'monotonic', True)
+    """
+    check_spelling(labels, inspect.signature(measure).parameters)
+    subject = Subject(
+        fn,
+        name or name_of(fn),
+        precision=precision,
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        flops=flops,
+        footprint_bytes=footprint_bytes,
+        sets=sets,
+        stream=stream,
+        counters=counters,
+        timer=timer,
+        cache=cache,
+        check=check,
+        roof_threads=roof_threads,
+        labels=labels,
+    )
+    check_roofs(roofs)
+    check_callable(poll, "poll")
+    with hardware.opened_chosen(backend, device) as (_, handle):
+        contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
+        check_threads(roof_threads, contexts.threads)
+        if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
+            refuse_coroutine(fn(), "fn")
+        outcome = measure_on(
+            handle,
+            subject,
+            contexts,
+            precision_target=precision_target,
+            min_samples=min_samples,
+            max_seconds=max_seconds,
+            poll=poll,
+        )
+    return MeasuredRow(outcome.row, outcome.samples or [])
+
+
+def once(subject: Subject) -> Callable[[], object]:
+    """One call of the function."""
+    return subject.function if subject.sets is None else functools.partial(subject.function, 0)
+
+
+def measure_on(
+    device: _core.Device,
+    subject: Subject,
+    contexts: Contexts,
+    *,
+    max_seconds: float,
+    precision_target: float = 0.005,
+    min_samples: int = 10,
+    deadline: float | None = None,
+    poll: Callable[[], object] | None = None,
+) -> Outcome:
+    """Measure on an open device; what goes wrong is raised."""
+    context = contexts.of(subject.roof_threads)
+    row = blank_row(subject, context)
+    options = {"precision_target": precision_target, "min_samples": min_samples, "max_seconds": max_seconds}
+    result, waited, notes = _timed(device, subject, options, deadline, poll)
+    result |= _counted(device, subject)
+    notes += _fill_bytes(row, subject, result)
+    rows.add_method(row, result)
+    if subject.check is not None:
+        _ask(subject)
+    result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
+    alone = ""
+    if subject.cache == "cold" and subject.roof_threads is None and rows.moved_bytes(row) is not None:
+        context, alone = contexts.for_call(context, once(subject))
+    beaten = rows.add_time(row, result, context, waited)
+    row["verified"] = True if subject.check is not None else None
+    flags = [row["flags"]] if row["flags"] else []
+    if alone:
+        flags.append("single_thread")
+        notes.append(alone)
+    if row["timer"] == "events":
+        flags.append("event_bias")
+    if subject.check is None:
+        flags.append("unverified")
+    if row["timer"] == "graph" and result["flush_bytes"]:
+        notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
+    if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
+        share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
+        notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")
+    row["flags"] = ";".join(flags)
+    row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
+    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
+    contexts.learn(context, outcome)
+    return outcome
+
+
+def _ask(subject: Subject) -> None:
+    assert subject.check is not None
+    right = subject.check()
+    refuse_coroutine(right, "check")
+    if right is None:
+        raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
+    if not right:
+        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
+
+
+def blank_row(subject: Subject, context: Context) -> Row:
+    """The row before anything has run."""
+    row = schema.empty_row()
+    row.update(
+        operation=subject.name,
+        precision=subject.precision,
+        case=" ".join([subject.name, *(f"{name}={value}" for name, value in subject.labels.items())]),
+        cache=subject.cache,
+        bytes_read=subject.bytes_read,
+        bytes_written=subject.bytes_written,
+        flops=subject.flops,
+        algorithmic_bytes_read=subject.bytes_read,
+        algorithmic_bytes_written=subject.bytes_written,
+        run_id=context.run_id,
+        timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        bwprof_version=_core.__version__,
+        schema_version=schema.SCHEMA_VERSION,
+        **rows.device_columns(context),
+    )
+    row.update(subject.labels)
+    return row
+
+
+def _footprint(subject: Subject) -> int | None:
+    if subject.footprint_bytes is not None:
+        return subject.footprint_bytes
+    if subject.bytes_read is None and subject.bytes_written is None:
+        return None
+    return (subject.bytes_read or 0) + (subject.bytes_written or 0)
+
+
+def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
+    """The timers to try, in order; None is the device's own."""
+    if asked is not None:
+        return [asked]
+    offered = next(found["timers"] for found in _core.backends() if found["name"] == device.backend)
+    return [name for name in _TIMERS if name in offered] or [None]
+
+
+def _timed(
+    device: _core.Device,
+    subject: Subject,
+    options: dict[str, Any],
+    deadline: float | None,
+    poll: Callable[[], object] | None,
+) -> tuple[dict[str, Any], float, list[str]]:
+    """The measurement under the best timer there is, the seconds waited for the GPU to cool, why not a better one."""
+    stream = hardware.stream_handle(subject.stream, device.index) if device.backend == "cuda" else 0
+    timers = _timers(device, subject.timer)
+    notes: list[str] = []
+    for timer in timers:
+
+        def once(timer: str | None = timer) -> dict[str, Any]:
+            return device.measure_call(
+                subject.function,
+                nothing if subject.sets is None else nothing_of,
+                stream=stream,
+                sets=subject.sets,
+                footprint_bytes=_footprint(subject) or 0,
+                cache=subject.cache,
+                poll=poll,
+                timer=timer,
+                **options,
+            )
+
+        try:
+            result, waited = conditions.measure_cool(
+                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
+            )
+        except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
+            if timer == timers[-1] or getattr(error, "fatal", False):
+                raise
+            notes.append(f"timer {timer} cannot be had: {error}")
+        else:
+            return result, waited, notes
+    raise AssertionError("the last timer's failure is raised")
+
+
+def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    if not subject.counters:
+        return {}
+    if subject.cache != "cold":
+        return {"counters_status": "not counted: counters see a cold call, this row is hot"}
+    try:
+        return hardware.counted(device, device.count_call(subject.function, sets=subject.sets))
+    except _core.DeviceError as error:
+        if error.fatal:
+            raise
+        return {"counters_status": str(error)}
+    except _core.MemoryLimitError as error:
+        return {"counters_status": str(error)}
+
+
+def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]:
+    """Bytes that nobody stated are the counted ones, if any were counted; says so."""
+    taken = []
+    if result.get("counters_status") == "ok":
+        for name in ("bytes_read", "bytes_written"):
+            if row[name] is None:
+                row[name] = round(result[f"dram_{name}"])
+                taken.append(name)
+    row["footprint_bytes"] = _footprint(subject)
+    moved = rows.moved_bytes(row)
+    if row["flops"] is not None and moved:
+        row["arithmetic_intensity"] = row["flops"] / moved
+    return [f"{' and '.join(taken)}: as counted"] if taken else []

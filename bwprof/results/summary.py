@@ -1,0 +1,127 @@
+"""The summary: what a run says, one row per case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof.results.schema import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.results.compare import Group
+
+PAIR = ("fp32", "fp16")
+
+
+def summary(data: pd.DataFrame) -> pd.DataFrame:
+    """One row per case: FP32 and FP16 side by side, and the other precisions that were measured.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns: case, operation, variant, device, cache, status (the worst of the case's rows); per measured
+        precision P: P_gb_s, P_time_ms, P_pct_attainable; bandwidth_ratio (FP16 GB/s / FP32 GB/s), byte_ratio (FP32
+        bytes / FP16 bytes), time_speedup (their product: FP32 time / FP16 time), bound, flags, reason.
+
+    Raises
+    ------
+    ValueError
+        When a classic column is missing.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
+    >>> bwprof.summary(frame)["case"].tolist()
+    ['gemm']
+    """
+    import pandas as pd
+
+    rows, names = summary_rows(data)
+    frame = pd.DataFrame(rows, columns=names)
+    for name in names:
+        frame[name] = frame[name].astype("float64" if _is_number(name) else "string")
+    return frame
+
+
+def _is_number(name: str) -> bool:
+    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_ratio", "_speedup"))
+
+
+def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same as dicts, and the columns' names."""
+    from bwprof.results import compare, frame
+
+    rows = frame.compared_rows(data)
+    precisions = ordered_precisions(rows)
+    names = ["case", "operation", "variant", "device", "cache", "status"]
+    for precision in precisions:
+        names += [f"{precision}_gb_s", f"{precision}_time_ms", f"{precision}_pct_attainable"]
+    names += ["bandwidth_ratio", "byte_ratio", "time_speedup", "bound", "flags", "reason"]
+    return [_line(group, precisions) for group in compare.groups(rows)], names
+
+
+def ordered_precisions(rows: Sequence[Row]) -> list[str]:
+    """The precisions in `rows`: FP32 and FP16 first, always; then the others in the order of their first row."""
+    found = dict.fromkeys(row["precision"] for row in rows)
+    return [*PAIR, *(name for name in found if name not in PAIR)]
+
+
+def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
+    first = group.first
+    line: dict[str, Any] = {
+        "case": first["case"],
+        "operation": first["operation"],
+        "variant": "/".join(group.variants) or None,
+        "device": first["device"],
+        "cache": first["cache"],
+        "status": _worst(group),
+    }
+    for precision in precisions:
+        row = group.rows.get(precision, {})
+        line[f"{precision}_gb_s"] = row.get("bandwidth_gb_s")
+        line[f"{precision}_time_ms"] = row.get("time_ms")
+        line[f"{precision}_pct_attainable"] = row.get("pct_attainable")
+    half = group.rows.get("fp16", {})
+    line["bandwidth_ratio"] = half.get("bandwidth_vs_fp32")
+    line["byte_ratio"] = half.get("byte_ratio_vs_fp32")
+    line["time_speedup"] = half.get("speedup_vs_fp32")
+    line["bound"] = _joined(group, "bound")
+    line["flags"] = _flags(group)
+    line["reason"] = _joined(group, "reason", prefix=True)
+    return line
+
+
+def _worst(group: Group) -> str:
+    order = ("failed", "skipped", "predicted", "ok")
+    found = [row["status"] for row in group.rows.values()]
+    return next((status for status in order if status in found), "ok")
+
+
+def _joined(group: Group, name: str, *, prefix: bool = False) -> str | None:
+    """The rows' words where they differ; one word where they agree."""
+    found = {precision: row[name] for precision, row in group.rows.items() if row.get(name)}
+    if not found:
+        return None
+    values = list(dict.fromkeys(found.values()))
+    if prefix:
+        return "; ".join(f"{precision}: {value}" for precision, value in found.items())
+    return "/".join(values)
+
+
+def _flags(group: Group) -> str | None:
+    """Each flag with the precisions that it stands for, unless it stands for all of them."""
+    holders: dict[str, list[str]] = {}
+    for precision, row in group.rows.items():
+        for flag in (row.get("flags") or "").split(";"):
+            if flag:
+                holders.setdefault(flag, []).append(precision)
+    words = [flag if len(found) == len(group.rows) else f"{flag}({','.join(found)})" for flag, found in holders.items()]
+    return ";".join(words) or None

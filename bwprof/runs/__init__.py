@@ -1,0 +1,1 @@
+"""Runs: plans, the loop over their cases, and where these are executed."""

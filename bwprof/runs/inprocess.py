@@ -1,0 +1,147 @@
+"""The Python function's run: in this process, into a frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bwprof import hardware
+from bwprof.errors import SweepError
+from bwprof.measuring.case import Outcome
+from bwprof.results import frame as frames
+from bwprof.results.writer import Store
+from bwprof.runs import loop, metadata, plan
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.loop import Limits
+from bwprof.runs.progress import Callback, Progress, on_stderr
+from bwprof.text import shown
+
+
+class DeviceLostError(Exception):
+    """Only a new process can use the device again."""
+
+
+def run(
+    request: plan.Request,
+    *,
+    max_time: float | None,
+    with_roofs: bool,
+    recalibrate: bool,
+    output: str | PathLike[str] | None,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+) -> pd.DataFrame:
+    """Measure what was asked for; see `bwprof.sweep`."""
+    started = time.monotonic()
+    max_time = seconds_of(max_time)
+    choice = hardware.choose(request.backend, request.device)
+    made = plan.make(request, choice.backend)
+    run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
+    shown = progress_of(progress)
+    executor = LocalExecutor(choice.backend, choice.index)
+    store = store_of(run_data, output)
+    with keeping_rows(store, shown):
+        try:
+            limits = Limits(made.target_seconds, max_time, started)
+            context = loop.prepare(
+                executor,
+                run_data,
+                made.specs,
+                limits=limits,
+                progress=shown,
+                with_roofs=with_roofs,
+                recalibrate=recalibrate,
+            )
+            loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
+        finally:
+            executor.close()
+    return frame_of(store)
+
+
+def frame_of(store: Store) -> pd.DataFrame:
+    """A run's rows so far."""
+    return frames.from_rows(store.rows, store.run, store.samples)
+
+
+@contextmanager
+def keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
+    """Around a run: its files are finished however it ends, and what ends it early has the finished rows as `frame`."""
+    ending: BaseException | None = None
+    try:
+        try:
+            yield
+        finally:
+            shown.end()
+    except BaseException as error:
+        ending = error
+    interrupted = isinstance(ending, KeyboardInterrupt)
+    try:
+        store.finish("interrupted" if interrupted else "failed" if ending is not None else "complete")
+    except (KeyboardInterrupt, OSError) as error:
+        if ending is None:
+            ending = error
+        else:
+            ending.add_note(f"beside that, results could not be written: {error}")
+    if isinstance(ending, DeviceLostError):
+        raise SweepError(str(ending), frame_of(store)) from None
+    if ending is None:
+        return
+    try:
+        ending.frame = frame_of(store)  # type: ignore[attr-defined]
+    except AttributeError:  # an exception that takes no attributes
+        raise SweepError(f"{type(ending).__name__}: {ending}", frame_of(store)) from ending
+    raise ending
+
+
+def seconds_of(given: Any) -> float | None:
+    """A time limit in seconds; None where there is none.
+
+    Raises
+    ------
+    ValueError
+        For what is no positive number.
+    """
+    if given is None:
+        return None
+    try:
+        seconds = float(given) if hasattr(given, "__float__") or hasattr(given, "__index__") else 0.0
+    except (TypeError, ValueError, OverflowError):
+        seconds = 0.0
+    if not seconds > 0 or isinstance(given, bool):
+        raise ValueError(f"max_time is {shown(given)}, a positive number of seconds is needed")
+    return seconds
+
+
+def stop_when_lost(outcome: Outcome) -> None:
+    """DeviceLostError after a row that cost the device."""
+    if outcome.fatal:
+        row = outcome.row
+        cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
+        raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
+
+
+def progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+    """What shows a run: a caller's function, standard error, or nothing."""
+    if callable(wanted):
+        return Callback(wanted)
+    return on_stderr(quiet=not wanted)
+
+
+def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
+    """Where a run's rows go: memory, and the file that was named."""
+    if output is None:
+        return Store(run_data)
+    try:
+        path = Path(output)
+    except TypeError:
+        raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
+    if path.suffix.lower() == ".csv":
+        return Store(run_data, csv_targets=[path])
+    if path.suffix.lower() == ".json":
+        return Store(run_data, json_targets=[path])
+    raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")

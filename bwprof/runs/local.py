@@ -1,0 +1,66 @@
+"""Runs cases in this process: what the Python function does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bwprof import _core, hardware, roofs
+from bwprof.measuring import case as measuring
+from bwprof.measuring.case import Context, Outcome
+from bwprof.roofs import Roofs, Wanted
+from bwprof.runs.plan import Spec
+
+
+class LocalExecutor:
+    """An executor that owns a device handle. Between its calls the thread's current device is the caller's own."""
+
+    def __init__(self, backend: str, index: int, *, poll: Callable[[], object] | None = None) -> None:
+        self._backend = backend
+        self._index = index
+        self._poll = poll
+        self._device: _core.Device | None = None
+        self._context: Context | None = None
+
+    @property
+    def device(self) -> _core.Device:
+        """The open device."""
+        if self._device is None:
+            self._device = hardware.open_device(self._backend, self._index)
+        return self._device
+
+    def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
+        """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
+        with hardware.current_device_kept(self._backend):
+            facts = hardware.facts(self.device)
+            facts["memory_free_bytes"] = self.device.memory()[0]
+        return facts
+
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when there was no time for them."""
+        with hardware.current_device_kept(self._backend):
+            return roofs.obtain(self.device, wanted, deadline=deadline, poll=self._poll)
+
+    def set_context(self, context: Context) -> None:
+        """What the rows of this run share."""
+        self._context = context
+
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
+        """One case, here."""
+        if self._context is None:
+            raise RuntimeError("set_context comes before measure")
+        with hardware.current_device_kept(self._backend):
+            outcome = measuring.measure(
+                self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
+            )
+        self._context = measuring.learned(self._context, outcome)
+        if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
+            hardware.counted(self.device, outcome.row)
+        return outcome
+
+    def close(self) -> None:
+        """Close the device."""
+        if self._device is not None:
+            with hardware.current_device_kept(self._backend):
+                hardware.close_device(self._device)
+            self._device = None

@@ -1,0 +1,203 @@
+"""The loop over a plan's cases: time budget, roofs, rows. Where the cases run is an executor's business."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.results.schema import Row
+from bwprof.results.writer import Store
+from bwprof.roofs import Roofs, Wanted
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Spec
+from bwprof.runs.progress import Progress
+
+_SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
+_LEAST_SECONDS = 0.05
+_AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
+
+
+class Executor(Protocol):
+    """Opens a device and runs cases on it, here or in another process."""
+
+    def open(self, deadline: float | None) -> dict[str, Any]:
+        """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
+        ...
+
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs, stored or new; None when they cannot be measured, or not until `deadline`."""
+        ...
+
+    def set_context(self, context: Context) -> None:
+        """What the rows of this run share."""
+        ...
+
+    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
+        """One case, which must not go on after `deadline`."""
+        ...
+
+    def close(self) -> None:
+        """Give the device back."""
+        ...
+
+
+class OutOfTimeError(Exception):
+    """--max-time was over before an answer came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most.
+
+    `started` and `deadline` are times of time.monotonic().
+    """
+
+    target_seconds: float | None
+    max_time: float | None
+    started: float
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run must be over; None for no limit."""
+        return None if self.max_time is None else self.started + self.max_time
+
+    def left(self) -> float:
+        """Seconds until then; infinite without a limit."""
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+
+def prepare(
+    executor: Executor,
+    run: dict[str, Any],
+    specs: Sequence[Spec],
+    *,
+    limits: Limits,
+    progress: Progress,
+    with_roofs: bool = True,
+    recalibrate: bool = False,
+) -> Context:
+    """Open the device and get its roofs, both into `run`, the run's metadata, as far as `limits` allow.
+
+    Cold rows are held against cold roofs, hot ones against the cache's own limit; what nobody needs is not measured.
+    Half of the time that is left may go to the roofs. A device that takes too long to open leaves no time for any case.
+    """
+    progress.stage("opening the device")
+    facts: dict[str, Any] = {}
+    roofs: Roofs | None = None
+    with suppress(OutOfTimeError):
+        run["facts"] = facts = executor.open(limits.deadline)
+        roofs = None if recalibrate else _earlier_roofs(run, facts)
+        caches = {spec.cache for spec in specs}
+        if roofs is None and with_roofs and limits.left() > 0 and caches:
+            progress.stage("looking for the roofs")
+            half = None if limits.deadline is None else limits.deadline - limits.left() / 2
+            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), half)
+        run["roofs"] = roofs.to_dict() if roofs else None
+    context = Context(run["run_id"], run["backend"], facts, roofs)
+    executor.set_context(context)
+    return context
+
+
+def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
+    """The roofs of the run that is resumed, if they are this device's."""
+    if not run.get("roofs"):
+        return None
+    try:
+        found = Roofs.from_dict(run["roofs"])
+    except ValueError:
+        return None
+    same_threads = found.threads in (0, facts.get("units"))
+    return found if found.points and same_threads and found.belongs_to(facts) else None
+
+
+def run_cases(
+    specs: Sequence[Spec],
+    executor: Executor,
+    context: Context,
+    store: Store,
+    *,
+    limits: Limits,
+    progress: Progress,
+    after: Callable[[Outcome], None] | None = None,
+) -> None:
+    """Measure the cases in order; every one of them leaves a row in the store.
+
+    Rows of a CPU that others disturbed are measured once more when all have had their turn, for a while; the better row
+    of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+
+    Parameters
+    ----------
+    after : callable, optional
+        Called with each outcome once its row is stored.
+    """
+    begun = time.monotonic()
+    doubted: list[tuple[int, Spec, float]] = []
+    progress.begin(len(specs))
+    for number, spec in enumerate(specs):
+        if limits.left() <= 0:
+            outcome = unmeasured(spec, context, "skipped", f"the {limits.max_time:g} s of --max-time were over")
+        else:
+            progress.case(spec.title)
+            target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
+            seconds = case_seconds(min(target, limits.left()), len(specs) - number)
+            outcome = executor.measure(spec, seconds, limits.deadline)
+            if is_disturbed(outcome.row):
+                doubted.append((len(store.rows), spec, seconds))
+        store.add(outcome.row, outcome.samples)
+        progress.row(outcome.row)
+        if after is not None:
+            after(outcome)
+    _measure_again(doubted, executor, store, _AGAIN_SHARE * (time.monotonic() - begun), limits, progress)
+
+
+def is_disturbed(row: Row) -> bool:
+    """Whether a second try may be better: others come and go on a CPU, a GPU's rows have other reasons."""
+    return row["backend"] == "cpu" and row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
+
+
+def _measure_again(
+    doubted: Sequence[tuple[int, Spec, float]],
+    executor: Executor,
+    store: Store,
+    seconds_left: float,
+    limits: Limits,
+    progress: Progress,
+) -> None:
+    """Second tries (the row's number, its case, its seconds of sampling) of as many rows as there is time for."""
+    until = time.monotonic() + min(seconds_left, limits.left())
+    if doubted:
+        progress.stage("disturbed cases once more")
+    for number, spec, seconds in doubted:
+        if time.monotonic() >= until:
+            return
+        progress.case(spec.title)
+        outcome = executor.measure(spec, min(seconds, limits.left()), limits.deadline)
+        row = better(store.rows[number], outcome.row)
+        store.replace(number, row, outcome.samples if row is outcome.row else None)
+
+
+def better(first: Row, second: Row) -> Row:
+    """Of two tries of a case the one that nothing disturbed, else the one with the narrower interval; it says so."""
+
+    def doubt(row: Row) -> tuple[bool, bool, float]:
+        if row["status"] != "ok":
+            return True, True, math.inf
+        return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
+
+    kept, other = (second, first) if doubt(second) < doubt(first) else (first, second)
+    if other["status"] == "ok":
+        said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
+    else:
+        said = f"measured twice: the other try {other['status']}: {other['reason']}"
+    kept["reason"] = f"{kept['reason']}; {said}" if kept["reason"] else said
+    return kept
+
+
+def case_seconds(seconds_left: float, cases_left: int) -> float:
+    """Seconds of sampling for the next case, so that all that are left fit into what is left."""
+    share = seconds_left / cases_left * _SAMPLING_SHARE
+    return min(DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))

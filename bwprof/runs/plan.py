@@ -1,0 +1,326 @@
+"""From what was asked for to a list of cases, each checked before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any
+
+from bwprof import _core, registry, suites
+from bwprof.suites import Suite, SuiteCase
+from bwprof.text import unknown
+
+_log = logging.getLogger("bwprof.sweep")
+
+EVERY_VARIANT = "all"
+CACHES = ("cold", "hot")
+DEFAULT_CACHE = "cold"
+BOTH_CACHES = "both"
+DEFAULT_CASE_SECONDS = 2.0
+MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; None and empty mean "as the suite or the operation has it"."""
+
+    operations: tuple[str, ...] = ()
+    params: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    kv_lens: tuple[int, ...] | None = None
+    seq_lengths: tuple[int, ...] = ()
+    precisions: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    caches: tuple[str, ...] = ()
+    suite: str | None = None
+    backend: str | None = None
+    device: int | None = None
+    seed: int = 0
+    timer: str | None = None
+    counters: bool = False
+    metrics: tuple[str, ...] = ()
+    target_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One case to measure. `variant` and `timer` None leave the choice to the device."""
+
+    case: str
+    operation: str
+    precision: str
+    params: dict[str, int]
+    kv_lens: tuple[int, ...] | None
+    variant: str | None
+    cache: str
+    seed: int
+    timer: str | None = None
+    counters: bool = False
+    metrics: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Spec:
+        """The inverse of `to_dict`."""
+        lens = found["kv_lens"]
+        metrics = tuple(found.get("metrics", ()))
+        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
+
+    def open(self, device: _core.Device) -> _core.Case:
+        """The case on a device, nothing allocated yet."""
+        return _core.Case(
+            device,
+            self.operation,
+            self.precision,
+            self.params,
+            kv_lens=self.kv_lens,
+            variant=self.variant,
+            seed=self.seed,
+        )
+
+    @classmethod
+    def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
+        """The same from a file that others may have written; ValueError for what cannot be run."""
+        spec = cls.from_dict(found)
+        for name in ("case", "cache", "timer", "variant"):
+            value = getattr(spec, name)
+            if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
+                raise ValueError(f"{name} is {value!r}, text is needed")
+        registry.check_timer(spec.timer, backend)
+        if not isinstance(spec.counters, bool):
+            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
+        if spec.cache not in CACHES:
+            raise ValueError(unknown("cache", spec.cache, CACHES))
+        known = registry.variant_names(spec.operation, backend)
+        if spec.variant is not None and spec.variant not in known:
+            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+        registry.check_seed(spec.seed)
+        registry.check_metrics(spec.metrics, backend)
+        allowed = registry.operation(spec.operation)["precisions"]
+        precision = registry.check_precision(spec.precision)
+        usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
+        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        return replace(spec, precision=precision, params=whole)
+
+    @property
+    def title(self) -> str:
+        """For progress lines: case, precision, variant."""
+        words = [self.case, self.precision, self.variant or "", "" if self.cache == DEFAULT_CACHE else self.cache]
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The cases of a run, where they come from, and the seconds they should take together."""
+
+    specs: tuple[Spec, ...]
+    suite: str | None
+    target_seconds: float | None
+
+
+def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The caches of a row each, "both" spelt out; cold when none was asked for.
+
+    Raises
+    ------
+    ValueError
+        For an unknown one.
+    """
+    for cache in asked:
+        if cache not in (*CACHES, BOTH_CACHES):
+            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+    return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
+
+
+def make(request: Request, backend: str) -> Plan:
+    """The cases that a request stands for on a backend.
+
+    Raises
+    ------
+    ValueError
+        For anything unknown, out of range or contradictory; the message names it and the nearest right name.
+    """
+    precisions = tuple(registry.check_precision(name) for name in request.precisions)
+    caches_of(request.caches)
+    registry.check_timer(request.timer, backend)
+    registry.check_seed(request.seed)
+    request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
+    suite = _chosen_suite(request)
+    entries = _entries(request, suite, backend)
+    entries = [_overridden(entry, request) for entry in entries]
+    _check_used(request, entries, backend)
+    asked = bool(precisions)
+    chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
+    specs: list[Spec] = []
+    total = 0
+    for entry in entries:
+        count = math.prod(len(values) for values in entry.params.values())
+        total += count
+        if count > MOST_CASES:
+            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MOST_CASES}")
+        if total > MOST_CASES:
+            raise ValueError(f"the suite makes more than {MOST_CASES} cases, which is the most there can be")
+        try:
+            specs += _expanded(entry, request, chosen, asked, backend)
+        except ValueError as error:
+            if suite is None:
+                raise
+            raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
+    specs = each_once(specs)
+    if not specs:
+        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
+    target = suite.target_on(backend) if suite else None
+    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target)
+
+
+def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
+    """The same without those that are equal to an earlier one, `whatever` these fields are: a value listed twice, an
+    entry copied.
+    """
+    told = [field.name for field in fields(Spec) if field.name not in ("params", *whatever)]
+    values = attrgetter(*told)
+    seen: dict[tuple[object, ...], Spec] = {}
+    for spec in specs:
+        seen.setdefault((values(spec), *sorted(spec.params.items())), spec)
+    return list(seen.values())
+
+
+def _chosen_suite(request: Request) -> Suite | None:
+    if request.suite is not None:
+        return suites.load(request.suite)
+    if request.operations or request.seq_lengths:
+        return None
+    return suites.load("default")
+
+
+def _entries(request: Request, suite: Suite | None, backend: str) -> list[SuiteCase]:
+    if suite is None:
+        names = request.operations or tuple(_with_sequences())
+        for name in names:
+            registry.operation(name)
+        return [SuiteCase(name=name, operation=name) for name in dict.fromkeys(names)]
+    for name in request.operations:
+        registry.operation(name)
+    found = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
+    if request.operations:
+        found = [entry for entry in found if entry.operation in request.operations]
+        present = {entry.operation for entry in found}
+        absent = [name for name in request.operations if name not in present]
+        if absent:
+            raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
+    if not found:
+        raise ValueError(f"suite {suite.name} has no case for backend {backend}")
+    return found
+
+
+def _with_sequences() -> list[str]:
+    """Operations over sequences and query heads: what --seq-lengths means when no operation is named."""
+    names = [operation["name"] for operation in registry.operations()]
+    return [name for name in names if "num_heads" in registry.param_names(name) and _length_param(name)]
+
+
+def _length_param(operation: str) -> str | None:
+    known = registry.param_names(operation)
+    return next((name for name in ("seq_len", "kv_len") if name in known), None)
+
+
+def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
+    """The entry with the request's parameters, where its operation has them."""
+    known = registry.param_names(entry.operation)
+    params = dict(entry.params)
+    length = _length_param(entry.operation)
+    if request.seq_lengths and length:
+        params[length] = request.seq_lengths
+    params.update({name: values for name, values in request.params.items() if name in known})
+    takes = registry.operation(entry.operation)["takes_kv_lens"]
+    kv_lens = request.kv_lens if request.kv_lens is not None and takes else entry.kv_lens
+    return SuiteCase(
+        entry.name, entry.operation, params, kv_lens, entry.precisions, entry.variants, entry.backends, entry.caches
+    )
+
+
+def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) -> None:
+    """Every parameter and variant asked for must belong to some operation that is measured."""
+    operations = list(dict.fromkeys(entry.operation for entry in entries))
+    params = {name: None for operation in operations for name in registry.param_names(operation)}
+    for name, values in request.params.items():
+        if name not in params:
+            raise ValueError(unknown(f"parameter of {', '.join(operations)}", name, params))
+        if not values:
+            raise ValueError(f"parameter {name} has no values")
+    variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
+    for name in request.variants:
+        if name != EVERY_VARIANT and name not in variants:
+            raise ValueError(unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
+    if request.seq_lengths and not any(_length_param(operation) for operation in operations):
+        raise ValueError(f"--seq-lengths: {', '.join(operations)} has neither seq_len nor kv_len")
+    if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):
+        raise ValueError(f"kv_lens: {', '.join(operations)} takes none")
+
+
+def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked: bool, backend: str) -> list[Spec]:
+    allowed = registry.operation(entry.operation)["precisions"]
+    wanted = chosen if asked else (entry.precisions or chosen)
+    # A suite's precisions are what its operations may choose from; one that the user names is answered for
+    # every case, if only by a skipped row.
+    if not asked and entry.precisions is None:
+        wanted = tuple(name for name in wanted if name in allowed)
+    order = registry.precision_names()
+    precisions = sorted(dict.fromkeys(wanted), key=order.index)
+    caches = caches_of(request.caches or entry.caches or ())
+    turns = _turns(entry, request, precisions, backend)
+    swept = [name for name, values in entry.params.items() if len(set(values)) > 1]
+    specs = []
+    for values in itertools.product(*entry.params.values()):
+        params = dict(zip(entry.params, values, strict=True))
+        case = " ".join([entry.name, *(f"{name}={params[name]}" for name in swept)])
+        whole: dict[str, dict[str, int]] = {}
+        for precision in precisions:
+            usable = precision if precision in allowed else allowed[0]
+            found = registry.complete(entry.operation, usable, params, entry.kv_lens)
+            whole[precision] = next((same for same in whole.values() if same == found), found)
+        specs += [
+            Spec(
+                case,
+                entry.operation,
+                precision,
+                whole[precision],
+                entry.kv_lens,
+                variant,
+                cache,
+                request.seed,
+                request.timer,
+                request.counters,
+                request.metrics,
+            )
+            for cache in caches
+            for precision, variant in turns
+        ]
+    return specs
+
+
+def _turns(entry: SuiteCase, request: Request, precisions: Sequence[str], backend: str) -> list[tuple[str, str | None]]:
+    """Precisions and variants in their order: a variant's precisions follow each other, so that they are compared under
+    the same conditions.
+    """
+    found = [(name, variant) for name in precisions for variant in _variants(entry, request, name, backend)]
+    variants = list(dict.fromkeys(variant for _, variant in found))
+    return sorted(found, key=lambda turn: variants.index(turn[1]))
+
+
+def _variants(entry: SuiteCase, request: Request, precision: str, backend: str) -> list[str | None]:
+    """The variants to run; [None] leaves the choice to the device."""
+    of_operation = registry.variant_names(entry.operation, backend)
+    wanted = request.variants or entry.variants or ()
+    if EVERY_VARIANT in wanted:
+        return list(registry.variant_names(entry.operation, backend, precision)) or [None]
+    named: list[str | None] = [name for name in dict.fromkeys(wanted) if name in of_operation]
+    if request.variants:
+        return named or [None]
+    return list(dict.fromkeys(wanted)) or [None]

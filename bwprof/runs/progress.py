@@ -1,0 +1,136 @@
+"""What a run shows while it goes on: a bar on a terminal, lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from bwprof.results.schema import Row
+from bwprof.text import spelt
+
+
+class Progress:
+    """Shows nothing; the others build on it."""
+
+    def stage(self, text: str) -> None:
+        """What is being prepared."""
+
+    def begin(self, total: int) -> None:
+        """That many cases follow."""
+
+    def case(self, title: str) -> None:
+        """The case that runs now."""
+
+    def row(self, row: Row) -> None:
+        """A case is finished."""
+
+    def end(self) -> None:
+        """No more cases; safe to call again."""
+
+
+class Lines(Progress):
+    """One line per finished case."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._total = 0
+        self._done = 0
+
+    def stage(self, text: str) -> None:
+        self._say(f"bwprof: {text}")
+
+    def begin(self, total: int) -> None:
+        self._total = total
+
+    def row(self, row: Row) -> None:
+        self._done += 1
+        width = len(str(self._total))
+        self._say(f"[{self._done:{width}}/{self._total}] {describe(row)}")
+
+    def _say(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+class Bar(Progress):
+    """A bar with the current case and the time left; failed and skipped cases stay as lines above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        from bwprof.terminal import console
+
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(compact=True),
+            console=console(stream),
+            transient=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("starting", total=None)
+
+    def stage(self, text: str) -> None:
+        self._bar.update(self._task, description=spelt(text))
+
+    def begin(self, total: int) -> None:
+        self._bar.reset(self._task, total=total)
+
+    def case(self, title: str) -> None:
+        self._bar.update(self._task, description=spelt(title)[:48].ljust(48))
+
+    def row(self, row: Row) -> None:
+        if row["status"] != "ok":
+            self._bar.console.print(describe(row))
+        self._bar.advance(self._task)
+
+    def end(self) -> None:
+        self._bar.stop()
+
+
+class Callback(Progress):
+    """Calls the user's function with (done, total, row)."""
+
+    def __init__(self, function: Callable[[int, int, Row], object]) -> None:
+        self._function = function
+        self._total = 0
+        self._done = 0
+
+    def begin(self, total: int) -> None:
+        self._total = total
+
+    def row(self, row: Row) -> None:
+        self._done += 1
+        self._function(self._done, self._total, dict(row))
+
+
+def on_stderr(*, quiet: bool = False) -> Progress:
+    """A bar when standard error is a terminal, lines when it is not."""
+    if quiet:
+        return Progress()
+    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
+
+
+def describe(row: Row) -> str:
+    """A finished row in one line."""
+    name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
+    if row["status"] != "ok":
+        return f"{name}: {row['status']}: {row['reason']}"
+    words = [f"{name}: {_time(row['time_ms'])}"]
+    if row["bandwidth_gb_s"] is not None:
+        words.append(f"{row['bandwidth_gb_s']:.4g} GB/s")
+    if row["flops"]:
+        words.append(f"{row['tflops'] * 1e3:.4g} GFLOP/s")
+    if row["pct_attainable"] is not None:
+        words.append(f"{row['pct_attainable']:.0f} % of attainable")
+    if row["flags"]:
+        words.append(f"[{row['flags']}]")
+    return ", ".join(words)
+
+
+def _time(milliseconds: Any) -> str:
+    return f"{milliseconds:.4g} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:.4g} us"

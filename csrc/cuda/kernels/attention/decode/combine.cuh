@@ -1,0 +1,368 @@
+// Putting a decode's pieces together: first the block's own warps, then the splits of a K/V head. A piece is, per query
+// head, the maximum of its scores, the sum of its weights and its weighted values; all exponentials are powers of 2.
+//
+// Splits meet in scratch without fences. A record is 72 bytes: sixteen values of a head's output, the maximum and the
+// sum they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields,
+// says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
+// the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
+// way, and the last `combiners` blocks of a column to do so divide its records.
+//
+// No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
+// plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
+#ifndef BW_CUDA_ATTENTION_MERGE_CUH
+#define BW_CUDA_ATTENTION_MERGE_CUH
+
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/runtime/launch.cuh"
+
+// Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
+struct bw_decode_place {
+    int64_t kv_at;  // offset of this block's first key in k and v
+    int64_t row0;   // first query head, as a row of q and out
+    int keys;       // this block's; 0 when the entry has fewer splits than the grid
+    int heads;      // query heads of this block
+    int splits;     // of this entry
+};
+
+BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, const bw_decode_work &work) {
+    bw_decode_place place;
+    int64_t head = blockIdx.x, chunk = 0, length = shape.keys;
+    if (work.chunks > 1) {
+        head = work.by_chunks.quotient(blockIdx.x);
+        chunk = blockIdx.x - head * work.chunks;
+    }
+    const int64_t batch = work.by_kv_heads.quotient(head), kv_head = head - batch * shape.kv_heads;
+    const int64_t first = (int64_t)blockIdx.y * work.split_keys;
+    place.splits = work.exchange.splits;
+    if (work.kv_lens) {
+        length = min(max((int64_t)work.kv_lens[batch], (int64_t)1), shape.keys);
+        place.splits = (int)work.by_split_keys.quotient(length + work.split_keys - 1);
+    }
+    place.kv_at = batch * work.batch_elems + first * work.key_elems + kv_head * shape.head_dim;
+    place.keys = (int)max(min(length - first, work.split_keys), (int64_t)0);
+    place.row0 = head * shape.group + chunk * work.block_heads;
+    place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
+    return place;
+}
+
+// A weight relative to a maximum that is -infinity while nothing was seen.
+BW_DEVICE float bw_decode_reference(float top) {
+    return top == -INFINITY ? 0.0f : top;
+}
+
+// -- records in scratch --
+
+constexpr unsigned bw_decode_empty = 0xffffffffu;
+constexpr int bw_record_quads = 4;                    // groups of four values in a record
+constexpr int bw_split_lanes = 32 / bw_record_quads;  // lanes of a warp that share out a record's splits
+static_assert(4 * bw_record_quads == bw_decode_record_dims &&
+                  bw_decode_record_bytes == bw_record_quads * sizeof(float4) + sizeof(float2),
+              "the plan sizes scratch and traffic by the same record");
+
+// Relaxed: seen by all blocks of the device, not held back in L1.
+BW_DEVICE float4 bw_record_load(const float4 *from) {
+    float4 part;
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
+                 : "l"(from)
+                 : "memory");
+    return part;
+}
+
+BW_DEVICE float2 bw_record_load(const float2 *from) {
+    float2 part;
+    asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(part.x), "=f"(part.y) : "l"(from) : "memory");
+    return part;
+}
+
+BW_DEVICE void bw_record_store(float4 *to, float4 part) {
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(part.x), "f"(part.y),
+                 "f"(part.z), "f"(part.w)
+                 : "memory");
+}
+
+BW_DEVICE void bw_record_store(float2 *to, float2 part) {
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(part.x), "f"(part.y) : "memory");
+}
+
+BW_DEVICE bool bw_word_there(float word) {
+    return __float_as_uint(word) != bw_decode_empty;
+}
+
+// A caller's NaN may have any bits; it stays a NaN.
+BW_DEVICE float bw_record_word(float value) {
+    return bw_word_there(value) ? value : __uint_as_float(0x7fffffffu);
+}
+
+BW_DEVICE bool bw_words_there(float4 part) {
+    return bw_word_there(part.x) && bw_word_there(part.y) && bw_word_there(part.z) && bw_word_there(part.w);
+}
+BW_DEVICE bool bw_words_there(float2 part) {
+    return bw_word_there(part.x) && bw_word_there(part.y);
+}
+
+// A block's records: of its first head's row on, then record of the row, then split. What a combiner reads lies
+// together, and a block stores 64 bytes to each of them: neither end has many lines to touch.
+struct bw_decode_slots {
+    float4 *values;  // bw_record_quads of a record
+    float2 *sums;    // maximum, sum of the weights
+    int splits, row_records;
+    unsigned magic;
+
+    __device__ __forceinline__ bw_decode_slots(const bw_decode_exchange &exchange, int64_t row0)
+        : values(exchange.values + row0 * (exchange.splits * exchange.row_records) * bw_record_quads),
+          sums(exchange.sums + row0 * (exchange.splits * exchange.row_records)),
+          splits(exchange.splits),
+          row_records(exchange.row_records),
+          magic(exchange.record_magic) {
+    }
+    // i / row_records: right for i below 64 row_records, whose product with row_records is below 2^20.
+    __device__ __forceinline__ int head(int i) const {
+        return (int)(((unsigned)i * magic) >> 20);
+    }
+};
+
+// -- a block's warps --
+
+// One block's cells in shared memory: a cell is a (part of a) warp that met some of the keys for `cell_heads` heads.
+// Head h of the block belongs to slot h / cell_heads; its cells are (share * slots + slot) * parts + part. Where all
+// warps hold the same heads (`static_shares` of them; else 0), everything is known when this is compiled.
+template <int cell_heads, int padded, int parts, int static_shares>
+struct bw_decode_cells {
+    static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighbouring rows in different banks
+    static constexpr int batch = static_shares ? static_shares : 2;
+    float *top, *sum, *out;  // [cell][cell_heads], [cell][cell_heads], [cell][cell_heads][stride]
+    unsigned *ticket;        // the block's, for all its threads
+    int shares, slot_bits;
+
+    __device__ __forceinline__ bw_decode_cells(float *memory, int cells, int shares_, int slot_bits_) {
+        out = memory;  // first: it is written in vectors
+        top = out + cells * cell_heads * stride;
+        sum = top + cells * cell_heads;
+        ticket = (unsigned *)(sum + cells * cell_heads);
+        shares = static_shares ? static_shares : shares_;
+        slot_bits = static_shares ? 0 : slot_bits_;
+    }
+    // Four neighbouring values of a head's output over all cells, and what they stand on.
+    __device__ __forceinline__ float4 total(int head, int dim, float2 &stand) const {
+        const int step = (parts * cell_heads) << slot_bits;  // rows from one share to the next
+        const int at0 = static_shares ? head : head / cell_heads * parts * cell_heads + head % cell_heads;
+        float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        stand = make_float2(-INFINITY, 0.0f);
+#pragma unroll 1
+        for (int share = 0; share < shares; share += batch) {
+#pragma unroll
+            for (int i = 0; i < batch * parts; i++) {
+                if (!static_shares && share + i / parts >= shares) break;
+                stand.x = fmaxf(stand.x, top[at0 + (share + i / parts) * step + i % parts * cell_heads]);
+            }
+        }
+        const float reference = bw_decode_reference(stand.x);
+#pragma unroll 1
+        for (int share = 0; share < shares; share += batch) {
+#pragma unroll
+            for (int i = 0; i < batch * parts; i++) {
+                if (!static_shares && share + i / parts >= shares) break;
+                const int at = at0 + (share + i / parts) * step + i % parts * cell_heads;
+                const float scale = bw_exp2(top[at] - reference);
+                const float4 part = *(const float4 *)&out[at * stride + dim];
+                stand.y = fmaf(sum[at], scale, stand.y);
+                value.x = fmaf(part.x, scale, value.x);
+                value.y = fmaf(part.y, scale, value.y);
+                value.z = fmaf(part.z, scale, value.z);
+                value.w = fmaf(part.w, scale, value.w);
+            }
+        }
+        return value;
+    }
+};
+
+// Four neighbouring elements of a row, at once where rows are `vectors`.
+template <typename T>
+BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row, int dim, T *out) {
+    if (row.vectors) {
+        __align__(16) T narrow[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) bw_from_float(value[e], &narrow[e]);
+        if (dim >= row.head_dim) return;
+        if constexpr (sizeof(T) == 4) {
+            *(uint4 *)(out + dim) = *(const uint4 *)narrow;
+        } else {
+            *(uint2 *)(out + dim) = *(const uint2 *)narrow;
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (dim + e < row.head_dim) bw_from_float(value[e], &out[dim + e]);
+    }
+}
+
+// The block's result: to `out` when the entry has one split, else to scratch. Every split has at least one key, so that
+// sums are positive.
+template <typename Cells, typename T>
+BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots, const bw_decode_place &place,
+                               const bw_decode_row &row, T *out) {
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records * bw_record_quads; i += (int)blockDim.x) {
+        const int item = i / bw_record_quads, quad = i % bw_record_quads, head = slots.head(item);
+        const int dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
+        float2 stand;
+        const float4 total = cells.total(head, dim, stand);
+        if (place.splits == 1) {
+            const float inverse = __fdividef(1.0f, stand.y);
+            const float value[4] = {total.x * inverse, total.y * inverse, total.z * inverse, total.w * inverse};
+            bw_decode_write(value, row, dim, out + (place.row0 + head) * row.head_dim);
+        } else {
+            const int record = item * slots.splits + (int)blockIdx.y;
+            bw_record_store(slots.values + record * bw_record_quads + quad,
+                            make_float4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
+                                        bw_record_word(total.w)));
+            if (quad == 0) {
+                bw_record_store(slots.sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
+            }
+        }
+    }
+}
+
+// -- a column's splits --
+
+// Taken by thread 0 while the block's keys are on their way. Every block of the grid takes one, so that the count comes
+// back to 0 whatever the entries' lengths.
+BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
+    if (exchange.splits == 1 || threadIdx.x != 0) return 0;
+    return atomicInc(&exchange.tickets[column], (unsigned)exchange.splits - 1);
+}
+
+struct bw_decode_sum {
+    float top, weight, value[4];
+
+    __device__ __forceinline__ void shrink_to(float reference) {
+        const float shrink = bw_exp2(top - bw_decode_reference(reference));
+        top = reference;
+        weight *= shrink;
+#pragma unroll
+        for (int e = 0; e < 4; e++) value[e] *= shrink;
+    }
+    __device__ __forceinline__ void add(float4 values, float2 stand) {
+        const float scale = bw_exp2(stand.x - bw_decode_reference(top));
+        weight = fmaf(stand.y, scale, weight);
+        value[0] = fmaf(values.x, scale, value[0]);
+        value[1] = fmaf(values.y, scale, value[1]);
+        value[2] = fmaf(values.z, scale, value[2]);
+        value[3] = fmaf(values.w, scale, value[3]);
+    }
+};
+
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
+template <int ahead>
+BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
+    const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
+    const float empty = __uint_as_float(bw_decode_empty);
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
+    bw_decode_sum sum = {-INFINITY, 0.0f, {}};
+#pragma unroll 1
+    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
+        float4 part[ahead];
+        float2 stand[ahead];
+#pragma unroll
+        for (int u = 0; u < ahead; u++) {
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
+        }
+        bool all;
+        do {  // what is missing, at once: a round trip is long
+#pragma unroll
+            for (int u = 0; u < ahead; u++) {
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
+            }
+            all = true;
+#pragma unroll
+            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
+        } while (!all);
+        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
+        float top = sum.top;
+#pragma unroll
+        for (int u = 0; u < ahead; u++) {
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
+        }
+        sum.shrink_to(top);
+#pragma unroll
+        for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
+    }
+    return sum;
+}
+
+// Integers in the order of the floats whose bits they are made of, and back.
+BW_DEVICE int bw_float_order(int bits) {
+    return bits >= 0 ? bits : bits ^ 0x7fffffff;
+}
+
+BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
+    const int most = __reduce_max_sync(bw_all_lanes, bw_float_order(__float_as_int(sum.top)));
+    sum.shrink_to(__int_as_float(bw_float_order(most)));
+#pragma unroll
+    for (int offset = bw_record_quads; offset < 32; offset *= 2) {
+        sum.weight += __shfl_xor_sync(bw_all_lanes, sum.weight, offset);
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.value[e] += __shfl_xor_sync(bw_all_lanes, sum.value[e], offset);
+    }
+}
+
+// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
+template <int ahead, typename T>
+BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
+                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
+    const int first = combiner * exchange.combiner_items;
+    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
+    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int item = first + warp; item < end; item += warps) {
+        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
+                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
+        bw_decode_add_lanes(sum);
+        if (lane >= bw_record_quads) continue;
+        const float inverse = __fdividef(1.0f, sum.weight);
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
+        const int head = slots.head(item);
+        bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
+                        out + (place.row0 + head) * row.head_dim);
+    }
+}
+
+// The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
+// a time, as the kernel's registers allow.
+template <int ahead, typename Cells, typename T>
+BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
+                                const bw_decode_row &row, unsigned ticket, T *out) {
+    const bw_decode_slots slots(exchange, place.row0);
+    if (threadIdx.x == 0) *cells.ticket = ticket;
+    __syncthreads();
+    if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
+    if (place.splits == 1) return;
+    __syncwarp();  // no lane may poll for what its neighbours have yet to store
+    const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
+}
+
+// Launches a decode kernel, or only asks the driver how many of its blocks run on a multiprocessor at once.
+template <typename... Parameters, typename... Arguments>
+static bw_status bw_decode_start(bw_device *device, const bw_decode_plan &plan, void (*kernel)(Parameters...),
+                                 dim3 grid, dim3 block, size_t shared_bytes, Arguments... arguments) {
+    if (!plan.resident_found) return bw_cuda_launch(device, kernel, grid, block, shared_bytes, arguments...);
+    BW_TRY(bw_cuda_allow_shared(device, (const void *)kernel, shared_bytes));
+    return BW_CUDA(&device->api, occupancy(plan.resident_found, (const void *)kernel, (int)block.x, shared_bytes));
+}
+
+#endif

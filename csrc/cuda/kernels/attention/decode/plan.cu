@@ -1,0 +1,187 @@
+// How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
+// scratch it needs and for the traffic that the scratch adds.
+#include "cuda/kernels/attention/shape.h"
+
+namespace {
+
+// What most devices would do, where no device is given.
+constexpr int64_t default_units = 132, default_shared_bytes = 227 * 1024;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+    return bw_ceil_div(value, multiple) * multiple;
+}
+
+// Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
+int padded_dim(int64_t head_dim, bw_dtype dtype) {
+    if (!bw_attention_vectors(head_dim, dtype)) return 256;
+    return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
+
+// Warps that hold different heads: a power of 2.
+int slots_for(int64_t group, int slot_heads, int warps) {
+    int slots = 1;
+    while (slots < warps && slots * slot_heads < group) slots *= 2;
+    return slots;
+}
+
+size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+// Of combine.cuh, the ticket behind them.
+size_t cell_bytes(int cells, int cell_heads, int padded) {
+    return (size_t)(cells * cell_heads) * (size_t)(padded + bw_decode_cell_gap + 2) * sizeof(float) + sizeof(unsigned);
+}
+
+// Mirrors the rings of staged_mma.cuh: 16 keys of K and V a stage, per share of the keys.
+void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
+    const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
+    plan->warps = 4 * ring <= (size_t)shared_limit ? 4 : 2;
+    plan->head_slots = slots_for(group, 16, plan->warps);
+    plan->block_heads = 16 * plan->head_slots;
+    const size_t rings = ring * (size_t)(plan->warps / plan->head_slots);
+    plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
+}
+
+template <typename Lanes>
+void divide_float_lanes(bw_decode_plan *plan, int64_t group) {
+    plan->warps = Lanes::warps;
+    plan->head_slots = slots_for(group, Lanes::heads, Lanes::warps);
+    plan->block_heads = Lanes::heads * plan->head_slots;
+    const int cells = Lanes::warps * Lanes::parts;
+    plan->shared_bytes = larger(Lanes::warps * Lanes::ring_bytes, cell_bytes(cells, Lanes::heads, Lanes::padded));
+}
+
+template <int padded>
+void divide_float_heads(bw_decode_plan *plan, int64_t group) {
+    if (group <= 4) return divide_float_lanes<bw_decode_lanes<padded, 4>>(plan, group);
+    divide_float_lanes<bw_decode_lanes<padded, 8>>(plan, group);
+}
+
+void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
+    if (padded == 64) return divide_float_heads<64>(plan, group);
+    if (padded == 128) return divide_float_heads<128>(plan, group);
+    divide_float_heads<256>(plan, group);
+}
+
+// All entries' keys as a multiple of the longest one's.
+double entries_of(const bw_dims *dims) {
+    const int64_t batch = dims->value[BW_DECODE_BATCH];
+    if (!dims->kv_lens) return (double)batch;
+    double keys = 0;
+    for (int64_t b = 0; b < batch; b++) keys += (double)dims->kv_lens[b];
+    return keys / (double)dims->value[BW_DECODE_KV_LEN];
+}
+
+// As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
+// idle at the end, few splits before many: each one adds to what is read back.
+int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
+    if (columns * (double)limit <= (double)slots) return limit;
+    int64_t best = 1;
+    double best_score = -1;
+    for (int64_t splits = 1; splits <= limit; splits++) {
+        const double waves = columns * (double)splits / (double)slots;
+        const double score = waves / ceil(waves) - 0.002 * (double)splits;
+        if (score > best_score) {
+            best = splits;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+// A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
+// of the `places` where blocks run at once free.
+void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places) {
+    const int64_t most = 1 + (places - 1) / plan->columns;
+    const int64_t items = block_heads * plan->row_records;
+    plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
+    plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
+}
+
+void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
+    const int64_t batch = dims->value[BW_DECODE_BATCH], heads = dims->value[BW_DECODE_NUM_HEADS];
+    const bw_checked records = bw_mul4(batch, heads, plan->splits, plan->row_records);
+    if (records.overflow || records.value > INT64_MAX / (2 * bw_decode_record_bytes)) {
+        plan->scratch_bytes = INT64_MAX;
+        return;
+    }
+    plan->ticket_bytes = round_up(plan->columns * (int64_t)sizeof(unsigned), 256);
+    plan->sum_bytes = records.value * (int64_t)sizeof(float2);
+    plan->value_bytes = records.value * bw_decode_record_bytes - plan->sum_bytes;
+    plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
+}
+
+// Mirrors decode/direct.cu: which shapes it takes, and what a block of its kernels meets at a time. Few keys
+// are spread over as many small blocks as there may be; many go to large ones, which have less to put together.
+bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units) {
+    const int64_t *value = dims->value;
+    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
+    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
+    // The kernel counts keys, a split more included, in 32 bits.
+    if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
+        value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
+        return false;
+    }
+    const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
+    const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
+    const bool small = few || head_dim > 64 || dtype == BW_FP32;
+    plan->direct = true;
+    plan->warps = small ? 4 : 8;
+    plan->step_keys = small ? 64 : 256;
+    plan->resident = small && dtype != BW_FP32 ? 3 : 2;
+    plan->head_slots = 1;
+    plan->block_heads = 8;
+    plan->shared_bytes = 0;
+    return true;
+}
+
+// Each block is to have a step for each of its warps.
+void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units, int64_t shared_limit) {
+    const int64_t keys = dims->value[BW_DECODE_KV_LEN];
+    const int64_t per_unit =
+        plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
+    const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
+    const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
+    const int64_t splits = choose_splits(columns, units * per_unit, limit);
+    plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
+    plan->splits = bw_ceil_div(keys, plan->split_keys);
+}
+
+}  // namespace
+
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
+    const int64_t *value = dims->value;
+    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
+    const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
+    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
+    bw_decode_plan plan = {};
+    if (split && divide_direct(&plan, dims, dtype, units)) {
+        // nothing else to divide
+    } else if (dtype == BW_FP32) {
+        divide_float(&plan, group, padded);
+    } else {
+        divide_tensor(&plan, group, padded, shared_limit);
+    }
+    plan.chunks = bw_ceil_div(group, plan.block_heads);
+    const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
+    plan.columns = columns.overflow ? INT64_MAX : columns.value;
+    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
+    plan.splits = 1;
+    plan.split_keys = value[BW_DECODE_KV_LEN];
+    if (!split || columns.overflow) return plan;
+    choose_split_keys(&plan, dims, units, shared_limit);
+    if (plan.splits > 1) {
+        // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
+        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
+        place_scratch(&plan, dims);
+    }
+    return plan;
+}
+
+bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
+    return plan.combiners <= 1 || (plan.combiners - 1) * plan.columns < (int64_t)resident * units;
+}

@@ -1,0 +1,257 @@
+// attention_decode, FP16 and BF16: the query heads of a group are the rows of a 16-row matrix, so that tensor cores
+// give every K and V element to all of them at once; even a group of 1, padded to 16 rows, costs them less than reading
+// it.
+//   - a warp (or, for groups above 16, the 2 or 4 warps that hold different heads) meets 16 keys at a time; its keys
+//     come by asynchronous copies, `stages` steps ahead, through shared memory of its own;
+//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
+#ifndef BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
+#define BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
+
+#include "cuda/kernels/attention/decode/combine.cuh"
+#include "cuda/kernels/common/swizzled_tile.cuh"
+#include "cuda/runtime/launch.cuh"
+
+namespace {
+
+constexpr int step_keys = 16, row_heads = 16, largest_warps = 4;
+
+template <int padded>
+constexpr int stages_for = padded <= 64 ? 4 : 3;
+
+// What a warp carries: rows are query heads, as in a C fragment. Up to 8 heads leave its lower half empty.
+template <int padded, int halves>
+struct decode_sums {
+    float out[padded / 8][4];
+    float top[halves], sum[halves];
+};
+
+// Two neighbouring elements of a row, zeros in place of those that are not `left`.
+template <bool vectors, typename T>
+BW_DEVICE uint32_t load_pair(const T *from, int left) {
+    if constexpr (vectors) return left > 0 ? *(const uint32_t *)from : 0;
+    return bw_pack_pair(left > 0 ? bw_to_float(from[0]) : 0.0f, left > 1 ? bw_to_float(from[1]) : 0.0f, T());
+}
+
+// The A fragments of a slot's query heads, straight from global memory: heads past the block's last are zeros.
+template <int padded, int halves, bool vectors, typename T>
+BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)[padded / 16][4]) {
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (i % 2 >= halves) continue;
+        const int head = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
+        const T *from = q + head * head_dim + column;
+#pragma unroll
+        for (int step = 0; step < padded / 16; step++) {
+            out[step][i] = load_pair<vectors>(from + 16 * step, head < heads ? head_dim - column - 16 * step : 0);
+        }
+    }
+}
+
+// Scores of 16 keys, of which the first `valid` count, become weights; what was summed so far shrinks with them.
+template <int padded, int halves, typename T>
+BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int valid, float scale,
+                         decode_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
+    float scores[2][4] = {};
+#pragma unroll
+    for (int step = 0; step < padded / 16; step++) {
+        uint32_t right[4];
+        bw_tensor_columns<padded>(right, keys, 0, step);
+        bw_multiply(scores[0], queries[step], right[0], right[1], T());
+        bw_multiply(scores[1], queries[step], right[2], right[3], T());
+    }
+    const int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < halves; half++) {
+        float best = sums.top[half];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            float &score = scores[c / 2][2 * half + c % 2];
+            score = c / 2 * 8 + column + c % 2 < valid ? score * scale : -INFINITY;
+            best = fmaxf(best, score);
+        }
+        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 1));
+        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 2));
+        const float reference = bw_decode_reference(best), shrink = bw_exp2(sums.top[half] - reference);
+        sums.top[half] = best;
+        sums.sum[half] *= shrink;
+#pragma unroll
+        for (int n = 0; n < padded / 8; n++) {
+            sums.out[n][2 * half] *= shrink;
+            sums.out[n][2 * half + 1] *= shrink;
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            float &score = scores[c / 2][2 * half + c % 2];
+            score = bw_exp2(score - reference);
+            sums.sum[half] += score;
+        }
+    }
+    if (halves == 1) scores[0][2] = scores[0][3] = scores[1][2] = scores[1][3] = 0.0f;
+    bw_tensor_weights(weights, scores[0], scores[1], T());
+}
+
+template <int padded, int halves, typename T>
+BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<padded, halves> &sums) {
+#pragma unroll
+    for (int pair = 0; pair < padded / 16; pair++) {
+        uint32_t right[4];
+        bw_tensor_transposed<padded>(right, values, 0, pair);
+        bw_multiply(sums.out[2 * pair], weights, right[0], right[1], T());
+        bw_multiply(sums.out[2 * pair + 1], weights, right[2], right[3], T());
+    }
+}
+
+// This warp's registers into its cell.
+template <int padded, int halves, typename Cells>
+BW_DEVICE void spread(const decode_sums<padded, halves> &sums, const Cells &cells, int cell) {
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < halves; half++) {
+        float sum = sums.sum[half];
+        sum += __shfl_xor_sync(bw_all_lanes, sum, 1);
+        sum += __shfl_xor_sync(bw_all_lanes, sum, 2);
+        const int row = cell * 8 * halves + lane / 4 + 8 * half;
+        if (lane % 4 == 0) {
+            cells.top[row] = sums.top[half];
+            cells.sum[row] = sum;
+        }
+#pragma unroll
+        for (int n = 0; n < padded / 8; n++) {
+            const float2 pair = make_float2(sums.out[n][2 * half], sums.out[n][2 * half + 1]);
+            *(float2 *)&cells.out[row * Cells::stride + 8 * n + lane % 4 * 2] = pair;
+        }
+    }
+}
+
+// The warps that hold different heads of the same keys wait for one another.
+BW_DEVICE void meet(int head_slots) {
+    if (head_slots == 1) {
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
+}
+
+// What a thread copies of a share's keys: of each step's 16 rows of K and of V one column, every `pace`-th row.
+template <int padded, bool vectors, bool one_slot, typename T>
+struct key_reader {
+    static constexpr int chunks = padded / 8, most = step_keys * chunks / 32;
+    const T *from_k, *from_v;    // this thread's place in the next step
+    int64_t stride;              // elements from one key to the next
+    int row, chunk, pace, left;  // `left`: keys from the next step's first on
+    int width;                   // elements from this column on
+
+    __device__ __forceinline__ void fetch_rows(T *tile, const T *at) const {
+#pragma unroll(vectors &&most <= 8 ? most : 1)
+        for (int i = 0; i < most; i++) {
+            const int to = row + i * pace;
+            if (!one_slot && to >= step_keys) break;
+            if constexpr (vectors) {
+                bw_copy_async(bw_tensor_chunk<padded>(tile, to, chunk), at, to < left && width > 0);
+            } else {
+                *(uint4 *)bw_tensor_chunk<padded>(tile, to, chunk) = bw_gather_chunk(at, to < left ? width : 0);
+            }
+            at += pace * stride;
+        }
+    }
+    // Rows without a key become zeros. K and V are groups of their own, so that scores need not wait for V.
+    __device__ __forceinline__ void fetch(T *stage, int step_pace) {
+        if (left > 0) fetch_rows(stage, from_k);
+        bw_copy_commit();
+        if (left > 0) fetch_rows(stage + step_keys * padded, from_v);
+        bw_copy_commit();
+        from_k += step_pace * stride;
+        from_v += step_pace * stride;
+        left -= step_pace;
+    }
+};
+
+// `few_heads`: at most 8 query heads, so that all warps hold the same ones.
+template <int padded, bool vectors, bool few_heads, typename T>
+__global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
+    attention_decode_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_decode_work work,
+                                   bw_attention_shape shape) {
+    constexpr int stages = stages_for<padded>, stage_elems = 2 * step_keys * padded, halves = few_heads ? 1 : 2;
+    const bw_decode_place place = bw_decode_locate(shape, work);
+    const int slot_bits = few_heads ? 0 : work.slot_bits, slots = 1 << slot_bits;
+    const int warp = (int)threadIdx.x / 32, slot = warp & (slots - 1), share = warp >> slot_bits;
+    const int step_pace = (few_heads ? largest_warps : work.shares) * step_keys;
+    T *ring = (T *)bw_dynamic_shared() + share * stages * stage_elems;
+
+    // Keys first: everything else happens while they are on their way.
+    key_reader<padded, vectors, few_heads, T> reader;
+    const int loader = slot * 32 + (int)threadIdx.x % 32;
+    reader.chunk = loader % reader.chunks;
+    reader.row = loader / reader.chunks;
+    reader.pace = (32 << slot_bits) / reader.chunks;
+    reader.stride = work.key_elems;
+    reader.left = place.keys - share * step_keys;
+    reader.width = shape.head_dim - reader.chunk * 8;
+    const int64_t at = place.kv_at + (share * step_keys + reader.row) * reader.stride + reader.chunk * 8;
+    reader.from_k = k + at;
+    reader.from_v = v + at;
+    int valid = reader.left;
+#pragma unroll 1
+    for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
+
+    const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
+    uint32_t queries[padded / 16][4] = {};
+    load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
+                                          place.heads - slot * row_heads, shape.head_dim, queries);
+    decode_sums<padded, halves> sums = {};
+#pragma unroll
+    for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
+    int stage_at = 0, next_at = (stages - 1) * stage_elems;
+#pragma unroll 1
+    for (int left = place.keys; left > 0; left -= step_pace, valid -= step_pace) {
+        T *stage = ring + stage_at;
+        uint32_t weights[4];
+        bw_copy_wait<2 * (stages - 2) + 1>();
+        meet(slots);  // this step's keys are there, and the stage that is filled next has been used
+        if (valid > 0) meet_keys<padded>(queries, stage, valid, shape.scale, sums, weights);
+        bw_copy_wait<2 * (stages - 2)>();
+        meet(slots);
+        reader.fetch(ring + next_at, step_pace);
+        if (valid > 0) meet_values<padded>(weights, stage + step_keys * padded, sums);
+        next_at = stage_at;
+        stage_at = stage_at == (stages - 1) * stage_elems ? 0 : stage_at + stage_elems;
+    }
+    bw_copy_wait<0>();
+    __syncthreads();  // the rings become the cells
+    const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
+        (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, work.slot_bits);
+    spread(sums, cells, warp);
+    bw_decode_finish<2>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
+}
+
+template <int padded, bool vectors, bool few_heads, typename T>
+bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                const bw_decode_work &work) {
+    void *const *operand = launch->operand;
+    return bw_decode_start(launch->device, plan, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
+                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
+                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
+                           (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], work, shape);
+}
+
+template <int padded, typename T>
+bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                    const bw_decode_work &work) {
+    if (shape.group <= 8 && plan.warps == largest_warps) return start<padded, true, true, T>(launch, shape, plan, work);
+    return start<padded, true, false, T>(launch, shape, plan, work);
+}
+
+}  // namespace
+
+// A file of its own instantiates it for each type: they compile side by side.
+template <typename T>
+static bw_status bw_decode_tensor_launch_of(const bw_launch *launch, const bw_attention_shape &shape,
+                                            const bw_decode_plan &plan, const bw_decode_work &work) {
+    if (!shape.vectors) return start<256, false, false, T>(launch, shape, plan, work);
+    if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
+    if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
+    return start_for<256, T>(launch, shape, plan, work);
+}
+
+#endif

@@ -1,0 +1,236 @@
+// gemm with few rows of A (M up to 16): the time is that of reading B once.
+//   - a warp takes 2 or 4 rows of B at a time and reads 16 bytes per lane, several loads ahead of their use, past L1;
+//   - A is small and comes from L1, once per group of B's rows;
+//   - where B has too few rows to fill the device, up to 4 warps share a row and add their sums in shared memory;
+//   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
+#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/runtime/launch.cuh"
+#include "ops/gemm.h"
+
+namespace {
+
+constexpr int warps_per_block = 4;
+constexpr int largest_m_float = 16, largest_m_half = 8;
+
+struct gemv_shape {
+    int64_t m, n, k;
+    int split;  // warps that share a row of B: 1, 2 or 4
+};
+
+// How many rows of B a warp holds, and how many 16-byte steps of each it loads ahead: B's loads in flight are their
+// product; the more rows of A, the more registers go to sums.
+template <int a_rows>
+constexpr int b_rows_for = a_rows >= 8 ? 4 : 2;
+template <int a_rows>
+constexpr int steps_for = a_rows <= 2   ? 4
+                          : a_rows <= 4 ? 2
+                                        : 1;
+
+template <typename T, bool vectors>
+struct gemv_step {
+    static constexpr int elems = vectors ? 16 / (int)sizeof(T) : 1;
+    float value[elems];
+};
+
+template <typename T>
+BW_DEVICE void unpack_step(uint4 bits, gemv_step<T, true> &out) {
+    bw_unpack(bits, out.value, T());
+}
+template <typename T>
+BW_DEVICE void unpack_step(T element, gemv_step<T, false> &out) {
+    out.value[0] = bw_to_float(element);
+}
+template <bool vectors, typename T>
+BW_DEVICE auto load_b(const T *from) {
+    if constexpr (vectors) {
+        return bw_load_streaming(from);
+    } else {
+        return *from;
+    }
+}
+template <bool vectors, typename T>
+BW_DEVICE auto load_a(const T *from) {
+    if constexpr (vectors) {
+        return bw_load_cached(from);
+    } else {
+        return *from;
+    }
+}
+
+// Adds this warp's share of K. Rows past the end are clamped to the last one: read again, never stored.
+template <typename T, int a_rows, int b_rows, int steps, bool vectors>
+BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64_t b_row, int slice,
+                          float (&acc)[a_rows][b_rows]) {
+    constexpr int elems = gemv_step<T, vectors>::elems;
+    using loaded = decltype(load_b<vectors>(b));
+    const int64_t count = shape.k / elems;
+    const int stride = 32 * shape.split;
+    const T *b_from[b_rows];
+#pragma unroll
+    for (int r = 0; r < b_rows; r++) b_from[r] = b + min(b_row + r, shape.n - 1) * shape.k;
+    for (int64_t i = slice * 32 + (int)threadIdx.x % 32; i < count; i += steps * stride) {
+        loaded ahead[steps][b_rows];
+#pragma unroll
+        for (int s = 0; s < steps; s++) {
+#pragma unroll
+            for (int r = 0; r < b_rows; r++) {
+                ahead[s][r] = loaded();
+                if (i + s * stride < count) ahead[s][r] = load_b<vectors>(b_from[r] + (i + s * stride) * elems);
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < steps; s++) {
+            if (i + s * stride >= count) break;
+            gemv_step<T, vectors> right[b_rows];
+#pragma unroll
+            for (int r = 0; r < b_rows; r++) unpack_step<T>(ahead[s][r], right[r]);
+#pragma unroll
+            for (int row = 0; row < a_rows; row++) {
+                gemv_step<T, vectors> left;
+                const int64_t a_row = min((int64_t)row, shape.m - 1);
+                unpack_step<T>(load_a<vectors>(a + a_row * shape.k + (i + s * stride) * elems), left);
+#pragma unroll
+                for (int r = 0; r < b_rows; r++) {
+#pragma unroll
+                    for (int e = 0; e < elems; e++) {
+                        acc[row][r] = fmaf(left.value[e], right[r].value[e], acc[row][r]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <typename T, int a_rows, bool vectors>
+__global__ void __launch_bounds__(warps_per_block * 32)
+    gemm_gemv_kernel(const T *a, const T *b, const T *c, T *d, gemv_shape shape) {
+    constexpr int b_rows = b_rows_for<a_rows>;
+    constexpr int steps = vectors ? steps_for<a_rows> : 4;
+    __shared__ float sums[warps_per_block][a_rows * b_rows];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int slice = warp % shape.split;
+    const int64_t group = (int64_t)blockIdx.x * (warps_per_block / shape.split) + warp / shape.split;
+    const int64_t b_row = group * b_rows;
+    float acc[a_rows][b_rows] = {};
+    accumulate<T, a_rows, b_rows, steps, vectors>(a, b, shape, b_row, slice, acc);
+#pragma unroll
+    for (int i = 0; i < a_rows * b_rows; i++) {
+        float sum = acc[i / b_rows][i % b_rows];
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(bw_all_lanes, sum, offset);
+        if (lane == 0) sums[warp][i] = sum;
+    }
+    __syncthreads();
+    if (slice != 0) return;
+    for (int i = lane; i < a_rows * b_rows; i += 32) {
+        const int64_t row = i / b_rows, column = b_row + i % b_rows;
+        if (row >= shape.m || column >= shape.n) continue;
+        float sum = sums[warp][i];
+        for (int other = 1; other < shape.split; other++) sum += sums[warp + other][i];
+        const int64_t at = row * shape.n + column;
+        bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+    }
+}
+
+int template_rows(int64_t m) {
+    return m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : m <= 8 ? 8 : 16;
+}
+
+bool rows_aligned(int64_t k, bw_dtype dtype) {
+    return k * bw_dtype_get(dtype)->block_bytes % 16 == 0;
+}
+
+// Enough warps to keep every multiprocessor reading; more once rows are there anyway.
+int split_for(int64_t groups, int64_t steps_per_row, int units) {
+    int split = 1;
+    while (split < warps_per_block && groups * split < (int64_t)units * 16 && steps_per_row > 32 * split) split *= 2;
+    return split;
+}
+
+template <typename T, int a_rows, bool vectors>
+bw_status start(const bw_launch *launch, gemv_shape shape) {
+    constexpr int b_rows = b_rows_for<a_rows>;
+    const int64_t groups = bw_ceil_div(shape.n, b_rows);
+    shape.split = split_for(groups, shape.k / gemv_step<T, vectors>::elems, launch->device->facts.units);
+    const int64_t blocks = bw_ceil_div(groups * shape.split, warps_per_block);
+    void *const *operand = launch->operand;
+    return bw_cuda_launch(launch->device, gemm_gemv_kernel<T, a_rows, vectors>, dim3((unsigned)blocks),
+                          dim3(warps_per_block * 32), 0, (const T *)operand[BW_GEMM_A], (const T *)operand[BW_GEMM_B],
+                          launch->dims->value[BW_GEMM_BETA] ? (const T *)operand[BW_GEMM_C] : nullptr,
+                          (T *)operand[BW_GEMM_D], shape);
+}
+
+// Unaligned rows are the slow path anyway: two instantiations do.
+template <typename T>
+bw_status start_for(const bw_launch *launch, const gemv_shape &shape) {
+    if (!rows_aligned(shape.k, launch->precision->weight)) {
+        if (shape.m == 1) return start<T, 1, false>(launch, shape);
+        return start < T, sizeof(T) == 4 ? largest_m_float : largest_m_half, false > (launch, shape);
+    }
+    switch (template_rows(shape.m)) {
+        case 1: return start<T, 1, true>(launch, shape);
+        case 2: return start<T, 2, true>(launch, shape);
+        case 4: return start<T, 4, true>(launch, shape);
+        case 8: return start<T, 8, true>(launch, shape);
+        default: break;
+    }
+    if constexpr (sizeof(T) == 4) return start<T, 16, true>(launch, shape);
+    return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
+}
+
+// Where gemv beats cuBLASLt: up to so many rows of A, between so many rows of B per multiprocessor (wide products
+// leave arithmetic that tensor cores do better, small ones a library's fixed costs), for so long a K. Timed on an H200
+// at 608 shapes (M of 1 to 16, N of 896 to 151936, K of 896 to 8192), held against 264 others there and 173 on an H100.
+constexpr int64_t no_end = INT64_MAX;
+constexpr unsigned half_precisions = BW_MASK(FP16) | BW_MASK(BF16);
+const struct {
+    unsigned precisions;
+    int64_t m_most, unit_n_least, unit_n_most, k_least, k_most;
+} faster[] = {
+    {BW_MASK(FP32), largest_m_float, 0, no_end, 0, no_end},
+    {BW_MASK(TF32), 2, 0, no_end, 0, no_end},
+    {BW_MASK(TF32), 4, 0, no_end, 0, 8192},
+    {BW_MASK(TF32), 6, 512, no_end, 0, no_end},
+    {BW_MASK(TF32), 8, 512, no_end, 0, 4096},
+    {BW_MASK(TF32), largest_m_float, 0, 8, 0, 1536},
+    {half_precisions, 2, 0, 64, 0, no_end},
+    {half_precisions, 1, 160, no_end, 1024, no_end},
+    {half_precisions, 2, 160, no_end, 8192, no_end},
+    {half_precisions, 4, 0, 24, 0, 5120},
+    {half_precisions, 4, 0, 8, 0, 8192},
+    {half_precisions, largest_m_half, 0, 8, 0, 4096},
+};
+
+}  // namespace
+
+extern "C" const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bool half = bw_dtype_get(precision->weight)->block_bytes == 2;
+    if (dims->value[BW_GEMM_M] > (half ? largest_m_half : largest_m_float)) {
+        return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
+    }
+    if (!bw_cuda_grid_fits(dims->value[BW_GEMM_N])) return "gemv takes at most 2^31 - 1 rows of B";
+    return nullptr;
+}
+
+// Unaligned rows are read element by element: cuBLASLt is up to twice as fast there, a single row of A included.
+extern "C" bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
+    const double unit_n = (double)dims->value[BW_GEMM_N] / (double)bw_max64(1, facts->units);
+    if (!rows_aligned(k, precision->weight)) return false;
+    for (const auto &row : faster) {
+        if (!bw_precision_in(row.precisions, precision) || m > row.m_most || k < row.k_least || k > row.k_most)
+            continue;
+        if (unit_n >= (double)row.unit_n_least && unit_n <= (double)row.unit_n_most) return true;
+    }
+    return false;
+}
+
+extern "C" bw_status bw_gemv_launch(const bw_launch *launch) {
+    const int64_t *value = launch->dims->value;
+    const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 1};
+    return bw_cuda_by_type(launch->precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return start_for<T>(launch, shape);
+    });
+}

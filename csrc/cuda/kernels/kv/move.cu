@@ -1,0 +1,235 @@
+// KV cache moves: append, gather, copy. Pure moves of bits, K and V in one launch with the same index arithmetic.
+//
+// The side that is contiguous as a whole (the new tokens of append, the output of gather) is walked in units of 16
+// bytes, or of 8, 4 or 2 where rows are not multiples of that; a map gives the unit's place on the other side.
+// Divisions by launch constants are multiplications (divide.cuh).
+#include "ops/kv.h"
+
+#include "cuda/kernels/common/divide.cuh"
+#include "cuda/kernels/common/vector.cuh"
+#include "cuda/runtime/launch.cuh"
+
+namespace {
+
+constexpr int MOVE_THREADS = 128;
+constexpr int MOVE_UNROLL = 4;  // times two, for K and V: 8 loads in flight per thread
+constexpr int BLOCKS_WANTED_PER_UNIT = 4;
+
+// ---- maps: from a unit's index on the contiguous side to its index on the other ----
+
+struct same_map {
+    __device__ int64_t operator()(int64_t i) const {
+        return i;
+    }
+};
+
+// Contiguous append. An entry's new tokens are one stretch in source and cache alike, and the cache holds `shift`
+// units more per entry, in front of the stretch.
+struct append_map {
+    bw_divider entry;  // units of new tokens per batch entry
+    int64_t shift;
+    __device__ int64_t operator()(int64_t i) const {
+        return i + (entry.quotient(i) + 1) * shift;
+    }
+};
+
+// Paged append: token t's row goes to row slots[t].
+struct slot_map {
+    const int64_t *slots;
+    bw_divider row;
+    __device__ int64_t operator()(int64_t i) const {
+        const int64_t token = row.quotient(i);
+        return slots[token] * row.divisor + (i - token * row.divisor);
+    }
+};
+
+// Gather: from the output (B, L, G, D) to the pages; a page is one stretch on both sides.
+struct page_map {
+    const int32_t *table;    // (B, pages per entry)
+    bw_divider entry, page;  // units per batch entry and per page
+    int64_t entry_pages;
+    __device__ int64_t operator()(int64_t i) const {
+        const int64_t b = entry.quotient(i);
+        const int64_t within = i - b * entry.divisor;
+        const int64_t p = page.quotient(within);
+        return (int64_t)table[b * entry_pages + p] * page.divisor + (within - p * page.divisor);
+    }
+};
+
+// ---- the move ----
+
+template <typename Unit>
+struct move {
+    const Unit *k, *v;
+    Unit *k_out, *v_out;
+    int64_t units;
+    int tail_halves;  // 16-bit pieces behind the last unit; only a plain copy has any
+};
+
+// `From` maps an index to the source's place, `To` to the target's.
+template <typename Unit, int UNROLL, typename From, typename To>
+__global__ void __launch_bounds__(MOVE_THREADS, 6) kv_move_kernel(move<Unit> m, From from, To to) {
+    const int64_t i = (int64_t)blockIdx.x * (MOVE_THREADS * UNROLL) + threadIdx.x;
+    // Threads past the end work out the last unit's place, so that nothing branches before the loads, and move nothing.
+    bool in[UNROLL];
+    int64_t source[UNROLL], target[UNROLL];
+    Unit k[UNROLL] = {}, v[UNROLL] = {};
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const int64_t at = i + u * MOVE_THREADS;
+        in[u] = at < m.units;
+        source[u] = from(in[u] ? at : m.units - 1);
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        if (in[u]) k[u] = __ldcs(m.k + source[u]);
+        if (in[u]) v[u] = __ldcs(m.v + source[u]);
+    }
+    __syncwarp();  // keeps the compiler from doing anything else before it has issued every load
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) target[u] = to(in[u] ? i + u * MOVE_THREADS : m.units - 1);
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        if (in[u]) __stcs(m.k_out + target[u], k[u]);
+        if (in[u]) __stcs(m.v_out + target[u], v[u]);
+    }
+    if (blockIdx.x == 0 && threadIdx.x < m.tail_halves) {
+        ((uint16_t *)(m.k_out + m.units))[threadIdx.x] = ((const uint16_t *)(m.k + m.units))[threadIdx.x];
+        ((uint16_t *)(m.v_out + m.units))[threadIdx.x] = ((const uint16_t *)(m.v + m.units))[threadIdx.x];
+    }
+}
+
+template <typename Unit, typename From, typename To>
+bw_status launch_move(bw_device *device, const move<Unit> &m, From from, To to) {
+    const int64_t wanted = bw_max64(1, device->facts.units) * BLOCKS_WANTED_PER_UNIT;
+    int unroll = MOVE_UNROLL;
+    while (unroll > 1 && m.units < wanted * MOVE_THREADS * unroll) unroll /= 2;
+    void (*kernel)(move<Unit>, From, To) = kv_move_kernel<Unit, 1, From, To>;
+    if (unroll == 2) kernel = kv_move_kernel<Unit, 2, From, To>;
+    if (unroll == 4) kernel = kv_move_kernel<Unit, 4, From, To>;
+    const int64_t blocks = bw_max64(1, bw_ceil_div(m.units, (int64_t)MOVE_THREADS * unroll));
+    return bw_cuda_launch(device, kernel, dim3((unsigned)blocks), dim3(MOVE_THREADS), 0, m, from, to);
+}
+
+// The operands that append and copy start with: two sources, two targets.
+template <typename Unit>
+move<Unit> make_move(const bw_launch *launch, int64_t bytes) {
+    return {(const Unit *)launch->operand[0], (const Unit *)launch->operand[1], (Unit *)launch->operand[2],
+            (Unit *)launch->operand[3],       bytes / (int64_t)sizeof(Unit),    0};
+}
+
+// Calls `body` with the largest unit that every stretch is a multiple of.
+template <typename Body>
+bw_status for_unit(int64_t stretch_bytes, int64_t other_stretch_bytes, Body body) {
+    const int64_t both = stretch_bytes | other_stretch_bytes;
+    if (both % 16 == 0) return body(uint4());
+    if (both % 8 == 0) return body(uint2());
+    if (both % 4 == 0) return body(uint32_t());
+    return body(uint16_t());
+}
+
+// ---- operations ----
+
+static_assert(BW_APPEND_K == 0 && BW_APPEND_V == 1 && BW_APPEND_K_CACHE == 2 && BW_APPEND_V_CACHE == 3, "make_move");
+static_assert(BW_GATHER_K_CACHE == 0 && BW_GATHER_V_CACHE == 1 && BW_GATHER_K == 3 && BW_GATHER_V == 4, "gather");
+static_assert(BW_COPY_K == 0 && BW_COPY_V == 1 && BW_COPY_K_COPY == 2 && BW_COPY_V_COPY == 3, "make_move");
+
+bw_status launch_append(const bw_launch *launch) {
+    const int64_t *value = launch->dims->value;
+    const int64_t row_bytes =
+        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
+    const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
+    const int64_t bytes = value[BW_APPEND_BATCH] * entry_bytes;
+    if (value[BW_APPEND_PAGE_SIZE] > 0) {
+        return for_unit(row_bytes, 0, [&](auto unit) {
+            using Unit = decltype(unit);
+            const slot_map map = {(const int64_t *)launch->operand[BW_APPEND_SLOTS],
+                                  bw_divider_make(row_bytes / (int64_t)sizeof(Unit))};
+            return launch_move(launch->device, make_move<Unit>(launch, bytes), same_map(), map);
+        });
+    }
+    const int64_t shift_bytes = value[BW_APPEND_KV_LEN] * row_bytes;
+    return for_unit(entry_bytes, shift_bytes, [&](auto unit) {
+        using Unit = decltype(unit);
+        const int64_t size = sizeof(Unit);
+        const append_map map = {bw_divider_make(entry_bytes / size), shift_bytes / size};
+        return launch_move(launch->device, make_move<Unit>(launch, bytes), same_map(), map);
+    });
+}
+
+bw_status launch_gather(const bw_launch *launch) {
+    const int64_t *value = launch->dims->value;
+    const int64_t row_bytes =
+        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
+    const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
+    const int64_t page_bytes = value[BW_GATHER_PAGE_SIZE] * row_bytes;
+    return for_unit(entry_bytes, page_bytes, [&](auto unit) {
+        using Unit = decltype(unit);
+        const int64_t size = sizeof(Unit);
+        const page_map map = {(const int32_t *)launch->operand[BW_GATHER_TABLE], bw_divider_make(entry_bytes / size),
+                              bw_divider_make(page_bytes / size),
+                              bw_ceil_div(value[BW_GATHER_KV_LEN], value[BW_GATHER_PAGE_SIZE])};
+        const move<Unit> m = {(const Unit *)launch->operand[BW_GATHER_K_CACHE],
+                              (const Unit *)launch->operand[BW_GATHER_V_CACHE],
+                              (Unit *)launch->operand[BW_GATHER_K],
+                              (Unit *)launch->operand[BW_GATHER_V],
+                              value[BW_GATHER_BATCH] * entry_bytes / size,
+                              0};
+        return launch_move(launch->device, m, map, same_map());
+    });
+}
+
+bw_status launch_copy(const bw_launch *launch) {
+    const int64_t *value = launch->dims->value;
+    const int64_t bytes = value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] *
+                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
+    move<uint4> m = make_move<uint4>(launch, bytes);
+    m.tail_halves = (int)(bytes % 16 / 2);
+    return launch_move(launch->device, m, same_map(), same_map());
+}
+
+// As if a unit were one element: how wide it is, the rows decide.
+const char *refuses_elems(bw_checked elems) {
+    const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
+    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
+}
+
+const char *append_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], value[BW_APPEND_NUM_KV_HEADS],
+                                 value[BW_APPEND_HEAD_DIM]));
+}
+
+const char *gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
+                                 value[BW_GATHER_HEAD_DIM]));
+}
+
+const char *copy_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const int64_t *value = dims->value;
+    return refuses_elems(
+        bw_mul4(value[BW_COPY_BATCH], value[BW_COPY_KV_LEN], value[BW_COPY_NUM_KV_HEADS], value[BW_COPY_HEAD_DIM]));
+}
+
+constexpr bw_variant make_variant(const char *(*refuses)(const bw_dims *, const bw_precision *,
+                                                         const bw_device_facts *),
+                                  bw_status (*launch)(const bw_launch *)) {
+    bw_variant variant = {};
+    variant.name = "vector";
+    variant.text = "K and V in one launch, 16 bytes a thread and step";
+    variant.precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
+    variant.refuses = refuses;
+    variant.launch = launch;
+    return variant;
+}
+
+const bw_variant append_rows[] = {make_variant(append_refuses, launch_append)};
+const bw_variant gather_rows[] = {make_variant(gather_refuses, launch_gather)};
+const bw_variant copy_rows[] = {make_variant(copy_refuses, launch_copy)};
+
+}  // namespace
+
+const bw_variant_table bw_cuda_kv_append = {append_rows, 1};
+const bw_variant_table bw_cuda_kv_gather = {gather_rows, 1};
+const bw_variant_table bw_cuda_kv_copy = {copy_rows, 1};

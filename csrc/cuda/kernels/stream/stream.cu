@@ -1,0 +1,260 @@
+// The four streams: the yardstick that every other kernel is held against, so they must be as fast as the memory at
+// any size. 16-byte accesses, several of them in flight per thread.
+//
+// One tile of 4 KiB per block, as many blocks as it takes, with accesses that tell the caches not to keep anything.
+// Measured on an H200 from 64 KiB to 4 GiB: resident blocks that walk over the memory were up to 8 % slower from 64 MiB
+// on and nowhere faster; larger blocks cost a copy 3 % of its bandwidth, smaller tiles a write half of it; the default
+// cache policy was up to 10 % slower at 1 MiB.
+#include "ops/stream.h"
+
+#include <type_traits>
+
+#include "base/input.h"
+#include "cuda/kernels/common/vector.cuh"
+#include "cuda/runtime/launch.cuh"
+
+namespace {
+
+constexpr int THREADS = 64, UNROLL = 4;
+
+// ---- read ----
+
+constexpr int SEGMENT_VECTORS = BW_STREAM_SEGMENT_BYTES / 16;
+constexpr int LANE_VECTORS = SEGMENT_VECTORS / 32;
+static_assert(LANE_VECTORS * 32 * 16 == BW_STREAM_SEGMENT_BYTES, "a warp reads a segment in whole vectors");
+
+__device__ uint32_t word_sum(uint4 v) {
+    return v.x + v.y + v.z + v.w;
+}
+
+// The last segment, which may end anywhere: whole vectors, then the 16-bit halves of words behind them. Bytes that
+// are missing count as zeros. All loads are in flight at once here too: one after the other they would take longer than
+// the rest of a small array (9 % of 2.4 MiB).
+__device__ uint32_t short_segment_sum(const char *segment, int bytes, int lane) {
+    const int vectors = bytes / 16;
+    const int half = vectors * 8 + lane;
+    uint4 held[LANE_VECTORS];
+#pragma unroll
+    for (int u = 0; u < LANE_VECTORS; u++) {
+        const int i = lane + u * 32;
+        held[u] = i < vectors ? bw_load_once((const uint4 *)segment + i) : make_uint4(0, 0, 0, 0);
+    }
+    const uint32_t tail = half * 2 < bytes ? ((const uint16_t *)segment)[half] : 0;
+    __syncwarp();  // as below
+    uint32_t sum = tail << (16 * (half & 1));
+#pragma unroll
+    for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(held[u]);
+    return sum;
+}
+
+// One warp per segment: 8 vectors per lane, all in flight at once.
+__global__ void __launch_bounds__(THREADS, 16) stream_read_kernel(const char *a, int32_t *checksum, int64_t bytes) {
+    const int lane = threadIdx.x & 31;
+    const int64_t at = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const char *segment = a + at * BW_STREAM_SEGMENT_BYTES;
+    const int64_t left = bytes - at * BW_STREAM_SEGMENT_BYTES;
+    if (left <= 0) return;
+    uint32_t sum = 0;
+    if (left >= BW_STREAM_SEGMENT_BYTES) {
+        uint4 held[LANE_VECTORS];
+#pragma unroll
+        for (int u = 0; u < LANE_VECTORS; u++) held[u] = bw_load_once((const uint4 *)segment + lane + u * 32);
+        __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
+#pragma unroll
+        for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(held[u]);
+    } else {
+        sum = short_segment_sum(segment, (int)left, lane);
+    }
+    sum = __reduce_add_sync(0xffffffffu, sum);
+    if (lane == 0) checksum[at] = (int32_t)sum;
+}
+
+// ---- write, copy, triad: the same tile, given what to load and what to store for a vector and for an element ----
+
+template <typename Element>
+struct write_op {
+    using T = Element;
+    using vector = bw_vector<T>;
+    T *b;
+    // The pattern repeats every 64 elements; tiles and their rows are multiples of that, so that a thread writes the
+    // same vector everywhere and only makes it once.
+    struct made {
+        uint4 pattern;
+    };
+    struct held {};
+    __device__ made begin() const {
+        float values[vector::elems];
+#pragma unroll
+        for (int e = 0; e < vector::elems; e++) values[e] = bw_pattern_value(threadIdx.x * vector::elems + e);
+        return {vector::pack(values)};
+    }
+    __device__ held load(int64_t) const {
+        return {};
+    }
+    __device__ void store(int64_t i, const made &made, const held &) const {
+        bw_store_once((uint4 *)b + i, made.pattern);
+    }
+    __device__ void element(int64_t i) const {
+        b[i] = vector::put(bw_pattern_value((uint64_t)i));
+    }
+};
+
+template <typename Element>
+struct copy_op {
+    using T = Element;
+    const T *a;
+    T *b;
+    struct made {};
+    struct held {
+        uint4 a;
+    };
+    __device__ made begin() const {
+        return {};
+    }
+    __device__ held load(int64_t i) const {
+        return {bw_load_once((const uint4 *)a + i)};
+    }
+    __device__ void store(int64_t i, const made &, const held &held) const {
+        bw_store_once((uint4 *)b + i, held.a);
+    }
+    __device__ void element(int64_t i) const {
+        b[i] = a[i];
+    }
+};
+
+template <typename Element>
+struct triad_op {
+    using T = Element;
+    using vector = bw_vector<T>;
+    const T *a, *b;
+    T *c;
+    struct made {};
+    struct held {
+        uint4 a, b;
+    };
+    __device__ made begin() const {
+        return {};
+    }
+    __device__ held load(int64_t i) const {
+        return {bw_load_once((const uint4 *)a + i), bw_load_once((const uint4 *)b + i)};
+    }
+    __device__ void store(int64_t i, const made &, const held &held) const {
+        float x[vector::elems], y[vector::elems];
+        vector::unpack(held.a, x);
+        vector::unpack(held.b, y);
+#pragma unroll
+        for (int e = 0; e < vector::elems; e++) x[e] = fmaf(BW_STREAM_TRIAD_FACTOR, y[e], x[e]);
+        bw_store_once((uint4 *)c + i, vector::pack(x));
+    }
+    __device__ void element(int64_t i) const {
+        c[i] = vector::put(fmaf(BW_STREAM_TRIAD_FACTOR, vector::get(b[i]), vector::get(a[i])));
+    }
+};
+
+template <typename Op>
+__global__ void __launch_bounds__(THREADS, 16) stream_tile_kernel(Op op, int64_t elements) {
+    constexpr int elems = 16 / sizeof(typename Op::T);
+    const int64_t vectors = elements / elems;
+    const typename Op::made made = op.begin();
+    const int64_t i = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
+    typename Op::held held[UNROLL] = {};
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        if (i + u * THREADS < vectors) held[u] = op.load(i + u * THREADS);
+    }
+    __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        if (i + u * THREADS < vectors) op.store(i + u * THREADS, made, held[u]);
+    }
+    const int64_t last = vectors * elems + threadIdx.x;
+    if (blockIdx.x == 0 && last < elements) op.element(last);
+}
+
+template <typename Op>
+bw_status launch_tiles(const bw_launch *launch, Op op) {
+    const int64_t elements = launch->dims->value[BW_STREAM_ELEMENTS];
+    const int64_t tile = (int64_t)THREADS * UNROLL * (16 / sizeof(typename Op::T));
+    return bw_cuda_launch(launch->device, stream_tile_kernel<Op>, dim3((unsigned)bw_ceil_div(elements, tile)),
+                          dim3(THREADS), 0, op, elements);
+}
+
+// Calls `body` with a value of the precision's type.
+template <typename Body>
+bw_status for_type(bw_dtype dtype, Body body) {
+    switch (dtype) {
+        case BW_FP32: return body(float());
+        case BW_FP16: return body(__half());
+        case BW_BF16: return body(__nv_bfloat16());
+        default: return bw_fail(BW_CODE_UNSUPPORTED, "streams do not run in %s", bw_dtype_get(dtype)->name);
+    }
+}
+
+bw_status launch_read(const bw_launch *launch) {
+    const int64_t bytes =
+        launch->dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(launch->precision->activation)->block_bytes;
+    const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
+    const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
+    return bw_cuda_launch(launch->device, stream_read_kernel, dim3((unsigned)blocks), dim3(THREADS), 0,
+                          (const char *)launch->operand[BW_STREAM_READ_A],
+                          (int32_t *)launch->operand[BW_STREAM_READ_CHECKSUM], bytes);
+}
+
+bw_status launch_write(const bw_launch *launch) {
+    return for_type(launch->precision->activation, [&](auto type) {
+        using T = decltype(type);
+        return launch_tiles(launch, write_op<T>{(T *)launch->operand[BW_STREAM_WRITE_B]});
+    });
+}
+
+bw_status launch_copy(const bw_launch *launch) {
+    return for_type(launch->precision->activation, [&](auto type) {
+        using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
+        return launch_tiles(
+            launch, copy_op<T>{(const T *)launch->operand[BW_STREAM_COPY_A], (T *)launch->operand[BW_STREAM_COPY_B]});
+    });
+}
+
+bw_status launch_triad(const bw_launch *launch) {
+    return for_type(launch->precision->activation, [&](auto type) {
+        using T = decltype(type);
+        return launch_tiles(launch, triad_op<T>{(const T *)launch->operand[BW_STREAM_TRIAD_A],
+                                                (const T *)launch->operand[BW_STREAM_TRIAD_B],
+                                                (T *)launch->operand[BW_STREAM_TRIAD_C]});
+    });
+}
+
+// A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
+constexpr int64_t READ_BLOCK_BYTES = THREADS / 32 * BW_STREAM_SEGMENT_BYTES, TILE_BYTES = THREADS * UNROLL * 16;
+
+template <int64_t block_bytes>
+const char *refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_checked bytes =
+        bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
+    const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
+    return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
+}
+
+constexpr unsigned PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
+
+constexpr bw_variant make_variant(bw_status (*launch)(const bw_launch *), int64_t block_bytes) {
+    bw_variant variant = {};
+    variant.name = "direct";
+    variant.text = "one tile per block, 16-byte accesses, evict-first cache policy";
+    variant.precisions = PRECISIONS;
+    variant.refuses = block_bytes == TILE_BYTES ? refuses<TILE_BYTES> : refuses<READ_BLOCK_BYTES>;
+    variant.launch = launch;
+    return variant;
+}
+
+const bw_variant read_rows[] = {make_variant(launch_read, READ_BLOCK_BYTES)};
+const bw_variant write_rows[] = {make_variant(launch_write, TILE_BYTES)};
+const bw_variant copy_rows[] = {make_variant(launch_copy, TILE_BYTES)};
+const bw_variant triad_rows[] = {make_variant(launch_triad, TILE_BYTES)};
+
+}  // namespace
+
+const bw_variant_table bw_cuda_stream_read = {read_rows, 1};
+const bw_variant_table bw_cuda_stream_write = {write_rows, 1};
+const bw_variant_table bw_cuda_stream_copy = {copy_rows, 1};
+const bw_variant_table bw_cuda_stream_triad = {triad_rows, 1};

@@ -1,0 +1,60 @@
+/* CUPTI, opened on first use: what its failures mean, and kernel timestamps from its Activity API.
+ *
+ * Prototypes are our own: the library found at run time need not be of the toolkit that bwprof was built with, and
+ * the activity API's part used here is the same in all of them. */
+#ifndef BW_CUDA_CUPTI_H
+#define BW_CUDA_CUPTI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/runtime/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bw_cupti bw_cupti;
+
+/* The device's library, opened by whoever asks first; a failure is remembered and told again. */
+bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
+void bw_cupti_close(bw_device *device); /* NULL inside is fine */
+
+/* Path and version; BW_CODE_UNAVAILABLE where it cannot be used. */
+bw_status bw_cupti_describe(bw_device *device, bw_library_info *out);
+
+bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out);
+/* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
+bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
+
+/* One kernel, copy or memset as the GPU ran it. */
+typedef struct bw_kernel_span {
+    uint64_t start_ns, end_ns;
+    uint32_t stream; /* CUPTI's number of it, which it keeps */
+} bw_kernel_span;
+
+/* Tracing is the process's: BW_CODE_BUSY while another handle traces. Between begin and end every kernel, copy and
+ * memset of the process is recorded (cuBLASLt clears its workspace before some of its kernels); `take` waits for
+ * nothing, so they must have finished. */
+bw_status bw_cupti_trace_begin(bw_device *device);
+bw_status bw_cupti_trace_discard(bw_device *device);
+/* Spans by start time, owned by the trace and valid until the next call. */
+bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, int64_t *count);
+void bw_cupti_trace_end(bw_device *device);
+
+/* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
+ * while another handle has its profiler up; `end` is for whoever began; `owner` is whoever has it up, or NULL. */
+bw_status bw_cupti_count_begin(bw_device *device);
+void bw_cupti_count_end(bw_device *device);
+bw_device *bw_cupti_count_owner(const bw_device *device);
+
+/* Whoever touches a device's profiler, its own or another handle's, holds it meanwhile. False while somebody counts;
+ * who only takes it down is waited for. */
+typedef enum bw_cupti_holder { BW_CUPTI_HELD_BY_NOBODY, BW_CUPTI_COUNTS, BW_CUPTI_TAKES_DOWN } bw_cupti_holder;
+bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
+void bw_cupti_count_release(const bw_device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

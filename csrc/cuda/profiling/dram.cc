@@ -1,0 +1,291 @@
+// DRAM and L2 bytes of launches by hardware counter, and the state that all counting on a device shares.
+//
+// What a counted range holds: the launches, then a read of much other memory that drives their dirty lines out, so that
+// their writes are counted. Before it, a read of a second block of memory makes the inputs cold and writes back what
+// earlier work left dirty; a rotation is then run once as well, so that the range finds what the rotation leaves in the
+// cache. The flush inside the range is always cold itself (it was last read before the other block), so its own traffic
+// is the same each time: a range with nothing else in it measures that once, and it is subtracted.
+//
+// The launch finds a cache full of other data, not an empty one, which is what ncu makes (--cache-control all). That
+// tells where blocks share lines: K/V rows of 144 bytes (head_dim 72 in 16 bits) end in the middle of a line that the
+// next head's block reads as well, some time later. An H100 read 1.11 of the bytes (1.03 in a rotation), ncu with
+// --cache-control none 1.07 to 1.10, ncu with its default 1.003; where rows are multiples of 128 bytes it is 1.002.
+// Prefetch hints of the loads have nothing to do with it.
+#include "cuda/profiling/state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/order.h"
+
+static void say_nothing_counted(bw_counters *out, const char *why) {
+    out->dram_bytes_read = out->dram_bytes_written = out->l2_bytes = NAN;
+    snprintf(out->status, sizeof out->status, "%s", why);
+}
+
+#ifndef BW_HAS_RANGE_PROFILER
+
+bw_status bw_cuda_counters(bw_device *, const bw_plan_spec *, bw_counters *out) {
+    say_nothing_counted(out, BW_NO_RANGE_PROFILER);
+    return BW_OK;
+}
+
+void bw_cuda_counters_rest(bw_device *) {
+}
+
+bw_status bw_cuda_counters_quiet(bw_device *) {
+    return BW_OK;
+}
+
+void bw_cuda_counters_close(bw_device *) {
+}
+
+#else
+
+namespace {
+
+using bw_profiler::metric_set;
+using bw_profiler::wait;
+using bw_profiler::work;
+using state_t = bw_cuda_counter_state;
+
+constexpr int PASSES_MOST = 8;  // the metrics need one on every chip known
+constexpr int RANGES_LEAST = 3, RANGES_MOST = 7;
+constexpr double SETTLED_BYTES = 64 << 10, SETTLED_SHARE = 1e-3;
+
+// Newest chips last: GeForce Blackwell renamed the DRAM metrics.
+const char *const metric_names[METRIC_COUNT][2] = {
+    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
+    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
+    {"lts__t_bytes.sum", nullptr},
+};
+
+bw_status find_metrics(state_t *state) {
+    for (int i = 0; i < METRIC_COUNT; i++) {
+        for (int j = 0; j < 2 && metric_names[i][j] && !state->known[i]; j++) {
+            BW_TRY(bw_profiler::knows(&state->profiler, metric_names[i][j], &state->known[i]));
+            if (state->known[i]) state->bytes.names[state->bytes.count++] = metric_names[i][j];
+        }
+    }
+    if (state->known[METRIC_READ] && state->known[METRIC_WRITTEN]) {
+        return bw_profiler::set_open(&state->profiler, &state->bytes);
+    }
+    return bw_fail(BW_CODE_UNAVAILABLE,
+                   "CUPTI knows no DRAM counters for this GPU (chip %s): integrated GPUs have none, and a newer chip "
+                   "needs a newer CUPTI",
+                   state->profiler.chip);
+}
+
+// ---- one range ----
+
+// Launches with memory to read before the range and inside it; `spec` NULL: the flush alone.
+struct counted {
+    bw_device *device;
+    state_t *state;
+    const bw_plan_spec *spec;
+    bw_flush_memory cool, drain;
+};
+
+// A caller's function, which may use any stream.
+bw_status call_all(bw_device *device, const bw_plan_spec *spec) {
+    const bw_callable *callable = spec->callable;
+    bw_status status = BW_OK;
+    callable->enter(callable->context);
+    for (int64_t i = 0; i < spec->launches && !status; i++) {
+        status = callable->call(callable->context, i % spec->set_count, false);
+    }
+    callable->leave(callable->context);
+    return bw_status_first(status, BW_CUDA(&device->api, device_synchronize()));
+}
+
+bw_status launch_all(bw_device *device, const bw_plan_spec *spec) {
+    if (spec->callable) return call_all(device, spec);
+    for (int64_t i = 0; i < spec->launches; i++) BW_TRY(bw_cuda_plan_launch(device, spec, i));
+    return BW_OK;
+}
+
+bw_status before_range(void *context) {
+    const counted *self = (const counted *)context;
+    BW_TRY(bw_cuda_launch_flush(self->device, self->cool.memory, self->cool.bytes));
+    return self->spec && !self->spec->flush_bytes ? launch_all(self->device, self->spec) : BW_OK;
+}
+
+bw_status inside_range(void *context) {
+    const counted *self = (const counted *)context;
+    if (self->spec) BW_TRY(launch_all(self->device, self->spec));
+    return bw_cuda_launch_flush(self->device, self->drain.memory, self->drain.bytes);
+}
+
+bw_status count_range(counted *self, double values[METRIC_COUNT]) {
+    double found[METRIC_COUNT] = {};
+    int passes;
+    const work work = {self->device, before_range, inside_range, self};
+    BW_TRY(bw_profiler::count(&self->state->profiler, &self->state->bytes, &work, PASSES_MOST, found, &passes));
+    size_t next = 0;
+    for (int i = 0; i < METRIC_COUNT; i++) values[i] = self->state->known[i] ? found[next++] : NAN;
+    return BW_OK;
+}
+
+// Whether the median and the least of `count` (sorted) agree: what disturbs a count adds to it. NaN (not known) does.
+bool is_settled(const double *sorted, int count) {
+    const double middle = sorted[count / 2];
+    return !(middle - sorted[0] > fmax(SETTLED_BYTES, SETTLED_SHARE * middle));
+}
+
+// The median of three ranges, or of more: whatever else the GPU does moves some hundred kilobytes now and then.
+bw_status count_ranges(counted *self, double values[METRIC_COUNT]) {
+    double found[METRIC_COUNT][RANGES_MOST];
+    bool settled = false;
+    for (int count = 0; count < RANGES_MOST && !settled;) {
+        double each[METRIC_COUNT];
+        BW_TRY(count_range(self, each));
+        for (int i = 0; i < METRIC_COUNT; i++) found[i][count] = each[i];
+        if (++count < RANGES_LEAST || count % 2 == 0) continue;
+        settled = true;
+        for (int i = 0; i < METRIC_COUNT; i++) {
+            bw_sort(found[i], count);
+            values[i] = found[i][count / 2];
+            settled = settled && is_settled(found[i], count);
+        }
+    }
+    return BW_OK;
+}
+
+bw_status calibrate(counted *self) {
+    double values[METRIC_COUNT];
+    counted nothing = *self;
+    nothing.spec = nullptr;
+    if (self->state->calibrated) return BW_OK;
+    BW_TRY(count_range(&nothing, values));  // the first one moves more
+    BW_TRY(count_ranges(&nothing, self->state->flush));
+    self->state->calibrated = true;
+    return BW_OK;
+}
+
+// Of each launch. Less than nothing is noise of the flush's own count.
+double beyond_flush(const counted *self, const double values[METRIC_COUNT], int metric) {
+    const double beyond = values[metric] - self->state->flush[metric];
+    return beyond < 0 ? 0 : beyond / (double)self->spec->launches;
+}
+
+bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *spec, bw_counters *out) {
+    double values[METRIC_COUNT];
+    counted range = {device, state, spec, {}, {}};
+    bw_plan_spec first = *spec;
+    first.launches = 1;
+    bw_status status = BW_OK;
+    BW_GOTO(bw_flush_memory_make(device, &range.cool));
+    BW_GOTO(bw_flush_memory_make(device, &range.drain));
+    BW_GOTO(launch_all(device, &first));  // code is loaded and scratch touched before anything is counted
+    BW_GOTO(calibrate(&range));
+    BW_GOTO(count_ranges(&range, values));
+    out->dram_bytes_read = beyond_flush(&range, values, METRIC_READ);
+    // Without a flush before it, a range also sees what earlier launches have written.
+    out->dram_bytes_written = spec->flush_bytes ? beyond_flush(&range, values, METRIC_WRITTEN) : NAN;
+    out->l2_bytes = beyond_flush(&range, values, METRIC_L2);
+cleanup:
+    bw_status_free(status ? wait(device) : BW_OK);
+    bw_flush_memory_free(device, &range.drain);
+    bw_flush_memory_free(device, &range.cool);
+    return status;
+}
+
+}  // namespace
+
+// ---- shared with metrics.cc ----
+
+constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
+constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
+
+bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out) {
+    out->bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
+    BW_TRY(BW_CUDA(&device->api, memory_allocate(&out->memory, (size_t)out->bytes)));
+    return BW_CUDA(&device->api, memory_set(out->memory, 0x5a, (size_t)out->bytes, device->stream));
+}
+
+void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory) {
+    if (memory->memory) BW_CUDA_IGNORE(&device->api, memory_free(memory->memory));
+    memory->memory = nullptr;
+}
+
+bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
+    if (!device->counters) device->counters = (state_t *)calloc(1, sizeof(state_t));
+    *out = device->counters;
+    return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "out of host memory for counters");
+}
+
+bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state) {
+    if (state->profiler.failure[0]) return bw_fail(BW_CODE_UNAVAILABLE, "%s", state->profiler.failure);
+    if (state->profiler.range) return BW_OK;
+    BW_TRY(bw_profiler::open(device, &state->profiler));
+    return find_metrics(state);
+}
+
+void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {
+    bw_profiler::set_close(&state->profiler, &state->bytes);
+    bw_profiler::close(device, &state->profiler);
+    state->calibrated = false;
+    memset(state->known, 0, sizeof state->known);
+}
+
+bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size) {
+    state_t *state = device->counters;
+    const bw_code code = bw_status_code(status);
+    char *failure = state->profiler.failure;
+    snprintf(said, said_size, "%s", bw_status_message(status));
+    // What CUPTI refuses once it will refuse again; memory may be there the next time.
+    if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
+    bw_counter_state_close(device, state);
+    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
+    bw_status_free(status);
+    return BW_OK;
+}
+
+bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out) {
+    state_t *state;
+    char why[sizeof out->status] = "";
+    out->status[0] = '\0';
+    BW_TRY(bw_cuda_enter(device));
+    BW_TRY(bw_counter_state_get(device, &state));
+    bw_status status = bw_counter_state_hold(device, [&] {
+        bw_status counted = bw_counter_state_open(device, state);
+        if (!counted) counted = count_launches(device, state, spec, out);
+        return counted ? bw_counter_state_failed(device, counted, true, why, sizeof why) : BW_OK;
+    });
+    if (bw_status_code(status) == BW_CODE_BUSY) {
+        snprintf(why, sizeof why, "%s", bw_status_message(status));
+        bw_status_free(status);
+        status = BW_OK;
+    }
+    if (status || why[0]) say_nothing_counted(out, why);
+    return status;
+}
+
+void bw_cuda_counters_rest(bw_device *device) {
+    // Whoever counts on the device now has taken this handle's profiler down before.
+    if (!device->counters || !bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) return;
+    bw_counter_state_close(device, device->counters);
+    bw_cupti_count_release(device);
+}
+
+bw_status bw_cuda_counters_quiet(bw_device *device) {
+    if (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        return bw_fail(BW_CODE_BUSY,
+                       "another device handle of this process is counting, and every kernel starts later meanwhile: "
+                       "measure when it has finished");
+    }
+    bw_device *owner = bw_cupti_count_owner(device);
+    if (owner) bw_counter_state_close(owner, owner->counters);
+    bw_cupti_count_release(device);
+    return BW_OK;
+}
+
+void bw_cuda_counters_close(bw_device *device) {
+    bw_cuda_counters_rest(device);
+    free(device->counters);
+    device->counters = nullptr;
+}
+
+#endif

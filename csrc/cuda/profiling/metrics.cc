@@ -1,0 +1,178 @@
+// Metrics of one cold launch that take several passes: how busy the pipes are, why warps wait, how memory is accessed.
+// CUPTI asks for the launch again and again, each time after a flush, and counts something else. The profiler is set up
+// for them and taken down again, which takes a second or so: it counts one set of metrics for each time.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/profiling/state.h"
+
+const char *const bw_cuda_metric_groups[] = {"tensor", "fma", "occupancy", "stalls", "bank_conflicts", "sectors", NULL};
+
+#ifndef BW_HAS_RANGE_PROFILER
+
+bw_status bw_cuda_metrics(bw_device *, const bw_plan_spec *, unsigned, bw_metrics *out) {
+    *out = bw_metrics{};
+    snprintf(out->status, sizeof out->status, "%s", BW_NO_RANGE_PROFILER);
+    return BW_OK;
+}
+
+#else
+
+namespace {
+
+using bw_profiler::metric_set;
+
+constexpr int PASSES_MOST = 128;
+
+// In the order of bw_cuda_metric_groups.
+enum group { GROUP_TENSOR, GROUP_FMA, GROUP_OCCUPANCY, GROUP_STALLS, GROUP_BANK_CONFLICTS, GROUP_SECTORS };
+
+#define STALL(reason)                                                                       \
+    {                                                                                       \
+        GROUP_STALLS, "stall_" #reason, {                                                   \
+            "smsp__average_warps_issue_stalled_" #reason "_per_issue_active.ratio", nullptr \
+        }                                                                                   \
+    }
+
+// CUPTI's names, the most telling first; the first one that a chip knows is taken.
+const struct {
+    group family;
+    const char *name;
+    const char *candidates[2];
+    bool newer = false;  // the hardware that it is about is not in every chip: no word about it where it is unknown
+} table[] = {
+    {GROUP_TENSOR,
+     "tensor_pct",
+     {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+      "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"}},
+    {GROUP_FMA,
+     "fma_pct",
+     {"sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+      "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"}},
+    {GROUP_OCCUPANCY, "occupancy_pct", {"sm__warps_active.avg.pct_of_peak_sustained_active", nullptr}},
+    STALL(long_scoreboard),
+    STALL(short_scoreboard),
+    STALL(barrier),
+    STALL(membar),
+    STALL(wait),
+    {GROUP_STALLS, "stall_gmma", {"smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio", nullptr}, true},
+    STALL(math_pipe_throttle),
+    STALL(lg_throttle),
+    STALL(mio_throttle),
+    STALL(tex_throttle),
+    STALL(not_selected),
+    STALL(no_instruction),
+    STALL(branch_resolving),
+    STALL(dispatch_stall),
+    STALL(drain),
+    STALL(imc_miss),
+    STALL(sleeping),
+    STALL(misc),
+    {GROUP_BANK_CONFLICTS, "bank_conflicts", {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", nullptr}},
+    {GROUP_BANK_CONFLICTS, "shared_wavefronts", {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", nullptr}},
+    {GROUP_SECTORS,
+     "sectors_per_load",
+     {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", nullptr}},
+    {GROUP_SECTORS,
+     "sectors_per_store",
+     {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", nullptr}},
+};
+
+constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
+static_assert(TABLE_ROWS <= BW_METRICS_MAX, "bw_metrics has room for every metric");
+
+struct counted {
+    bw_device *device;
+    const bw_plan_spec *spec;
+    bw_flush_memory cool;
+};
+
+bw_status before_range(void *context) {
+    const counted *self = (const counted *)context;
+    return bw_cuda_launch_flush(self->device, self->cool.memory, self->cool.bytes);
+}
+
+bw_status inside_range(void *context) {
+    const counted *self = (const counted *)context;
+    return bw_cuda_plan_launch(self->device, self->spec, 0);
+}
+
+void list(unsigned groups, bw_metrics *out) {
+    *out = bw_metrics{};
+    for (const auto &row : table) {
+        if (groups >> row.family & 1) out->metric[out->count++] = bw_metric{row.name, NAN};
+    }
+}
+
+// The metrics of these groups that the chip knows go into `set`; the others stay NaN and into the status.
+bw_status choose(bw_profiler::profiler *profiler, unsigned groups, metric_set *set, bw_metrics *out, int at[]) {
+    int listed = 0;
+    for (int i = 0; i < TABLE_ROWS; i++) {
+        if (!(groups >> table[i].family & 1)) continue;
+        bool known = false;
+        for (int j = 0; j < 2 && table[i].candidates[j] && !known; j++) {
+            BW_TRY(bw_profiler::knows(profiler, table[i].candidates[j], &known));
+            if (!known) continue;
+            at[set->count] = listed;
+            set->names[set->count++] = table[i].candidates[j];
+        }
+        if (!known && !table[i].newer) {
+            const size_t used = strlen(out->status);
+            snprintf(out->status + used, sizeof out->status - used, "%s%s",
+                     used ? ", " : "CUPTI does not know for this GPU: ", table[i].name);
+        }
+        listed++;
+    }
+    return BW_OK;
+}
+
+bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, const bw_plan_spec *spec, unsigned groups,
+                        bw_metrics *out) {
+    double values[BW_METRICS_MAX] = {};
+    int at[BW_METRICS_MAX];
+    metric_set set = {};
+    counted range = {device, spec, {}};
+    const bw_profiler::work work = {device, before_range, inside_range, &range};
+    bw_status status = BW_OK;
+    BW_GOTO(choose(profiler, groups, &set, out, at));
+    if (!set.count) goto cleanup;
+    BW_GOTO(bw_profiler::set_open(profiler, &set));
+    BW_GOTO(bw_flush_memory_make(device, &range.cool));
+    BW_GOTO(bw_cuda_plan_launch(device, spec, 0));  // code is loaded before anything is counted
+    BW_GOTO(bw_profiler::count(profiler, &set, &work, PASSES_MOST, values, &out->passes));
+    for (size_t i = 0; i < set.count; i++) out->metric[at[i]].value = values[i];
+cleanup:
+    bw_status_free(status ? bw_profiler::wait(device) : BW_OK);
+    bw_flush_memory_free(device, &range.cool);
+    bw_profiler::set_close(profiler, &set);
+    return status;
+}
+
+}  // namespace
+
+bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out) {
+    bw_cuda_counter_state *state;
+    list(groups, out);
+    BW_TRY(bw_cuda_enter(device));
+    BW_TRY(bw_counter_state_get(device, &state));
+    if (state->profiler.failure[0]) {
+        snprintf(out->status, sizeof out->status, "%s", state->profiler.failure);
+        return BW_OK;
+    }
+    bw_status status = bw_counter_state_hold(device, [&] {
+        bw_counter_state_close(device, state);
+        bw_status counted = bw_profiler::open(device, &state->profiler);
+        const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
+        if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, out);
+        if (counted) return bw_counter_state_failed(device, counted, !usable, out->status, sizeof out->status);
+        bw_counter_state_close(device, state);
+        return BW_OK;
+    });
+    if (bw_status_code(status) != BW_CODE_BUSY) return status;
+    snprintf(out->status, sizeof out->status, "%s", bw_status_message(status));
+    bw_status_free(status);
+    return BW_OK;
+}
+
+#endif

@@ -1,0 +1,48 @@
+// What counting bytes (dram.cc) and counting metrics (metrics.cc) share: a device's profiler, and memory to flush
+// its cache with.
+#ifndef BW_CUDA_COUNTERS_H
+#define BW_CUDA_COUNTERS_H
+
+#include "cuda/profiling/range_profiler.h"
+
+#ifdef BW_HAS_RANGE_PROFILER
+
+enum { METRIC_READ, METRIC_WRITTEN, METRIC_L2, METRIC_COUNT };
+
+struct bw_cuda_counter_state {
+    bw_profiler::profiler profiler;
+    bw_profiler::metric_set bytes;
+    bool known[METRIC_COUNT];  // which of them are in the set, in this order
+    bool calibrated;
+    double flush[METRIC_COUNT];  // what the flush inside a range moves by itself
+};
+
+struct bw_flush_memory {
+    void *memory;
+    int64_t bytes;
+};
+
+bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out);
+void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory);
+
+bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out);
+// Holds the device's profiler while `count` works with it. BW_CODE_BUSY while somebody else does.
+template <typename Count>
+bw_status bw_counter_state_hold(bw_device *device, Count count) {
+    if (!bw_cupti_count_hold(device, BW_CUPTI_COUNTS)) {
+        return bw_fail(BW_CODE_BUSY, "another device handle of this process is counting: count when it has finished");
+    }
+    const bw_status status = count();
+    bw_cupti_count_release(device);
+    return status;
+}
+// Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
+bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state);
+// Takes the profiler down, so that it can be set up for something else.
+void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
+// Takes the profiler down after a failure; `said` gets the reason, and where it is to be remembered every later call.
+// Only what is no matter of counters comes back.
+bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size);
+
+#endif
+#endif

@@ -1,0 +1,163 @@
+/* The call table's contents, and what becomes of an error. */
+#include "cuda/runtime/api.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a caller can do about an error; errors that are not listed leave the device usable (BW_CODE_DEVICE). */
+static const struct {
+    cudaError_t error;
+    bw_code code;
+} error_codes[] = {
+    {cudaErrorMemoryAllocation, BW_CODE_MEMORY},
+
+    {cudaErrorInitializationError, BW_CODE_UNAVAILABLE},
+    {cudaErrorStubLibrary, BW_CODE_UNAVAILABLE},
+    {cudaErrorInsufficientDriver, BW_CODE_UNAVAILABLE},
+    {cudaErrorCallRequiresNewerDriver, BW_CODE_UNAVAILABLE},
+    {cudaErrorDevicesUnavailable, BW_CODE_UNAVAILABLE},
+    {cudaErrorNoDevice, BW_CODE_UNAVAILABLE},
+    {cudaErrorInvalidDevice, BW_CODE_UNAVAILABLE},
+    {cudaErrorDeviceNotLicensed, BW_CODE_UNAVAILABLE},
+    {cudaErrorOperatingSystem, BW_CODE_UNAVAILABLE},
+    {cudaErrorSystemNotReady, BW_CODE_UNAVAILABLE},
+    {cudaErrorSystemDriverMismatch, BW_CODE_UNAVAILABLE},
+    {cudaErrorCompatNotSupportedOnDevice, BW_CODE_UNAVAILABLE},
+    {cudaErrorMpsConnectionFailed, BW_CODE_UNAVAILABLE},
+    {cudaErrorMpsRpcFailure, BW_CODE_UNAVAILABLE},
+    {cudaErrorMpsServerNotReady, BW_CODE_UNAVAILABLE},
+    {cudaErrorMpsMaxClientsReached, BW_CODE_UNAVAILABLE},
+    {cudaErrorMpsMaxConnectionsReached, BW_CODE_UNAVAILABLE},
+
+    /* What was to be captured in a graph cannot be. */
+    {cudaErrorStreamCaptureUnsupported, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureInvalidated, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureMerge, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureUnmatched, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureUnjoined, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureIsolation, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureImplicit, BW_CODE_UNAVAILABLE},
+    {cudaErrorCapturedEvent, BW_CODE_UNAVAILABLE},
+    {cudaErrorStreamCaptureWrongThread, BW_CODE_UNAVAILABLE},
+
+    {cudaErrorNoKernelImageForDevice, BW_CODE_UNSUPPORTED},
+    {cudaErrorUnsupportedPtxVersion, BW_CODE_UNSUPPORTED},
+    {cudaErrorInvalidPtx, BW_CODE_UNSUPPORTED},
+    {cudaErrorJitCompilerNotFound, BW_CODE_UNSUPPORTED},
+    {cudaErrorNotSupported, BW_CODE_UNSUPPORTED},
+
+    {cudaErrorCudartUnloading, BW_CODE_DEVICE_LOST},
+    {cudaErrorDeviceUninitialized, BW_CODE_DEVICE_LOST},
+    {cudaErrorContextIsDestroyed, BW_CODE_DEVICE_LOST},
+    {cudaErrorECCUncorrectable, BW_CODE_DEVICE_LOST},
+    {cudaErrorNvlinkUncorrectable, BW_CODE_DEVICE_LOST},
+    {(cudaError_t)226, BW_CODE_DEVICE_LOST}, /* cudaErrorContained, which early CUDA 12 does not name */
+    {cudaErrorIllegalAddress, BW_CODE_DEVICE_LOST},
+    {cudaErrorLaunchTimeout, BW_CODE_DEVICE_LOST},
+    {cudaErrorAssert, BW_CODE_DEVICE_LOST},
+    {cudaErrorHardwareStackError, BW_CODE_DEVICE_LOST},
+    {cudaErrorIllegalInstruction, BW_CODE_DEVICE_LOST},
+    {cudaErrorMisalignedAddress, BW_CODE_DEVICE_LOST},
+    {cudaErrorInvalidAddressSpace, BW_CODE_DEVICE_LOST},
+    {cudaErrorInvalidPc, BW_CODE_DEVICE_LOST},
+    {cudaErrorLaunchFailure, BW_CODE_DEVICE_LOST},
+    {(cudaError_t)721, BW_CODE_DEVICE_LOST}, /* cudaErrorTensorMemoryLeak, likewise */
+    {cudaErrorMpsClientTerminated, BW_CODE_DEVICE_LOST},
+    {cudaErrorExternalDevice, BW_CODE_DEVICE_LOST},
+};
+
+void bw_cuda_api_init(bw_cuda_api *api, const char *stage) {
+    memset(api, 0, sizeof *api);
+#define BW_CUDA_ASSIGN(member, function, arguments) api->member = function;
+    BW_CUDA_CALLS(BW_CUDA_ASSIGN)
+#undef BW_CUDA_ASSIGN
+    api->fault = cudaErrorUnknown;
+    const char *planned = getenv("BWPROF_TEST_CUDA_FAULT");
+    char planned_stage[16];
+    long long countdown;
+    int fault = 0;
+    if (!planned || sscanf(planned, "%15[a-z]:%lld:%d", planned_stage, &countdown, &fault) < 2) return;
+    if (strcmp(planned_stage, stage) != 0) return;
+    api->fault_countdown = countdown;
+    if (fault > 0) api->fault = (cudaError_t)fault;
+}
+
+cudaError_t bw_cuda_injected(bw_cuda_api *api) {
+    api->calls_made++;
+    if (api->fault_countdown <= 0) return cudaSuccess;
+    return --api->fault_countdown == 0 ? api->fault : cudaSuccess;
+}
+
+static bw_code code_of(cudaError_t error) {
+    for (size_t i = 0; i < sizeof error_codes / sizeof error_codes[0]; i++) {
+        if (error_codes[i].error == error) return error_codes[i].code;
+    }
+    return BW_CODE_DEVICE;
+}
+
+/* What to do about it, where the driver's string leaves that open. */
+static const char *advice_for(cudaError_t error) {
+    switch (error) {
+        case cudaErrorNoKernelImageForDevice:
+            return "; this build holds no code for this GPU: reinstall without BWPROF_CUDA_ARCHS, or name its "
+                   "architecture there (bwprof needs compute capability 8.0 or newer)";
+        case cudaErrorUnsupportedPtxVersion:
+            return "; this build's code must be translated by the driver, which is too old for it: update the driver";
+        case cudaErrorDevicesUnavailable: return "; another process may hold the GPU in exclusive mode";
+        case cudaErrorInitializationError:
+            return "; a process forked after CUDA was first used cannot use it: start a new one instead";
+        default: return "";
+    }
+}
+
+bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expression, const char *file, int line) {
+    if (error == cudaSuccess) return BW_OK;
+    (void)api->last_error();
+    const char *slash = strrchr(file, '/');
+    return bw_fail(code_of(error), "CUDA call %s at %s:%d failed: %s: %s%s", expression, slash ? slash + 1 : file, line,
+                   cudaGetErrorName(error), cudaGetErrorString(error), advice_for(error));
+}
+
+bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
+    cudaError_t error = BW_CUDA_ERROR(api, event_query(event));
+    *out = error == cudaSuccess;
+    if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_query", __FILE__, __LINE__);
+    (void)api->last_error();
+    return BW_OK;
+}
+
+/* A function of the driver that the process has loaded, or NULL. The driver stays: closing only gives back what
+ * opening took. */
+static void *driver_function(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver ? dlsym(driver, name) : NULL;
+    if (driver) dlclose(driver);
+    return symbol;
+}
+
+bw_status bw_cuda_context(void **out) {
+    int (*current)(void **) = NULL;
+    void *symbol = driver_function("cuCtxGetCurrent");
+    memcpy(&current, &symbol, sizeof symbol);
+    int error = current ? current(out) : -1;
+    if (error == 0 && *out) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
+}
+
+bool bw_cuda_is_in_use(int index) {
+    int (*state)(int, unsigned *, int *) = NULL;
+    void *symbol = driver_function("cuDevicePrimaryCtxGetState");
+    unsigned flags;
+    int active = 1;
+    memcpy(&state, &symbol, sizeof symbol);
+    return !state || state(index, &flags, &active) != 0 || active;
+}
+
+bool bw_cuda_leave(void) {
+    int (*set)(void *) = NULL;
+    void *symbol = driver_function("cuCtxSetCurrent");
+    memcpy(&set, &symbol, sizeof symbol);
+    return set && set(NULL) == 0;
+}
