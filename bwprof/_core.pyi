@@ -31,7 +31,11 @@ def operations() -> list[dict[str, Any]]:
     of dicts: name, text, precisions)."""
 
 def precisions() -> list[dict[str, Any]]:
-    """One dict per precision: name, bits, block_elems, block_bytes, roundoff, result, text."""
+    """One dict per precision: name, text, and the type of each role: activation, weight, cache, result, compute, scale
+    (None where it has none)."""
+
+def dtypes() -> list[dict[str, Any]]:
+    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, roundoff, text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
@@ -77,10 +81,10 @@ def current_device(backend: str, /) -> int:
 def make_current(backend: str, index: int, /) -> None:
     """Makes a device the calling thread's current one; nothing on a CPU."""
 
-def encode(precision: str, values: Buffer, /) -> bytes:
-    """float32 values to the precision's stored bits."""
+def encode(dtype: str, values: Buffer, /) -> bytes:
+    """float32 values to a type's stored bits."""
 
-def decode(precision: str, data: Buffer, /) -> bytes:
+def decode(dtype: str, data: Buffer, /) -> bytes:
     """Stored bits to float32 values."""
 
 @final

@@ -9,7 +9,13 @@ import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
-SOURCES = ("csrc/base/status.c", "csrc/cuda/libraries/find.c", "csrc/cuda/cublaslt.c", "csrc/cuda/runtime/replay.c")
+SOURCES = (
+    "csrc/base/status.c",
+    "csrc/base/precision.c",
+    "csrc/cuda/libraries/find.c",
+    "csrc/cuda/cublaslt.c",
+    "csrc/cuda/runtime/replay.c",
+)
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_search.c").read_text())
 
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
+#include "base/precision.h"
 #include "base/status.h"
 #include "ops/op.h"
 
@@ -31,7 +31,8 @@ typedef struct bw_device_facts {
     int64_t cache_bytes;                /* the last one before the memory; 0 = unknown */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
-    double peak_tflops[BW_DTYPE_COUNT]; /* dense, theoretical or measured: see the source; NaN = unknown */
+    double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
+                                           = unknown */
     char tflops_source[96];
     char timer[16];          /* the clock of a plan: "graph", "monotonic" */
     bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
@@ -95,7 +96,7 @@ typedef struct bw_library_info {
 /* One launch on one buffer set. */
 typedef struct bw_launch {
     const bw_dims *dims;
-    bw_dtype dtype;
+    const bw_precision *precision;
     void *operand[BW_MAX_OPERANDS]; /* in the descriptor's order; 256-byte aligned; NULL = absent */
     void *scratch;                  /* this set's own scratch: traffic that the variant's cost models */
     void *workspace;                /* shared by all sets: a library's */
@@ -114,13 +115,14 @@ typedef struct bw_variant {
      * intermediate results may be rounded to the precision, too (bw_op.tolerance). */
     bool rounds_once;
     /* NULL when it runs this shape on this device, else why not (a whole sentence's worth, static text). */
-    const char *(*refuses)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-    bool (*prefers)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-    int64_t (*scratch_bytes)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-    int64_t (*workspace_bytes)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+    const char *(*refuses)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+    bool (*prefers)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+    int64_t (*scratch_bytes)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+    int64_t (*workspace_bytes)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     /* Adds what the variant's intermediates move to the cost's algorithmic bytes. facts may be NULL (a cost asked
      * for without a device): assume what most devices would do. */
-    bw_status (*extra_cost)(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost);
+    bw_status (*extra_cost)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                            bw_cost *cost);
     /* Everything that may not be captured or timed: handles, algorithm search. `sets` are the launches of all
      * buffer sets, filled and ready (a search may time them, unless they are for `once`). */
     bw_status (*prepare)(const bw_launch *sets, int64_t set_count, void **state);

@@ -145,7 +145,7 @@ static bw_status synchronize(bw_device *device) {
 typedef struct image {
     const bw_op *op;
     bw_dims dims;
-    bw_dtype dtype;
+    const bw_precision *precision;
     uint64_t seed;
     int64_t count;
     bw_reference_row *rows;
@@ -175,15 +175,15 @@ static void encode(bw_dtype dtype, const double *values, int64_t count, void *ou
 }
 
 static bool same_case(const bw_launch *launch) {
-    return outputs.op == bw_op_at(fake.op_index) && outputs.dtype == launch->dtype && outputs.seed == fake.seed &&
-           memcmp(outputs.dims.value, launch->dims->value, sizeof outputs.dims.value) == 0;
+    return outputs.op == bw_op_at(fake.op_index) && outputs.precision == launch->precision &&
+           outputs.seed == fake.seed && memcmp(outputs.dims.value, launch->dims->value, sizeof outputs.dims.value) == 0;
 }
 
 static bw_status prepare_image(const bw_launch *launch, const bw_operand *operands) {
     if (same_case(launch)) return BW_OK;
     fake_forget();
     const bw_op *op = bw_op_at(fake.op_index);
-    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    bw_rows rows = op->rows(launch->dims, launch->precision);
     /* Rows past the focus, where there is one, are those that no launch may touch. */
     int64_t count = rows.focus ? rows.focus : rows.count;
     double *values = malloc((size_t)rows.elems * sizeof *values);
@@ -195,7 +195,7 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
     for (int64_t i = 0; i < count; i++) {
         bw_reference_row *row = &outputs.rows[i];
         row->values = values;
-        BW_GOTO(op->reference(launch->dims, launch->dtype, fake.seed, i, row));
+        BW_GOTO(op->reference(launch->dims, launch->precision, fake.seed, i, row));
         bw_dtype dtype = operands[row->operand].dtype;
         outputs.bits[i] = malloc((size_t)bw_dtype_bytes(dtype, row->count));
         if (!outputs.bits[i]) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
@@ -203,7 +203,7 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
         row->values = NULL;
     }
     outputs.op = op;
-    outputs.dtype = launch->dtype;
+    outputs.precision = launch->precision;
     outputs.seed = fake.seed;
     outputs.dims = *launch->dims;
 cleanup:
@@ -214,12 +214,12 @@ cleanup:
 
 static void corrupt(const bw_launch *launch, const bw_operand *operands) {
     const bw_op *op = bw_op_at(fake.op_index);
-    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    bw_rows rows = op->rows(launch->dims, launch->precision);
     double *values = calloc((size_t)rows.elems, sizeof *values);
     bw_reference_row row = {.values = values};
-    if (!values || op->reference(launch->dims, launch->dtype, fake.seed, fake.plant_row, &row)) abort();
+    if (!values || op->reference(launch->dims, launch->precision, fake.seed, fake.plant_row, &row)) abort();
     bw_dtype dtype = operands[row.operand].dtype;
-    double tolerance = op->tolerance(launch->dims, launch->dtype, false).element;
+    double tolerance = op->tolerance(launch->dims, launch->precision, false).element;
     double value = row.values[fake.plant_element];
     char *place = (char *)launch->operand[row.operand] + bw_dtype_bytes(dtype, row.offset + fake.plant_element);
     if (fake.plant == FAKE_NAN) {
@@ -274,7 +274,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
     const bw_op *op = bw_op_at(fake.op_index);
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
-    BW_TRY(bw_op_operands(op, launch->dims, launch->dtype, operands, &count));
+    BW_TRY(bw_op_operands(op, launch->dims, launch->precision, operands, &count));
     if (!in_replay) BW_TRY(check_inputs(launch, operands, count));
     if ((fake.scratch[row] > 0) != (launch->scratch != NULL) || (fake.workspace[row] > 0) != !!launch->workspace) {
         return bw_fail(BW_CODE_DEVICE, "scratch or workspace is not what the variant asked for");
@@ -311,35 +311,37 @@ static void release_state(void *state) {
     free(state);
 }
 
-#define ROW_FUNCTIONS(row)                                                                                           \
-    static const char *refuses_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {            \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.refusing[row] ? "this row refuses everything" : NULL;                                            \
-    }                                                                                                                \
-    static bool prefers_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                   \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.preferring[row];                                                                                 \
-    }                                                                                                                \
-    static int64_t scratch_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.scratch[row];                                                                                    \
-    }                                                                                                                \
-    static int64_t workspace_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {              \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        if (fake.meanwhile) fake.meanwhile();                                                                        \
-        return fake.workspace[row];                                                                                  \
-    }                                                                                                                \
-    static bw_status extra_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) { \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        if (fake.meanwhile) fake.meanwhile();                                                                        \
-        cost->algorithmic_bytes_read += fake.scratch[row];                                                           \
-        return BW_OK;                                                                                                \
-    }                                                                                                                \
-    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {                         \
-        return prepare_row(row, sets, set_count, state);                                                             \
-    }                                                                                                                \
-    static bw_status launch_##row(const bw_launch *launch) {                                                         \
-        return launch_row(row, launch);                                                                              \
+#define ROW_FUNCTIONS(row)                                                                                             \
+    static const char *refuses_##row(const bw_dims *dims, const bw_precision *precision,                               \
+                                     const bw_device_facts *facts) {                                                   \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.refusing[row] ? "this row refuses everything" : NULL;                                              \
+    }                                                                                                                  \
+    static bool prefers_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {      \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.preferring[row];                                                                                   \
+    }                                                                                                                  \
+    static int64_t scratch_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {   \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.scratch[row];                                                                                      \
+    }                                                                                                                  \
+    static int64_t workspace_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) { \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        if (fake.meanwhile) fake.meanwhile();                                                                          \
+        return fake.workspace[row];                                                                                    \
+    }                                                                                                                  \
+    static bw_status extra_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,     \
+                                 bw_cost *cost) {                                                                      \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        if (fake.meanwhile) fake.meanwhile();                                                                          \
+        cost->algorithmic_bytes_read += fake.scratch[row];                                                             \
+        return BW_OK;                                                                                                  \
+    }                                                                                                                  \
+    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {                           \
+        return prepare_row(row, sets, set_count, state);                                                               \
+    }                                                                                                                  \
+    static bw_status launch_##row(const bw_launch *launch) {                                                           \
+        return launch_row(row, launch);                                                                                \
     }
 ROW_FUNCTIONS(0)
 ROW_FUNCTIONS(1)
