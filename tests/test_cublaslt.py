@@ -11,6 +11,7 @@ from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
 SOURCES = (
     "csrc/base/status.c",
+    "csrc/base/precision.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/cublaslt.c",
     "csrc/cuda/runtime/graph.c",

@@ -68,7 +68,9 @@ static int64_t chosen(bw_device *device, bool once) {
     bw_launch sets[3];
     void *state = NULL;
     memset(sets, 0, sizeof sets);
-    for (int i = 0; i < 3; i++) sets[i] = (bw_launch){.dims = &dims, .dtype = BW_FP32, .once = once, .device = device};
+    for (int i = 0; i < 3; i++)
+        sets[i] = (bw_launch){
+            .dims = &dims, .precision = bw_precision_get(BW_PRECISION_FP32), .once = once, .device = device};
     bw_status status = bw_cublaslt_prepare(sets, 3, &state);
     if (status) {
         CHECK(!state);

@@ -84,7 +84,8 @@ static void move_share(void *context, int rank, int ranks) {
 }
 
 static row_move move_of(const bw_launch *launch, int64_t rows, int64_t heads, int64_t head_dim) {
-    row_move move = {.launch = launch, .rows = rows, .row_bytes = heads * head_dim * bw_elem_bytes(launch->dtype)};
+    row_move move = {
+        .launch = launch, .rows = rows, .row_bytes = heads * head_dim * bw_elem_bytes(launch->precision->cache)};
     move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
     move.large = bw_is_large(2 * rows * move.row_bytes);
     return move;

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "cuda/libraries/nvml.h"
 #include "cuda/runtime/api.h"
+#include "cuda/runtime/facts.h"
 #include "ops/list.h"
 
 #ifdef __cplusplus
@@ -13,7 +14,8 @@ extern "C" {
 
 struct bw_device {
     bw_cuda_api api;
-    bw_device_facts facts;
+    bw_device_facts facts; /* facts.own is own_facts */
+    bw_own_facts own_facts;
     int index;
     cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
     void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
