@@ -42,8 +42,7 @@ SOURCES = (
     "csrc/cuda/timing/timer_cupti.c",
     "csrc/cuda/timing/timer_events.c",
     "csrc/cuda/timing/timer_graph.c",
-    "csrc/cuda/timing/work_call.c",
-    "csrc/cuda/timing/work_variant.c",
+    "csrc/cuda/timing/work.c",
 )
 CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")

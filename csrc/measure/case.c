@@ -23,48 +23,49 @@ static const bw_device_facts *facts_of(const bw_case *self) {
 
 /* ---- variants ---- */
 
-const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
                                const bw_device_facts *facts) {
-    if (!(row->precisions & (1u << dtype))) return "not in this precision";
-    return row->refuses ? row->refuses(dims, dtype, facts) : NULL;
+    if (!bw_precision_in(row->precisions, precision)) return "not in this precision";
+    return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
-bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
-                             const bw_device_facts *facts, uint64_t passed_over, const bw_variant **out) {
+bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims,
+                             const bw_precision *precision, const bw_device_facts *facts, uint64_t passed_over,
+                             const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
     char reasons[768] = "";
     for (int i = 0; i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
         if (passed_over >> i & 1) continue;
-        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        const char *refusal = bw_variant_refuses(row, dims, precision, facts);
         if (refusal) {
             size_t used = strlen(reasons);
             snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", row->name, refusal);
             continue;
         }
         chosen = row;
-        if (row->prefers && row->prefers(dims, dtype, facts)) preferred = row;
+        if (row->prefers && row->prefers(dims, precision, facts)) preferred = row;
     }
     if (!chosen) {
-        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name,
-                       bw_dtype_get(dtype)->name, reasons[0] ? reasons : "no kernels for it");
+        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
+                       reasons[0] ? reasons : "no kernels for it");
     }
     *out = preferred ? preferred : chosen;
     return BW_OK;
 }
 
 static bw_status variant_named(const bw_variant_table *table, const bw_op *op, const char *name, const bw_dims *dims,
-                               bw_dtype dtype, const bw_device_facts *facts, const bw_variant **out) {
+                               const bw_precision *precision, const bw_device_facts *facts, const bw_variant **out) {
     char allowed[512] = "";
     for (int i = 0; i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
         size_t used = strlen(allowed);
         snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", row->name);
         if (strcmp(row->name, name) != 0) continue;
-        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        const char *refusal = bw_variant_refuses(row, dims, precision, facts);
         if (refusal) {
             return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", op->name, name,
-                           bw_dtype_get(dtype)->name, refusal);
+                           precision->name, refusal);
         }
         *out = row;
         return BW_OK;
@@ -72,12 +73,12 @@ static bw_status variant_named(const bw_variant_table *table, const bw_op *op, c
     return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", op->name, name, allowed);
 }
 
-bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, bw_dtype dtype,
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
                      const bw_device_facts *facts, bw_cost *out) {
-    BW_TRY(op->cost(dims, dtype, out));
-    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, dtype, facts, out));
+    BW_TRY(op->cost(dims, precision, out));
+    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, precision, facts, out));
     if (!variant || !variant->scratch_bytes) return BW_OK;
-    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, dtype, facts)));
+    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, precision, facts)));
     if (footprint.overflow) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operands and intermediates pass 2^63 bytes",
                        op->name);
@@ -108,8 +109,9 @@ const bw_case_view *bw_case_look(bw_case *self) {
 /* Everything that follows from the variant: layout of a set, cost. Changes nothing when it fails. */
 static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const char *cause) {
     const bw_device_facts *facts = facts_of(self);
-    int64_t scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->dtype, facts) : 0;
-    int64_t workspace_bytes = variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->dtype, facts) : 0;
+    int64_t scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->precision, facts) : 0;
+    int64_t workspace_bytes =
+        variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->precision, facts) : 0;
     bw_case_view *view = NULL;
     bw_cost cost;
     bw_checked offset = bw_num(0);
@@ -122,7 +124,7 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        self->op->name);
     }
-    BW_TRY(bw_cost_of(self->op, variant, &self->dims, self->dtype, facts, &cost));
+    BW_TRY(bw_cost_of(self->op, variant, &self->dims, self->precision, facts, &cost));
     BW_TRY(create_view(self->view, cause, &view));
     self->variant = view->variant = variant;
     self->scratch_offset = offset.value;
@@ -134,7 +136,7 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
     return BW_OK;
 }
 
-bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
+bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out) {
     const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
     const bw_device_facts *facts = session->backend->devices->facts(session->device);
@@ -145,7 +147,7 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
     self->session = session;
     self->op_index = op_index;
     self->op = bw_op_at(op_index);
-    self->dtype = dtype;
+    self->precision = precision;
     self->dims = *dims;
     self->seed = seed;
     self->variant_asked = variant_name != NULL;
@@ -158,11 +160,11 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
         memcpy(self->kv_lens, dims->kv_lens, bytes);
         self->dims.kv_lens = self->kv_lens;
     }
-    BW_GOTO(bw_op_operands(self->op, &self->dims, dtype, self->operands, &self->operand_count));
+    BW_GOTO(bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count));
     if (variant_name) {
-        BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, dtype, facts, &variant));
+        BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, precision, facts, &variant));
     } else {
-        BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, 0, &variant));
+        BW_GOTO(bw_variant_default(table, self->op, &self->dims, precision, facts, 0, &variant));
     }
     BW_GOTO(adopt_variant(self, variant, NULL));
     *out = self;
@@ -316,7 +318,7 @@ static void lay_out_launches(bw_case *self) {
         bw_launch *launch = &self->launches[set];
         char *base = self->memory + set * self->set_bytes;
         *launch = (bw_launch){.dims = &self->dims,
-                              .dtype = self->dtype,
+                              .precision = self->precision,
                               .scratch = self->scratch_bytes ? base + self->scratch_offset : NULL,
                               .workspace = self->workspace,
                               .once = self->once,
@@ -369,7 +371,7 @@ static bw_status step_down(bw_case *self, bw_status cause) {
     if (self->variant_asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
     uint64_t passed_over = self->passed_over | (uint64_t)1 << (self->variant - table->rows);
     bw_status status =
-        bw_variant_default(table, self->op, &self->dims, self->dtype, facts_of(self), passed_over, &next);
+        bw_variant_default(table, self->op, &self->dims, self->precision, facts_of(self), passed_over, &next);
     if (status) {
         bw_status_free(status);
         return cause;
@@ -410,6 +412,18 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
         BW_TRY(try_ready(self, out->sets, false, &again));
     } while (again);
     return BW_OK;
+}
+
+static bw_status run_variant(void *context, int64_t set, bool captured) {
+    const bw_case *self = context;
+    (void)captured;
+    return self->variant->launch(&self->launches[set]);
+}
+
+bw_work bw_case_work(bw_case *self) {
+    const bw_context_calls *context = self->session->backend->context;
+    return (bw_work){
+        .run = run_variant, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
 }
 
 bw_status bw_case_launch(bw_case *self, int64_t set) {

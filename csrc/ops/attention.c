@@ -109,10 +109,10 @@ static bw_checked keys_in_all(const shape *s) {
     return sum;
 }
 
-static bw_status shape_cost(const shape *s, bw_dtype dtype, bw_cost *out) {
+static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_cost *out) {
     bw_checked keys = keys_in_all(s);
-    bw_checked q = bw_bytes_of(dtype, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked kv = bw_bytes_of(dtype, bw_mul(keys, bw_mul3(2, s->kv_heads, s->dim)));
+    bw_checked q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
+    bw_checked kv = bw_bytes_of(precision->cache, bw_mul(keys, bw_mul3(2, s->kv_heads, s->dim)));
     bw_checked pairs = bw_mul(keys, bw_num(s->seq));
     if (s->causal) {
         bw_checked masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
@@ -133,11 +133,11 @@ static bw_operand tensor(const char *name, bw_role role, bw_dtype dtype, int64_t
                         .shape = {s->batch, tokens, heads, s->dim}};
 }
 
-static int shape_operands(const shape *s, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_ATTENTION_Q] = tensor("q", BW_IN, dtype, s->seq, s->heads, s);
-    out[BW_ATTENTION_K] = tensor("k", BW_IN, dtype, s->len, s->kv_heads, s);
-    out[BW_ATTENTION_V] = tensor("v", BW_IN, dtype, s->len, s->kv_heads, s);
-    out[BW_ATTENTION_OUT] = tensor("out", BW_OUT, bw_dtype_get(dtype)->result, s->seq, s->heads, s);
+static int shape_operands(const shape *s, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_ATTENTION_Q] = tensor("q", BW_IN, precision->result, s->seq, s->heads, s);
+    out[BW_ATTENTION_K] = tensor("k", BW_IN, precision->cache, s->len, s->kv_heads, s);
+    out[BW_ATTENTION_V] = tensor("v", BW_IN, precision->cache, s->len, s->kv_heads, s);
+    out[BW_ATTENTION_OUT] = tensor("out", BW_OUT, precision->result, s->seq, s->heads, s);
     if (!s->kv_lens) return 4;
     out[BW_ATTENTION_KV_LENS] = (bw_operand){.name = "kv_lens",
                                              .role = BW_IN,
@@ -193,7 +193,8 @@ static double soften(double *scores, int64_t keys) {
     return squares;
 }
 
-static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out) {
+static bw_status shape_reference(const shape *s, const bw_precision *precision, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
     bw_input_key q_key = bw_input_key_make(seed, BW_ATTENTION_Q), k_key = bw_input_key_make(seed, BW_ATTENTION_K);
     bw_input_key v_key = bw_input_key_make(seed, BW_ATTENTION_V);
     queries of = queries_of(s, row);
@@ -205,9 +206,9 @@ static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, 
     out->operand = BW_ATTENTION_OUT;
     out->offset = (row / (chunks_of(s) * s->kv_heads) * s->heads + of.first_head) * dim;
     out->count = of.heads * dim;
-    bw_input_doubles(dtype, q_key, out->offset, out->count, of.q);
+    bw_input_doubles(precision->result, q_key, out->offset, out->count, of.q);
     for (int64_t l = 0; l < of.keys; l++) {
-        bw_input_doubles(dtype, k_key, first + l * stride, dim, other);
+        bw_input_doubles(precision->cache, k_key, first + l * stride, dim, other);
         for (int64_t h = 0; h < of.heads; h++) {
             weights[h * of.keys + l] = bw_dot(of.q + h * dim, other, dim) / sqrt((double)dim);
         }
@@ -215,7 +216,7 @@ static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, 
     for (int64_t h = 0; h < of.heads; h++) squares += soften(weights + h * of.keys, of.keys) / (double)of.heads;
     for (int64_t i = 0; i < out->count; i++) out->values[i] = 0.0;
     for (int64_t l = 0; l < of.keys; l++) {
-        bw_input_doubles(dtype, v_key, first + l * stride, dim, other);
+        bw_input_doubles(precision->cache, v_key, first + l * stride, dim, other);
         for (int64_t h = 0; h < of.heads; h++) {
             bw_add_scaled(out->values + h * dim, weights[h * of.keys + l], other, dim);
         }
@@ -233,48 +234,48 @@ static bw_status shape_reference(const shape *s, bw_dtype dtype, uint64_t seed, 
  * / 27. The weights' errors are independent, so the result's, relative to its scale, has the same mean square. Weights
  * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
  * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4. */
-static bw_tolerance shape_tolerance(const shape *s, bw_dtype dtype, bool rounds_once) {
+static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precision, bool rounds_once) {
     double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len));
     if (rounds_once) return (bw_tolerance){accumulation, 0.0};
-    double roundoff = bw_dtype_roundoff(bw_dtype_get(dtype)->result);
+    double roundoff = bw_dtype_roundoff(precision->result);
     double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
-    if (dtype == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
+    if (precision->result == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
     return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
 
 /* ---- prefill ---- */
 
-static bw_status prefill_validate(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_status prefill_validate(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     shape s = prefill_shape(dims);
     return check_shape(&s);
 }
 
-static bw_status prefill_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status prefill_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     shape s = prefill_shape(dims);
-    return shape_cost(&s, dtype, out);
+    return shape_cost(&s, precision, out);
 }
 
-static int prefill_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int prefill_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     shape s = prefill_shape(dims);
-    return shape_operands(&s, dtype, out);
+    return shape_operands(&s, precision, out);
 }
 
-static bw_rows prefill_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows prefill_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     shape s = prefill_shape(dims);
     return shape_rows(&s);
 }
 
-static bw_status prefill_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status prefill_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                    bw_reference_row *out) {
     shape s = prefill_shape(dims);
-    return shape_reference(&s, dtype, seed, row, out);
+    return shape_reference(&s, precision, seed, row, out);
 }
 
-static bw_tolerance prefill_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
+static bw_tolerance prefill_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     shape s = prefill_shape(dims);
-    return shape_tolerance(&s, dtype, rounds_once);
+    return shape_tolerance(&s, precision, rounds_once);
 }
 
 const bw_op bw_op_attention_prefill = {
@@ -294,20 +295,20 @@ const bw_op bw_op_attention_prefill = {
 
 /* ---- decode ---- */
 
-static bw_status decode_validate(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_status decode_validate(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     shape s = decode_shape(dims);
     return check_shape(&s);
 }
 
-static bw_status decode_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status decode_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     shape s = decode_shape(dims);
-    return shape_cost(&s, dtype, out);
+    return shape_cost(&s, precision, out);
 }
 
-static int decode_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int decode_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     shape s = decode_shape(dims);
-    return shape_operands(&s, dtype, out);
+    return shape_operands(&s, precision, out);
 }
 
 static void decode_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
@@ -315,21 +316,21 @@ static void decode_host_input(const bw_dims *dims, uint64_t seed, int operand, v
     for (int64_t b = 0; b < dims->value[BW_DECODE_BATCH]; b++) ((int32_t *)out)[b] = (int32_t)dims->kv_lens[b];
 }
 
-static bw_rows decode_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows decode_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     shape s = decode_shape(dims);
     return shape_rows(&s);
 }
 
-static bw_status decode_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status decode_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     shape s = decode_shape(dims);
-    return shape_reference(&s, dtype, seed, row, out);
+    return shape_reference(&s, precision, seed, row, out);
 }
 
-static bw_tolerance decode_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
+static bw_tolerance decode_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     shape s = decode_shape(dims);
-    return shape_tolerance(&s, dtype, rounds_once);
+    return shape_tolerance(&s, precision, rounds_once);
 }
 
 const bw_op bw_op_attention_decode = {

@@ -35,12 +35,11 @@ static const bw_param params[] = {
     {.name = "beta", .unit = "", .text = "1 adds C(M, N) to the product", .fallback = 0, .minimum = 0, .maximum = 1},
 };
 
-static bw_status gemm_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status gemm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    bw_dtype result = bw_dtype_get(dtype)->result;
-    bw_checked d = bw_bytes_of(result, bw_mul(bw_num(m), bw_num(n)));
-    bw_checked read =
-        bw_add(bw_bytes_of(dtype, bw_mul(bw_num(m), bw_num(k))), bw_bytes_of(dtype, bw_mul(bw_num(n), bw_num(k))));
+    bw_checked d = bw_bytes_of(precision->result, bw_mul(bw_num(m), bw_num(n)));
+    bw_checked read = bw_add(bw_bytes_of(precision->activation, bw_mul(bw_num(m), bw_num(k))),
+                             bw_bytes_of(precision->weight, bw_mul(bw_num(n), bw_num(k))));
     if (dims->value[BW_GEMM_BETA]) read = bw_add(read, d);
     return bw_cost_set("gemm", read, d, bw_mul4(2, m, n, k), out);
 }
@@ -54,24 +53,23 @@ static bw_operand matrix(const char *name, bw_role role, bw_dtype dtype, int64_t
                         .shape = {rows, columns}};
 }
 
-static int gemm_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    bw_dtype result = bw_dtype_get(dtype)->result;
-    out[BW_GEMM_A] = matrix("A", BW_IN, dtype, m, k);
-    out[BW_GEMM_B] = matrix("B", BW_IN, dtype, n, k);
-    out[BW_GEMM_D] = matrix("D", BW_OUT, result, m, n);
+    out[BW_GEMM_A] = matrix("A", BW_IN, precision->activation, m, k);
+    out[BW_GEMM_B] = matrix("B", BW_IN, precision->weight, n, k);
+    out[BW_GEMM_D] = matrix("D", BW_OUT, precision->result, m, n);
     if (!dims->value[BW_GEMM_BETA]) return 3;
-    out[BW_GEMM_C] = matrix("C", BW_IN, result, m, n);
+    out[BW_GEMM_C] = matrix("C", BW_IN, precision->result, m, n);
     return 4;
 }
 
-static bw_rows gemm_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows gemm_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     int64_t tiles = bw_ceil_div(dims->value[BW_GEMM_N], TILE);
     return (bw_rows){.count = dims->value[BW_GEMM_M] * tiles, .elems = TILE, .line = tiles};
 }
 
-static bw_status gemm_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     int64_t n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     int64_t tiles = bw_ceil_div(n, TILE);
@@ -81,17 +79,17 @@ static bw_status gemm_reference(const bw_dims *dims, bw_dtype dtype, uint64_t se
     double *a = malloc(2 * (size_t)k * sizeof *a);
     if (!a) return bw_fail(BW_CODE_MEMORY, "no host memory for a reference row of %lld values", (long long)k);
     double *b = a + k;
-    bw_input_doubles(dtype, a_key, m * k, k, a);
+    bw_input_doubles(precision->activation, a_key, m * k, k, a);
     out->operand = BW_GEMM_D;
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
     out->scale = sqrt((double)k) / 3.0; /* a product of two uniform values has variance 1/9 */
     for (int64_t j = 0; j < out->count; j++) {
-        bw_input_doubles(dtype, b_key, (column + j) * k, k, b);
+        bw_input_doubles(precision->weight, b_key, (column + j) * k, k, b);
         out->values[j] = bw_dot(a, b, k);
     }
     if (dims->value[BW_GEMM_BETA]) {
-        bw_input_doubles(bw_dtype_get(dtype)->result, bw_input_key_make(seed, BW_GEMM_C), out->offset, out->count, c);
+        bw_input_doubles(precision->result, bw_input_key_make(seed, BW_GEMM_C), out->offset, out->count, c);
         for (int64_t j = 0; j < out->count; j++) out->values[j] += c[j];
     }
     free(a);
@@ -100,8 +98,8 @@ static bw_status gemm_reference(const bw_dims *dims, bw_dtype dtype, uint64_t se
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
  * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this. */
-static bw_tolerance gemm_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
-    (void)dtype, (void)rounds_once; /* every variant accumulates in FP32 */
+static bw_tolerance gemm_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)precision, (void)rounds_once; /* every variant accumulates in FP32 */
     double k = (double)dims->value[BW_GEMM_K];
     return (bw_tolerance){bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0), 0.0};
 }

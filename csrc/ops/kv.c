@@ -25,8 +25,8 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
         .maximum = 65536                                                                                       \
     }
 
-static bw_tolerance exact(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
-    (void)dims, (void)dtype, (void)rounds_once;
+static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){0.0, 0.0};
 }
 
@@ -128,25 +128,28 @@ static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int6
     return physical * s->page_rows + position % s->page_rows;
 }
 
-static bw_status append_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status append_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     append_shape s = append_of(dims);
-    bw_checked moved = bw_bytes_of(dtype, bw_mul4(2, s.tokens, s.heads, s.dim));
+    bw_checked moved = bw_bytes_of(precision->cache, bw_mul4(2, s.tokens, s.heads, s.dim));
     bw_checked ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
     return bw_cost_set("kv_append", bw_add(moved, ids), moved, bw_num(0), out);
 }
 
-static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int append_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     append_shape s = append_of(dims);
-    bw_operand token = {
-        .role = BW_IN, .dtype = dtype, .recipe = BW_RECIPE_HASH, .rank = 3, .shape = {s.tokens, s.heads, s.dim}};
+    bw_operand token = {.role = BW_IN,
+                        .dtype = precision->result,
+                        .recipe = BW_RECIPE_HASH,
+                        .rank = 3,
+                        .shape = {s.tokens, s.heads, s.dim}};
     out[BW_APPEND_K] = out[BW_APPEND_V] = token;
     out[BW_APPEND_K].name = "k";
     out[BW_APPEND_V].name = "v";
     /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
      * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
-    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
-    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
+    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
+    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
     if (!s.page) return 4;
     out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
                                         .role = BW_IN,
@@ -167,8 +170,8 @@ static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, v
 }
 
 /* First the rows that are written (K's, then V's), then those that must stay as they were. */
-static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     append_shape s = append_of(dims);
     int64_t slots = s.batch * s.pages_per_sequence * s.page_rows, parts = parts_of(s.heads * s.dim);
     return (bw_rows){.count = 2 * slots * parts,
@@ -178,7 +181,7 @@ static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
                      .parts = parts};
 }
 
-static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     append_shape s = append_of(dims);
     int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
@@ -193,8 +196,8 @@ static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
-    part_values(dtype, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot,
-                part, width, out);
+    part_values(precision->cache, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand,
+                written ? index : slot, slot, part, width, out);
     return BW_OK;
 }
 
@@ -236,20 +239,20 @@ static int64_t gather_pages(const bw_dims *dims) {
     return bw_ceil_div(dims->value[BW_GATHER_KV_LEN], dims->value[BW_GATHER_PAGE_SIZE]);
 }
 
-static bw_status gather_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status gather_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(
-        dtype, bw_mul5(2, v[BW_GATHER_BATCH], v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS], v[BW_GATHER_HEAD_DIM]));
+    bw_checked moved = bw_bytes_of(precision->cache, bw_mul5(2, v[BW_GATHER_BATCH], v[BW_GATHER_KV_LEN],
+                                                             v[BW_GATHER_NUM_KV_HEADS], v[BW_GATHER_HEAD_DIM]));
     bw_checked ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
     return bw_cost_set("kv_gather", bw_add(moved, ids), moved, bw_num(0), out);
 }
 
-static int gather_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int gather_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     const int64_t *v = dims->value;
     int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE];
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, dtype, batch * pages, page, heads, dim);
-    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, dtype, batch * pages, page, heads, dim);
+    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
+    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
     out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
                                         .role = BW_IN,
                                         .dtype = BW_I32,
@@ -257,13 +260,13 @@ static int gather_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[B
                                         .rank = 2,
                                         .shape = {batch, pages},
                                         .maximum = batch * pages - 1};
-    out[BW_GATHER_K] = cache("k", BW_OUT, dtype, batch, len, heads, dim);
-    out[BW_GATHER_V] = cache("v", BW_OUT, dtype, batch, len, heads, dim);
+    out[BW_GATHER_K] = cache("k", BW_OUT, precision->cache, batch, len, heads, dim);
+    out[BW_GATHER_V] = cache("v", BW_OUT, precision->cache, batch, len, heads, dim);
     return 5;
 }
 
-static bw_status gather_validate(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     bw_checked pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
     if (pages.overflow || pages.value > LENGTH_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
@@ -277,13 +280,13 @@ static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, v
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }
 
-static bw_rows gather_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows gather_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     const int64_t *v = dims->value;
     return whole_rows(v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM]);
 }
 
-static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
@@ -294,8 +297,8 @@ static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     int64_t b = index / len, position = index % len;
     int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
     out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
-    part_values(dtype, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page, index,
-                part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
+                index, part, width, out);
     return BW_OK;
 }
 
@@ -328,30 +331,30 @@ static const bw_param copy_params[] = {
     HEAD_PARAMS,
 };
 
-static bw_status copy_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(
-        dtype, bw_mul5(2, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]));
+    bw_checked moved = bw_bytes_of(precision->cache, bw_mul5(2, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN],
+                                                             v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]));
     return bw_cost_set("kv_copy", moved, moved, bw_num(0), out);
 }
 
-static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     static const char *const names[] = {"k", "v", "k_copy", "v_copy"};
     const int64_t *v = dims->value;
     for (int i = 0; i < 4; i++) {
-        out[i] = cache(names[i], i < BW_COPY_K_COPY ? BW_IN : BW_OUT, dtype, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN],
-                       v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
+        out[i] = cache(names[i], i < BW_COPY_K_COPY ? BW_IN : BW_OUT, precision->cache, v[BW_COPY_BATCH],
+                       v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
     }
     return 4;
 }
 
-static bw_rows copy_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     const int64_t *v = dims->value;
     return whole_rows(v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM]);
 }
 
-static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
@@ -359,7 +362,7 @@ static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t se
     bool is_v = token >= rows;
     int64_t index = is_v ? token - rows : token;
     out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(dtype, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
     return BW_OK;
 }
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/checked.h"
-#include "base/dtype.h"
+#include "base/precision.h"
 #include "base/status.h"
 
 #ifdef __cplusplus
@@ -103,17 +103,19 @@ typedef struct bw_op {
 
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
-    bw_status (*validate)(const bw_dims *dims, bw_dtype dtype);
-    bw_status (*cost)(const bw_dims *dims, bw_dtype dtype, bw_cost *out); /* algorithmic = compulsory here */
+    bw_status (*validate)(const bw_dims *dims, const bw_precision *precision);
+    bw_status (*cost)(const bw_dims *dims, const bw_precision *precision,
+                      bw_cost *out); /* algorithmic = compulsory here */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
-    int (*operands)(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]);
+    int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
     /* Writes all of a BW_RECIPE_HOST operand. */
     void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
-    bw_rows (*rows)(const bw_dims *dims, bw_dtype dtype);
+    bw_rows (*rows)(const bw_dims *dims, const bw_precision *precision);
     /* Row `row` in float64 from the same rounded inputs. */
-    bw_status (*reference)(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row, bw_reference_row *out);
+    bw_status (*reference)(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                           bw_reference_row *out);
     /* `rounds_once`: the result's rounding is the only one to the precision (bw_variant). */
-    bw_tolerance (*tolerance)(const bw_dims *dims, bw_dtype dtype, bool rounds_once);
+    bw_tolerance (*tolerance)(const bw_dims *dims, const bw_precision *precision, bool rounds_once);
 } bw_op;
 
 /* The registry, in the list's order. */
@@ -125,11 +127,11 @@ int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such paramet
 
 /* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, kv_lens,
  * the operation's own rules, sizes that would overflow. */
-bw_status bw_op_complete(const bw_op *op, bw_dtype dtype, unsigned given, bw_dims *dims);
+bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims);
 
 /* Operands with their sizes; fails when one overflows. */
-bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS],
-                         int *count);
+bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
+                         bw_operand out[BW_MAX_OPERANDS], int *count);
 
 #ifdef __cplusplus
 }

@@ -61,9 +61,9 @@ static bw_status check_kv_lens(const bw_op *op, const bw_dims *dims) {
     return BW_OK;
 }
 
-bw_status bw_op_complete(const bw_op *op, bw_dtype dtype, unsigned given, bw_dims *dims) {
-    if (!(op->precisions & (1u << dtype))) {
-        return bw_fail(BW_CODE_UNSUPPORTED, "%s has no precision %s", op->name, bw_dtype_get(dtype)->name);
+bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims) {
+    if (!bw_precision_in(op->precisions, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "%s has no precision %s", op->name, precision->name);
     }
     for (int i = 0; i < op->param_count; i++) {
         const bw_param *param = &op->params[i];
@@ -76,17 +76,17 @@ bw_status bw_op_complete(const bw_op *op, bw_dtype dtype, unsigned given, bw_dim
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
     BW_TRY(check_kv_lens(op, dims));
-    if (op->validate) BW_TRY(op->validate(dims, dtype));
+    if (op->validate) BW_TRY(op->validate(dims, precision));
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
-    BW_TRY(bw_op_operands(op, dims, dtype, operands, &count));
+    BW_TRY(bw_op_operands(op, dims, precision, operands, &count));
     bw_cost cost;
-    return op->cost(dims, dtype, &cost);
+    return op->cost(dims, precision, &cost);
 }
 
-bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS],
-                         int *count) {
-    *count = op->operands(dims, dtype, out);
+bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
+                         bw_operand out[BW_MAX_OPERANDS], int *count) {
+    *count = op->operands(dims, precision, out);
     bw_checked total = bw_num(0);
     for (int i = 0; i < *count; i++) {
         bw_checked elems = bw_num(1);

@@ -79,7 +79,7 @@ static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
     if (view->itemsize != info->block_bytes) return false;
     if (info->kind == BW_KIND_INDEX) return strchr("hHiIlLqQnN", *format) != NULL;
     if (strchr("HILQN", *format)) return true; /* stored bits */
-    return *format == (view->itemsize == 4 ? 'f' : 'e') && operand->dtype != BW_BF16;
+    return *format == info->item;
 }
 
 int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out) {
@@ -191,8 +191,8 @@ static int read_kv_lens(const bw_op *op, PyObject *kv_lens, unsigned *given, cor
     return 0;
 }
 
-int core_dims_read(core_state *state, const bw_op *op, bw_dtype dtype, PyObject *params, PyObject *kv_lens,
-                   core_dims *out) {
+int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
+                   PyObject *kv_lens, core_dims *out) {
     unsigned given = 0;
     memset(out, 0, sizeof *out);
     if (read_params(op, params, &given, &out->dims) < 0) return -1;
@@ -200,7 +200,7 @@ int core_dims_read(core_state *state, const bw_op *op, bw_dtype dtype, PyObject 
         core_dims_free(out);
         return -1;
     }
-    bw_status status = bw_op_complete(op, dtype, given, &out->dims);
+    bw_status status = bw_op_complete(op, precision, given, &out->dims);
     if (status) {
         core_dims_free(out);
         core_raise(state, status);

@@ -30,32 +30,32 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     case_object *self = (case_object *)object;
     core_state *state = state_of(self);
     device_object *device;
-    const char *op_name, *precision, *variant = NULL;
+    const char *op_name, *precision_name, *variant = NULL;
     PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     core_dims dims;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzO", names, state->device_type, &device, &op_name,
-                                     &precision, &params, &kv_lens, &variant, &seed_object)) {
+                                     &precision_name, &params, &kv_lens, &variant, &seed_object)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (status) {
         core_raise(state, status);
         return -1;
     }
-    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return -1;
+    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
     /* Asked last: reading numbers may have run Python code that opened this or closed that. */
     if (self->content || !device->session) {
         core_dims_free(&dims);
         PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
         return -1;
     }
-    status = bw_case_create(device->session, index, dtype, &dims.dims, variant, seed, &self->content);
+    status = bw_case_create(device->session, index, precision, &dims.dims, variant, seed, &self->content);
     core_dims_free(&dims);
     if (status) {
         core_raise(state, status);
@@ -150,7 +150,7 @@ static PyObject *get_operation(PyObject *object, void *closure) {
 static PyObject *get_precision(PyObject *object, void *closure) {
     (void)closure;
     bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(bw_dtype_get(content->dtype)->name) : NULL;
+    return content ? PyUnicode_FromString(content->precision->name) : NULL;
 }
 
 static PyObject *get_variant(PyObject *object, void *closure) {

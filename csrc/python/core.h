@@ -62,8 +62,8 @@ int core_refuse_float(const char *argument, double value, const char *allowed);
 bw_status core_find_op(const char *name, int *index, const bw_op **op);
 /* Reads a mapping of parameters and an optional sequence of lengths, completes and checks them. 0 or -1 with an
  * exception set. */
-int core_dims_read(core_state *state, const bw_op *op, bw_dtype dtype, PyObject *params, PyObject *kv_lens,
-                   core_dims *out);
+int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
+                   PyObject *kv_lens, core_dims *out);
 void core_dims_free(core_dims *dims);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);

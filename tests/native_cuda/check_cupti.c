@@ -259,7 +259,7 @@ static bw_status function_call(void *context, int64_t number, bool captured) {
     toy_function *self = context;
     CHECK(self->entered == 1 && number == 0 && !captured);
     self->calls++;
-    return self->fails ? bw_fail(self->fails, "the function failed") : toy_launch(NULL);
+    return self->fails ? bw_fail(self->fails, "the function failed") : toy_launch(NULL, 0, false);
 }
 
 static void function_enter(void *context) {
@@ -275,8 +275,8 @@ static void check_function(void) {
     bw_device device;
     bw_counters c;
     toy_function function = {0};
-    const bw_callable callable = {function_call, function_enter, function_leave, &function, NULL};
-    const bw_plan_spec called = {.callable = &callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    const bw_work work = {function_call, function_enter, function_leave, &function, NULL, true};
+    const bw_plan_spec called = {.work = work, .set_count = 1, .launches = 1, .flush_bytes = 1};
     open_toy(&device);
     CHECK(!bw_cuda_counters(&device, &called, &c));
     CHECK(c.status[0] == '\0' && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
