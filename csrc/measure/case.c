@@ -29,6 +29,13 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const
     return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
+static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
+    for (int i = 0; i < table->count; i++) {
+        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
+    }
+    return false;
+}
+
 bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims,
                              const bw_precision *precision, const bw_device_facts *facts, uint64_t passed_over,
                              const bw_variant **out) {
@@ -45,6 +52,12 @@ bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, con
         }
         chosen = row;
         if (row->prefers && row->prefers(dims, precision, facts)) preferred = row;
+    }
+    if (table->count && !takes_precision(table, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
+                       "known all the same: bwprof.cost, or a sweep's --dry-run)",
+                       op->name, precision->name);
     }
     if (!chosen) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,

@@ -14,8 +14,6 @@
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
-
 #define BATCH_PARAM                                                                                                    \
     {                                                                                                                  \
         .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX, \
@@ -289,7 +287,7 @@ const bw_op bw_op_attention_prefill = {
     .text = "attention of a prompt: seq_len queries per sequence",
     .params = prefill_params,
     .param_count = sizeof prefill_params / sizeof prefill_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .validate = prefill_validate,
     .cost = prefill_cost,
     .operands = prefill_operands,
@@ -339,7 +337,7 @@ const bw_op bw_op_attention_decode = {
     .text = "attention of one new token per sequence over its KV cache",
     .params = decode_params,
     .param_count = sizeof decode_params / sizeof decode_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .list = "kv_lens",
     .validate = decode_validate,
     .cost = decode_cost,

@@ -113,7 +113,7 @@ const bw_op bw_op_gemm = {
     .text = "D = A B^T [+ C], weights B stored N x K",
     .params = params,
     .param_count = sizeof params / sizeof params[0],
-    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    .precisions = BW_WEIGHT_PRECISIONS,
     .is_product = true,
     .cost = gemm_cost,
     .operands = gemm_operands,

@@ -10,8 +10,6 @@
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
-
 #define BATCH_PARAM \
     { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
 #define HEAD_PARAMS                                                                                            \
@@ -219,7 +217,7 @@ const bw_op bw_op_kv_append = {
     .text = "write new tokens' K and V into a contiguous or paged cache",
     .params = append_params,
     .param_count = sizeof append_params / sizeof append_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = append_cost,
     .operands = append_operands,
     .host_input = append_host_input,
@@ -326,7 +324,7 @@ const bw_op bw_op_kv_gather = {
     .text = "collect scattered cache pages into contiguous K and V",
     .params = gather_params,
     .param_count = sizeof gather_params / sizeof gather_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .validate = gather_validate,
     .cost = gather_cost,
     .operands = gather_operands,
@@ -394,7 +392,7 @@ const bw_op bw_op_kv_copy = {
     .text = "copy a whole contiguous cache",
     .params = copy_params,
     .param_count = sizeof copy_params / sizeof copy_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = copy_cost,
     .operands = copy_operands,
     .rows = copy_rows,
