@@ -14,6 +14,7 @@ SOURCES = (
     "csrc/base/precision.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/cublaslt.c",
+    "csrc/cuda/runtime/graph.c",
     "csrc/cuda/runtime/replay.c",
 )
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_search.c").read_text())

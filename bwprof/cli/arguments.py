@@ -12,6 +12,9 @@ from bwprof.cli.guard import guarded
 
 USAGE, FAILED = 2, 3
 
+DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
+BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
+
 
 class _StoreOnce(argparse.Action):
     """An option with one value: of two, one would be dropped without a word."""

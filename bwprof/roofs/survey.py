@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from bwprof import _core, hardware
-from bwprof.roofs import neighbours
+from bwprof.roofs import neighbours, signs
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -328,7 +328,7 @@ def measure_point(
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
-            disturbance="; ".join(neighbours.disturbances(result)),
+            disturbance="; ".join(signs.disturbances(result)),
         )
     return None
 

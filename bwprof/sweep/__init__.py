@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bwprof.hardware import Device
     from bwprof.roofs import Roofs
     from bwprof.runs.plan import Request
 
@@ -30,7 +31,7 @@ def sweep(
     suite: str | PathLike[str] | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | None = None,
+    device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -62,7 +63,7 @@ def sweep(
     roof_threads: int | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     cache: Words = None,
     timer: str | None = None,
     counters: bool = False,
@@ -81,7 +82,7 @@ def sweep(
     suite: str | PathLike[str] | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -115,8 +116,11 @@ def sweep(
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
         The suite's when left out, else FP32 and FP16.
-    backend, device : optional
-        The preferred backend that has a device, and its first device, when left out.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; when left out the first device of the preferred backend that has one, for a callable
+        that backend's current one.
+    backend : str, optional
+        The same as the device's name without a number.
     variant : str or iterable of str, optional
         Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
         name keep their own choice.
@@ -214,7 +218,7 @@ def sweep(
         caches=_words("cache", cache),
         suite=str(suite) if suite is not None else None,
         backend=backend,
-        device=whole_number(device, "device") if device is not None else None,
+        device=device,
         seed=whole_number(seed, "seed"),
         timer=timer,
         counters=counters,
@@ -238,7 +242,7 @@ def _sweep_calls(
     options: dict[str, Any],
     caches: tuple[str, ...],
     backend: str | None,
-    device: int | str | None,
+    device: Device,
     **how: Any,
 ) -> pd.DataFrame:
     from bwprof.runs import calls, plan

@@ -123,6 +123,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     bw_pool_free(device->pool);
     device->neighbours = neighbours;
     device->pool = pool;
+    device->walks = (bw_walks){0};
     neighbours = NULL;
     pool = NULL;
     find_facts(&device->facts, device->kernels->isa, device->pool);

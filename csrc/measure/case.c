@@ -216,10 +216,6 @@ void bw_case_free(bw_case *self) {
 
 /* ---- rotation ---- */
 
-int64_t bw_case_footprint(const bw_case *self) {
-    return self->cost.footprint_bytes;
-}
-
 /* Of so many sets, the workspace and a flush; INT64_MAX when that overflows. */
 static int64_t bytes_needed(const bw_case *self, int64_t sets, int64_t flush_bytes) {
     bw_checked bytes = bw_add(bw_mul(bw_num(sets), bw_num(self->set_bytes)), bw_num(self->workspace_bytes));
@@ -242,7 +238,7 @@ static bw_status refuse_memory(const bw_case *self, int64_t needed_bytes, int64_
  * few launches per replay, so that a rotation over at least twice the cache is preferred to it. */
 static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *out) {
     int64_t cache_bytes = facts_of(self)->cache_bytes;
-    int64_t touched = bw_max64(1, bw_case_footprint(self));
+    int64_t touched = bw_max64(1, self->cost.footprint_bytes);
     int64_t wanted = bw_max64(1, bw_ceil_div(BW_COLD_CACHE_FACTOR * cache_bytes, touched));
     int64_t most = bw_min64(wanted, SETS_MAX);
     /* Rotation may take half of what is free: the rest belongs to others. */

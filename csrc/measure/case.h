@@ -112,7 +112,4 @@ bw_status bw_case_launch_once(bw_case *self);
 /* What runs now, for any thread; valid until the case is freed. */
 const bw_case_view *bw_case_look(bw_case *self);
 
-/* Distinct bytes that one launch touches, intermediates included. */
-int64_t bw_case_footprint(const bw_case *self);
-
 #endif

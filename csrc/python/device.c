@@ -151,27 +151,22 @@ static PyObject *device_rest(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-typedef struct limit_work {
-    bw_session *session;
-    int threads;
-} limit_work;
-
-static bw_status run_limit(void *context) {
-    limit_work *work = context;
-    return bw_session_limit_threads(work->session, work->threads);
-}
-
+/* With the GIL, for the some 20 ms that it takes: what others ask of the device meanwhile changes with its threads. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    limit_work work = {session_of(self), threads == (int)threads ? (int)threads : 0}; /* 0: none has it */
-    if (!work.session) return NULL;
+    bw_session *session = session_of(self);
+    if (!session) return NULL;
     if (self->open_cases || self->open_profilers) {
         PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
         return NULL;
     }
-    bw_status status = core_run(work.session, run_limit, &work);
+    bw_status status = bw_session_enter(session);
+    if (!status) {
+        status = bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: none has it */
+        bw_session_leave(session);
+    }
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     Py_RETURN_NONE;
 }

@@ -13,8 +13,8 @@ static void expect_rotation(const char *what, fixture *f, bw_cache cache, int64_
     CHECK_EQUAL(rotation.cold, cold);
     CHECK_EQUAL(needed_bytes, needed);
     CHECK_EQUAL(free_bytes, fake.memory_bytes - fake.live_bytes);
-    bool plain =
-        cache == BW_CACHE_HOT || (cold && !flush_bytes && sets * bw_case_footprint(f->content) >= 4 * fake.cache_bytes);
+    bool plain = cache == BW_CACHE_HOT ||
+                 (cold && !flush_bytes && sets * f->content->cost.footprint_bytes >= 4 * fake.cache_bytes);
     CHECK((rotation.note[0] == '\0') == plain, "note '%s'", rotation.note);
 }
 

@@ -172,18 +172,18 @@ static void check_launch_fails(void) {
 }
 
 static bw_status time_launches(bw_device *device, int64_t launches, double *ns, bw_kernel_times *kernels) {
-    bw_plan plan = {.device = device, .spec = spec, .replay = {.device = device}};
-    plan.spec.timer = BW_CUDA_TIMER_CUPTI;
-    plan.spec.launches = launches;
-    bw_status status = bw_cuda_trace_create(&plan);
-    if (!status) status = bw_cuda_timer_create(&plan);
+    bw_plan *plan = NULL;
+    bw_plan_spec timed = spec;
+    timed.timer = TIMER_CUPTI;
+    timed.launches = launches;
+    BW_TRY(bw_cuda_plan_create(device, &timed, &plan));
+    bw_status status = BW_OK;
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_trace_drop(&plan);
-        if (!status) status = bw_cuda_timer_run(&plan, ns);
+        status = bw_cuda_plan_run(plan, ns);
     }
-    *kernels = plan.kernels;
-    bw_cuda_timer_free(&plan);
+    *kernels = bw_cuda_plan_kernels(plan);
+    bw_cuda_plan_free(plan);
     return status;
 }
 

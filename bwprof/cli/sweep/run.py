@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, hardware, results
+from bwprof import _core, environment, hardware, results
 from bwprof.cli.guard import check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
+from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.files import is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
@@ -27,7 +28,7 @@ from bwprof.runs import loop, metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Limits
-from bwprof.runs.plan import Plan, Spec, each_once
+from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
 from bwprof.text import positive_seconds, seconds_text, unknown
@@ -185,7 +186,7 @@ def _run_folder(name: str, parent: Path) -> Path:
 def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
     """A new run's id, and where its results go; two runs never share a folder."""
     while True:
-        run_id = metadata.new_run_id()
+        run_id = environment.new_run_id()
         targets = _targets(parsed, run_id)
         if targets.folder is None:
             return run_id, targets

@@ -7,7 +7,7 @@
 //                                query heads per K/V head, the kernels of `simple` for the rest)
 #include "cuda/kernels/attention/shape.h"
 
-#include "cuda/kernels/common/numeric.cuh"
+#include "cuda/kernels/common/element.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

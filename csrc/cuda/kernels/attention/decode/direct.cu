@@ -268,7 +268,7 @@ BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sum
     }
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        const float reference = bw_decode_reference(best[e]), shrink = bw_exp2(sums.top[e] - reference);
+        const float reference = bw_softmax_reference(best[e]), shrink = bw_exp2(sums.top[e] - reference);
         sums.top[e] = best[e];
         sums.sum[e] *= shrink;
 #pragma unroll
