@@ -1,6 +1,6 @@
-"""The command ``bwprof`` and its subcommands: `bwprof sweep ...`, `bwprof info ...` and the others.
+"""The command ``bwprof`` and its subcommands: `bwprof sweep ...`, `bwprof info ...`, ...
 
-Without a subcommand it is `bwprof sweep`. Nothing imports this room but ``__main__``.
+Without a subcommand it is `bwprof sweep`. Nothing imports this folder but the ``__main__`` modules.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ def run(
     roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, PublicRow], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
@@ -104,6 +105,7 @@ def run(
         recalibrate=recalibrate,
         labels={},
         output=output,
+        force=force,
         progress=progress,
     )
 

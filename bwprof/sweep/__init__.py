@@ -50,6 +50,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
     labels: Mapping[str, Any] | None = None,
@@ -82,6 +83,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
     labels: Mapping[str, Any] | None = None,
@@ -111,6 +113,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
     labels: Mapping[str, Any] | None = None,
@@ -176,6 +179,8 @@ def sweep(
         Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
+    force : bool
+        Replace a file that `output` names and that holds something already.
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row).
     grid : mapping, optional
@@ -198,7 +203,8 @@ def sweep(
     SweepError
         When the device is lost in the middle; `frame` holds the finished rows.
     OSError
-        When `output` cannot be written, or another run is writing to it.
+        When `output` cannot be written, or another run is writing to it; FileExistsError when it holds something
+        already and `force` was not given.
 
     Whatever ends a sweep early (Ctrl-C, a full disk, an exception of `progress`) has the finished rows as `frame`.
 
@@ -241,6 +247,7 @@ def sweep(
             roofs=given,
             recalibrate=recalibrate,
             output=output,
+            force=force,
             progress=progress,
         )
     from bwprof.runs import inprocess
@@ -275,6 +282,7 @@ def sweep(
         recalibrate=recalibrate,
         labels=fixed,
         output=output,
+        force=force,
         progress=progress,
     )
 
@@ -345,15 +353,17 @@ def _sweep_calls(
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
+    from bwprof.text import shown
+
     if value is None:
         return ()
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(word.strip() if isinstance(word, str) else word for word in words)
     if not found:
-        raise ValueError(f"{name} is {value!r}: at least one name is needed")
+        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
     for word in found:
         if not isinstance(word, str) or not word:
-            raise ValueError(f"{name} is {value!r}: names are needed")
+            raise ValueError(f"{name} is {shown(value)}: names are needed")
     return found
 
 
