@@ -27,6 +27,14 @@ def is_plain_target(path: Path) -> bool:
         return True
 
 
+def holds_something(path: Path) -> bool:
+    """A regular file that is not empty: what writing to it would replace."""
+    try:
+        return is_plain_target(path) and path.stat().st_size > 0
+    except OSError:  # there is none, or what is wrong is said when it is opened
+        return False
+
+
 def is_stream(path: Path) -> bool:
     """What must get a document once only: a pipe, or an open file. A device forgets what it got before."""
     try:

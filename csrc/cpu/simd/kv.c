@@ -96,10 +96,11 @@ typedef struct kv_numbers {
 
 static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
     const int64_t *dims = launch->dims->value;
-    row_move move = {.launch = launch,
-                     .rows = dims[numbers->batch] * dims[numbers->tokens],
-                     .row_bytes = dims[numbers->heads] * dims[numbers->head_dim] * bw_elem_bytes(launch->dtype),
-                     .stretch = numbers->stretch};
+    row_move move = {
+        .launch = launch,
+        .rows = dims[numbers->batch] * dims[numbers->tokens],
+        .row_bytes = dims[numbers->heads] * dims[numbers->head_dim] * bw_elem_bytes(launch->precision->cache),
+        .stretch = numbers->stretch};
     for (int side = 0; side < 2; side++) {
         move.from[side] = launch->operand[numbers->from[side]];
         move.to[side] = launch->operand[numbers->to[side]];

@@ -55,7 +55,7 @@ static inline bw_attention_shape bw_decode_shape(const bw_dims *dims, bw_dtype d
 }
 
 // unfused.cu
-const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_unfused_launch(const bw_launch *launch);
 // prefill/fp32.cu; prefill/mma.cu: FP16 and BF16
 bw_status bw_flash_launch(const bw_launch *launch, const bw_attention_shape &shape);

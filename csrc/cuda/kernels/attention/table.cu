@@ -16,10 +16,10 @@ const unsigned precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
 
 // -- prefill --
 
-int64_t unfused_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+int64_t unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
-    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(dtype)->block_bytes));
+    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(precision->result)->block_bytes));
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
@@ -35,23 +35,24 @@ bw_status add_traffic(bw_cost *cost, int64_t bytes) {
 }
 
 // S and P are each written once and read once.
-bw_status unfused_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
-    const int64_t scores = unfused_scratch_bytes(dims, dtype, facts);
+bw_status unfused_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                             bw_cost *cost) {
+    const int64_t scores = unfused_scratch_bytes(dims, precision, facts);
     BW_TRY(add_traffic(cost, scores));
     return add_traffic(cost, scores);
 }
 
 // The smallest tile is 32 queries.
-const char *flash_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+const char *flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of queries than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
 
 bw_status flash_launch(const bw_launch *launch) {
-    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->dtype);
-    return launch->dtype == BW_FP32 ? bw_flash_launch(launch, shape) : bw_flash_tensor_launch(launch, shape);
+    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->precision->cache);
+    return launch->precision->cache == BW_FP32 ? bw_flash_launch(launch, shape) : bw_flash_tensor_launch(launch, shape);
 }
 
 const bw_variant prefill_rows[] = {
@@ -88,12 +89,12 @@ const char *decode_refuses_split(const bw_dims *dims, bw_dtype dtype, const bw_d
     return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 
-const char *simple_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return decode_refuses_split(dims, dtype, facts, false);
+const char *simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return decode_refuses_split(dims, precision->cache, facts, false);
 }
 
-const char *splitkv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return decode_refuses_split(dims, dtype, facts, true);
+const char *splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return decode_refuses_split(dims, precision->cache, facts, true);
 }
 
 bw_decode_exchange decode_exchange(const bw_launch *launch, const bw_decode_plan &plan) {
@@ -111,11 +112,11 @@ bw_decode_exchange decode_exchange(const bw_launch *launch, const bw_decode_plan
 }
 
 bw_status start_plan(const bw_launch *launch, const bw_decode_plan &plan) {
-    const bw_attention_shape shape = bw_decode_shape(launch->dims, launch->dtype);
+    const bw_attention_shape shape = bw_decode_shape(launch->dims, launch->precision->cache);
     const bw_decode_exchange exchange = decode_exchange(launch, plan);
     if (plan.direct) return bw_decode_direct_launch(launch, shape, plan, exchange);
     bw_decode_work work = {};
-    work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
+    work.kv_lens = (const int *)launch->operand[BW_ATTENTION_KV_LENS];
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
     work.by_split_keys = bw_divider_make(plan.split_keys);
@@ -127,13 +128,14 @@ bw_status start_plan(const bw_launch *launch, const bw_decode_plan &plan) {
     work.split_keys = plan.split_keys;
     work.key_elems = shape.kv_heads * shape.head_dim;
     work.batch_elems = shape.keys * work.key_elems;
-    if (launch->dtype == BW_FP32) return bw_decode_float_launch(launch, shape, plan, work);
-    return launch->dtype == BW_FP16 ? bw_decode_fp16_launch(launch, shape, plan, work)
-                                    : bw_decode_bf16_launch(launch, shape, plan, work);
+    if (launch->precision->cache == BW_FP32) return bw_decode_float_launch(launch, shape, plan, work);
+    return launch->precision->cache == BW_FP16 ? bw_decode_fp16_launch(launch, shape, plan, work)
+                                               : bw_decode_bf16_launch(launch, shape, plan, work);
 }
 
 bw_status decode_launch(const bw_launch *launch, bool split) {
-    return start_plan(launch, bw_decode_plan_make(launch->dims, launch->dtype, &launch->device->facts, split));
+    return start_plan(launch,
+                      bw_decode_plan_make(launch->dims, launch->precision->cache, &launch->device->facts, split));
 }
 
 bw_status simple_launch(const bw_launch *launch) {
@@ -144,19 +146,20 @@ bw_status splitkv_launch(const bw_launch *launch) {
     return decode_launch(launch, true);
 }
 
-int64_t splitkv_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return bw_decode_plan_make(dims, dtype, facts, true).scratch_bytes;
+int64_t splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return bw_decode_plan_make(dims, precision->cache, facts, true).scratch_bytes;
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
 // counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
-bw_status splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
-    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, true);
+bw_status splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                             bw_cost *cost) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts, true);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
-    if (plan.splits > 1 && !dims->kv_lens) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
-    for (int64_t b = 0; plan.splits > 1 && dims->kv_lens && b < batch; b++) {
-        const int64_t splits = bw_ceil_div(dims->kv_lens[b], plan.split_keys);
+    if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
+        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
@@ -181,7 +184,7 @@ bw_status check_residents(const bw_launch *launch, bw_decode_plan plan) {
 // Tickets start at 0 and records empty; every launch leaves them so.
 bw_status splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
-    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].dtype, &device->facts, true);
+    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts, true);
     *state = nullptr;
     BW_TRY(check_residents(&sets[0], plan));
     if (plan.scratch_bytes == 0) return BW_OK;

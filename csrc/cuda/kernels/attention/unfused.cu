@@ -163,8 +163,8 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
 
 }  // namespace
 
-const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked rows = bw_mul3(shape.batch, shape.heads, shape.queries);
     const bw_checked tiles = bw_mul4(shape.batch, shape.heads, tile_count(shape.queries), tile_count(shape.keys));
     const bw_checked dim_tiles =
@@ -177,8 +177,8 @@ const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_dev
 }
 
 bw_status bw_unfused_launch(const bw_launch *launch) {
-    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->dtype);
-    return bw_cuda_by_type(launch->dtype, [&](auto tag) {
+    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->precision->cache);
+    return bw_cuda_by_type(launch->precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return start<T>(launch, shape);
     });

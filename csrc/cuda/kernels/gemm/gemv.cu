@@ -164,7 +164,7 @@ bw_status start(const bw_launch *launch, gemv_shape shape) {
 // Unaligned rows are the slow path anyway: two instantiations do.
 template <typename T>
 bw_status start_for(const bw_launch *launch, const gemv_shape &shape) {
-    if (!rows_aligned(shape.k, launch->dtype)) {
+    if (!rows_aligned(shape.k, launch->precision->weight)) {
         if (shape.m == 1) return start<T, 1, false>(launch, shape);
         return start < T, sizeof(T) == 4 ? largest_m_float : largest_m_half, false > (launch, shape);
     }
@@ -204,8 +204,8 @@ const struct {
 
 }  // namespace
 
-extern "C" const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bool half = bw_dtype_get(dtype)->block_bytes == 2;
+extern "C" const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bool half = bw_dtype_get(precision->weight)->block_bytes == 2;
     if (dims->value[BW_GEMM_M] > (half ? largest_m_half : largest_m_float)) {
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
     }
@@ -214,12 +214,13 @@ extern "C" const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, cons
 }
 
 // Unaligned rows are read element by element: cuBLASLt is up to twice as fast there, a single row of A included.
-extern "C" bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+extern "C" bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
     const double unit_n = (double)dims->value[BW_GEMM_N] / (double)bw_max64(1, facts->units);
-    if (!rows_aligned(k, dtype)) return false;
+    if (!rows_aligned(k, precision->weight)) return false;
     for (const auto &row : faster) {
-        if (!(row.precisions & (1u << dtype)) || m > row.m_most || k < row.k_least || k > row.k_most) continue;
+        if (!bw_precision_in(row.precisions, precision) || m > row.m_most || k < row.k_least || k > row.k_most)
+            continue;
         if (unit_n >= (double)row.unit_n_least && unit_n <= (double)row.unit_n_most) return true;
     }
     return false;
@@ -228,7 +229,7 @@ extern "C" bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_de
 extern "C" bw_status bw_gemv_launch(const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 1};
-    return bw_cuda_by_type(launch->dtype, [&](auto tag) {
+    return bw_cuda_by_type(launch->precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return start_for<T>(launch, shape);
     });

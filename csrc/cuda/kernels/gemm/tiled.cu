@@ -37,7 +37,7 @@ static int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
 }
 
-static const char *tiled_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+static const char *tiled_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const bw_checked blocks =
         bw_mul(bw_num(tile_count(dims->value[BW_GEMM_M])), bw_num(tile_count(dims->value[BW_GEMM_N])));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more 64 x 64 tiles than a grid holds (2^31 - 1)"
@@ -48,7 +48,7 @@ static bw_status tiled_launch(const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     void *const *operand = launch->operand;
-    return bw_cuda_by_type(launch->dtype, [&](auto tag) {
+    return bw_cuda_by_type(launch->precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return bw_cuda_launch(launch->device, gemm_tiled_kernel<T>, dim3((unsigned)(tile_count(m) * tile_count(n))),
                               dim3(bw_tile_threads), 0, (const T *)operand[BW_GEMM_A], (const T *)operand[BW_GEMM_B],

@@ -137,7 +137,7 @@ static_assert(BW_COPY_K == 0 && BW_COPY_V == 1 && BW_COPY_K_COPY == 2 && BW_COPY
 bw_status launch_append(const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const int64_t row_bytes =
-        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(launch->dtype)->block_bytes;
+        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
     const int64_t bytes = value[BW_APPEND_BATCH] * entry_bytes;
     if (value[BW_APPEND_PAGE_SIZE] > 0) {
@@ -160,7 +160,7 @@ bw_status launch_append(const bw_launch *launch) {
 bw_status launch_gather(const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const int64_t row_bytes =
-        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(launch->dtype)->block_bytes;
+        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
     const int64_t page_bytes = value[BW_GATHER_PAGE_SIZE] * row_bytes;
     return for_unit(entry_bytes, page_bytes, [&](auto unit) {
@@ -182,7 +182,7 @@ bw_status launch_gather(const bw_launch *launch) {
 bw_status launch_copy(const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const int64_t bytes = value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] *
-                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(launch->dtype)->block_bytes;
+                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
     move<uint4> m = make_move<uint4>(launch, bytes);
     m.tail_halves = (int)(bytes % 16 / 2);
     return launch_move(launch->device, m, same_map(), same_map());
@@ -194,25 +194,26 @@ const char *refuses_elems(bw_checked elems) {
     return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
 }
 
-const char *append_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *append_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], value[BW_APPEND_NUM_KV_HEADS],
                                  value[BW_APPEND_HEAD_DIM]));
 }
 
-const char *gather_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
                                  value[BW_GATHER_HEAD_DIM]));
 }
 
-const char *copy_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *copy_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(
         bw_mul4(value[BW_COPY_BATCH], value[BW_COPY_KV_LEN], value[BW_COPY_NUM_KV_HEADS], value[BW_COPY_HEAD_DIM]));
 }
 
-constexpr bw_variant make_variant(const char *(*refuses)(const bw_dims *, bw_dtype, const bw_device_facts *),
+constexpr bw_variant make_variant(const char *(*refuses)(const bw_dims *, const bw_precision *,
+                                                         const bw_device_facts *),
                                   bw_status (*launch)(const bw_launch *)) {
     bw_variant variant = {};
     variant.name = "vector";

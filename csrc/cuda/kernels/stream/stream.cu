@@ -191,7 +191,8 @@ bw_status for_type(bw_dtype dtype, Body body) {
 }
 
 bw_status launch_read(const bw_launch *launch) {
-    const int64_t bytes = launch->dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(launch->dtype)->block_bytes;
+    const int64_t bytes =
+        launch->dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(launch->precision->activation)->block_bytes;
     const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
     const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
     return bw_cuda_launch(launch->device, stream_read_kernel, dim3((unsigned)blocks), dim3(THREADS), 0,
@@ -200,14 +201,14 @@ bw_status launch_read(const bw_launch *launch) {
 }
 
 bw_status launch_write(const bw_launch *launch) {
-    return for_type(launch->dtype, [&](auto type) {
+    return for_type(launch->precision->activation, [&](auto type) {
         using T = decltype(type);
         return launch_tiles(launch, write_op<T>{(T *)launch->operand[BW_STREAM_WRITE_B]});
     });
 }
 
 bw_status launch_copy(const bw_launch *launch) {
-    return for_type(launch->dtype, [&](auto type) {
+    return for_type(launch->precision->activation, [&](auto type) {
         using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
         return launch_tiles(
             launch, copy_op<T>{(const T *)launch->operand[BW_STREAM_COPY_A], (T *)launch->operand[BW_STREAM_COPY_B]});
@@ -215,7 +216,7 @@ bw_status launch_copy(const bw_launch *launch) {
 }
 
 bw_status launch_triad(const bw_launch *launch) {
-    return for_type(launch->dtype, [&](auto type) {
+    return for_type(launch->precision->activation, [&](auto type) {
         using T = decltype(type);
         return launch_tiles(launch, triad_op<T>{(const T *)launch->operand[BW_STREAM_TRIAD_A],
                                                 (const T *)launch->operand[BW_STREAM_TRIAD_B],
@@ -227,8 +228,9 @@ bw_status launch_triad(const bw_launch *launch) {
 constexpr int64_t READ_BLOCK_BYTES = THREADS / 32 * BW_STREAM_SEGMENT_BYTES, TILE_BYTES = THREADS * UNROLL * 16;
 
 template <int64_t block_bytes>
-const char *refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_checked bytes = bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(dtype)->block_bytes));
+const char *refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_checked bytes =
+        bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
     const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
     return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
 }

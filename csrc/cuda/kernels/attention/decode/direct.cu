@@ -389,7 +389,7 @@ bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_sh
     work.v = launch->operand[BW_ATTENTION_V];
     work.q = launch->operand[BW_ATTENTION_Q];
     work.out = launch->operand[BW_ATTENTION_OUT];
-    work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
+    work.kv_lens = (const int *)launch->operand[BW_ATTENTION_KV_LENS];
     work.ragged = work.kv_lens != nullptr;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.split_keys = (int)plan.split_keys;
@@ -399,8 +399,8 @@ bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_sh
     work.head_dim = (uint8_t)shape.head_dim;
     work.scale = shape.scale;
     work.exchange = exchange;
-    if (launch->dtype == BW_FP32) return start<float, 64, 1, 4, 2>(launch, shape, plan, work);
-    return bw_cuda_by_half_type(launch->dtype, [&](auto tag) {
+    if (launch->precision->cache == BW_FP32) return start<float, 64, 1, 4, 2>(launch, shape, plan, work);
+    return bw_cuda_by_half_type(launch->precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (shape.head_dim > 64) return start<T, 128, 1, 4, 3>(launch, shape, plan, work);
         if (plan.warps == 4) return start<T, 64, 1, 4, 3>(launch, shape, plan, work);

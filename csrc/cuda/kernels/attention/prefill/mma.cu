@@ -182,7 +182,7 @@ bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
 }  // namespace
 
 bw_status bw_flash_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape) {
-    return bw_cuda_by_half_type(launch->dtype, [&](auto tag) {
+    return bw_cuda_by_half_type(launch->precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (shape.head_dim <= 64) return start<64, T>(launch, shape);
         if (shape.head_dim <= 128) return start<128, T>(launch, shape);

@@ -170,8 +170,8 @@ static cublasComputeType_t compute_type(bw_dtype dtype) {
     return dtype == BW_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-const char *bw_cublaslt_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dtype;
+const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision;
     (void)facts;
     if (dims->value[BW_GEMM_M] > INT_MAX || dims->value[BW_GEMM_N] > INT_MAX || dims->value[BW_GEMM_K] > INT_MAX) {
         return "cuBLASLt takes sizes up to 2^31 - 1";
@@ -179,9 +179,9 @@ const char *bw_cublaslt_refuses(const bw_dims *dims, bw_dtype dtype, const bw_de
     return NULL;
 }
 
-int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)dims;
-    (void)dtype;
+    (void)precision;
     (void)facts;
     return WORKSPACE_BYTES;
 }
@@ -210,9 +210,10 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     lt_library *library = state->library;
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    const cudaDataType_t type = data_type(launch->dtype);
+    const cudaDataType_t type = data_type(launch->precision->weight);
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    BW_TRY(LT(library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->dtype), CUDA_R_32F)));
+    BW_TRY(
+        LT(library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
     BW_TRY(LT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                                       sizeof transpose)));
     BW_TRY(LT(library, cublasLtMatrixLayoutCreate(&state->weights, type, (uint64_t)k, (uint64_t)n, k)));
