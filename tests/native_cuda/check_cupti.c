@@ -27,10 +27,10 @@ static void check_rest(void) {
     bw_device device;
     bw_counters c;
     open_toy(&device);
-    bw_cuda_counters_rest(&device);
+    bw_cuda_rest(&device);
     for (int i = 0; i < 2; i++) {
         CHECK(counted(&device, &c) && c.dram_bytes_written == WRITTEN && toy.books->profilers == 1);
-        bw_cuda_counters_rest(&device);
+        bw_cuda_rest(&device);
         CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
     }
     close_toy(&device);
@@ -78,7 +78,7 @@ static void refused(const char *word) {
     printf("%s\n", c.status);
     CHECK(strstr(c.status, word));
     long calls = toy.books ? toy.books->calls : 0;
-    bw_cuda_counters_rest(&device);
+    bw_cuda_rest(&device);
     CHECK(!counted(&device, &c) && strstr(c.status, word)); /* remembered, not tried again */
     CHECK(!toy.books || toy.books->calls == calls);
     close_toy(&device);
@@ -176,14 +176,14 @@ static bw_status time_launches(bw_device *device, int64_t launches, double *ns, 
     bw_plan_spec timed = spec;
     timed.timer = TIMER_CUPTI;
     timed.launches = launches;
-    BW_TRY(bw_cuda_plan_create(device, &timed, &plan));
+    BW_TRY(bw_cuda_plan_calls.create(device, &timed, &plan));
     bw_status status = BW_OK;
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_plan_run(plan, ns);
+        status = bw_cuda_plan_calls.run(plan, ns);
     }
-    *kernels = bw_cuda_plan_kernels(plan);
-    bw_cuda_plan_free(plan);
+    *kernels = bw_cuda_plan_calls.kernels(plan);
+    bw_cuda_plan_calls.free(plan);
     return status;
 }
 
@@ -399,9 +399,8 @@ static void check_one_counts_at_a_time(void) {
     CHECK(!counted(&second, &c) && strstr(c.status, "another device handle of this process"));
     CHECK(!bw_cuda_metrics(&second, &once, TENSOR, &found) && strstr(found.status, "another device handle"));
     CHECK(counted(&first, &c));
-    bw_cuda_counters_close(&first);
+    bw_cuda_attachments_close(&first);
     CHECK(counted(&second, &c) && c.dram_bytes_read == READ);
-    bw_cupti_close(&first);
     close_toy(&second);
 }
 
@@ -411,18 +410,17 @@ static void check_quiet(void) {
     bw_counters c;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cuda_counters_quiet(&second));
+    CHECK(!bw_cuda_quiet(&second));
     CHECK(counted(&first, &c) && toy.books->profilers == 1);
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
     CHECK(counted(&second, &c) && c.dram_bytes_read == READ && toy.books->profilers == 1);
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
-    bw_cuda_counters_rest(&second); /* has none up */
+    bw_cuda_rest(&second); /* has none up */
     CHECK(toy.books->profilers == 1);
     second.index = 1; /* another GPU's are none of its business */
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 1);
-    bw_cuda_counters_close(&first);
-    bw_cupti_close(&first);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 1);
+    bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
 
@@ -430,12 +428,12 @@ static void times_meanwhile(void *context) {
     bw_device *second = context;
     bw_counters c;
     bw_metrics found;
-    bw_status status = bw_cuda_counters_quiet(second);
+    bw_status status = bw_cuda_quiet(second);
     CHECK(bw_status_code(status) == BW_CODE_BUSY && strstr(bw_status_message(status), "is counting"));
     bw_status_free(status);
     CHECK(!counted(second, &c) && strstr(c.status, "is counting"));
     CHECK(!bw_cuda_metrics(second, &once, TENSOR, &found) && strstr(found.status, "is counting"));
-    bw_cuda_counters_rest(second);
+    bw_cuda_rest(second);
     CHECK(toy.books->profilers == 1);
 }
 
@@ -449,9 +447,8 @@ static void check_quiet_while_counting(void) {
     toy.meanwhile_context = &second;
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = NULL;
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
-    bw_cuda_counters_close(&first);
-    bw_cupti_close(&first);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
+    bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
 
