@@ -29,6 +29,13 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const
     return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
+static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
+    for (int i = 0; i < table->count; i++) {
+        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
+    }
+    return false;
+}
+
 bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims,
                              const bw_precision *precision, const bw_device_facts *facts, uint64_t passed_over,
                              const bw_variant **out) {
@@ -45,6 +52,12 @@ bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, con
         }
         chosen = row;
         if (row->prefers && row->prefers(dims, precision, facts)) preferred = row;
+    }
+    if (table->count && !takes_precision(table, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
+                       "known all the same: bwprof.cost, or a sweep's --dry-run)",
+                       op->name, precision->name);
     }
     if (!chosen) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
@@ -151,14 +164,14 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     self->dims = *dims;
     self->seed = seed;
     self->variant_asked = variant_name != NULL;
-    if (dims->kv_lens) {
-        size_t bytes = (size_t)dims->kv_lens_count * sizeof *self->kv_lens;
-        self->kv_lens = malloc(bytes);
-        if (!self->kv_lens) {
-            BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " kv_lens", dims->kv_lens_count));
+    if (dims->list) {
+        size_t bytes = (size_t)dims->list_count * sizeof *self->list;
+        self->list = malloc(bytes);
+        if (!self->list) {
+            BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " lengths", dims->list_count));
         }
-        memcpy(self->kv_lens, dims->kv_lens, bytes);
-        self->dims.kv_lens = self->kv_lens;
+        memcpy(self->list, dims->list, bytes);
+        self->dims.list = self->list;
     }
     BW_GOTO(bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count));
     if (variant_name) {
@@ -197,7 +210,7 @@ void bw_case_free(bw_case *self) {
         before = view->before;
         free((void *)view);
     }
-    free(self->kv_lens);
+    free(self->list);
     free(self);
 }
 
@@ -278,14 +291,16 @@ static bw_status fill_operand(bw_case *self, int index, char *set) {
     bw_device *device = self->session->device;
     const bw_operand *operand = &self->operands[index];
     void *to = set + self->offsets[index];
+    if (!operand->present) return BW_OK;
     if (operand->recipe == BW_RECIPE_POISON) return backend->memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
-        return backend->memory->fill(device, operand->dtype, self->seed, index, operand->elems, to);
+        int64_t blocks = operand->bytes / bw_dtype_get(operand->dtype)->block_bytes;
+        return backend->memory->fill(device, operand->dtype, self->seed, index, blocks, to);
     }
     void *host = malloc((size_t)bw_max64(1, operand->bytes));
     if (!host)
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
-    self->op->host_input(&self->dims, self->seed, index, host);
+    bw_operand_fill(self->op, &self->dims, self->seed, operand, index, host);
     bw_status status = backend->memory->upload(device, to, host, operand->bytes);
     free(host);
     return status;
@@ -323,7 +338,9 @@ static void lay_out_launches(bw_case *self) {
                               .workspace = self->workspace,
                               .once = self->once,
                               .device = self->session->device};
-        for (int i = 0; i < self->operand_count; i++) launch->operand[i] = base + self->offsets[i];
+        for (int i = 0; i < self->operand_count; i++) {
+            launch->operand[i] = self->operands[i].present ? base + self->offsets[i] : NULL;
+        }
     }
 }
 
@@ -331,8 +348,10 @@ static bw_status allocate_sets(bw_case *self, void **out) {
     const bw_backend *backend = self->session->backend;
     if (!backend->memory->allocate_sets)
         return backend->memory->allocate(self->session->device, self->memory_bytes, out);
-    bw_set_layout layout = {.set_bytes = self->set_bytes, .parts = self->operand_count};
-    memcpy(layout.starts, self->offsets, (size_t)self->operand_count * sizeof layout.starts[0]);
+    bw_set_layout layout = {.set_bytes = self->set_bytes};
+    for (int i = 0; i < self->operand_count; i++) {
+        if (self->operands[i].present) layout.starts[layout.parts++] = self->offsets[i];
+    }
     if (self->scratch_bytes) layout.starts[layout.parts++] = self->scratch_offset;
     return backend->memory->allocate_sets(self->session->device, self->set_count, &layout, out);
 }

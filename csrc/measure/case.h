@@ -43,7 +43,7 @@ typedef struct bw_case {
     const bw_op *op;
     const bw_precision *precision;
     bw_dims dims;
-    int64_t *kv_lens; /* owned copy behind dims.kv_lens */
+    int64_t *list; /* owned copy behind dims.list */
     uint64_t seed;
     bool variant_asked;   /* named by the caller: no other may stand in for it */
     uint64_t passed_over; /* a bit per row of the variant table */
@@ -71,7 +71,7 @@ typedef struct bw_case {
 } bw_case;
 
 /* Validates, chooses the variant (name NULL: the default), allocates nothing on the device. `dims` is complete
- * (bw_op_complete); its kv_lens are copied. */
+ * (bw_op_complete); its list is copied. */
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */

@@ -204,8 +204,9 @@ static PyObject *operand_dict(const bw_operand *operand) {
             Py_CLEAR(shape);
         }
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L}", "name", operand->name, "role", roles[operand->role], "dtype",
-                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes);
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L,s:L,s:z}", "name", operand->name, "role", roles[operand->role], "dtype",
+                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes,
+                         "row_elems", (long long)operand->row_elems, "scale_of", operand->scale_of);
 }
 
 static PyObject *get_operands(PyObject *object, void *closure) {
@@ -215,14 +216,9 @@ static PyObject *get_operands(PyObject *object, void *closure) {
     const int count = content->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
     memcpy(operands, content->operands, sizeof operands);
-    PyObject *list = PyList_New(count);
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
-        PyObject *item = operand_dict(&operands[i]);
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
+        if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -273,13 +269,6 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
 }
 
 /* ---- arrays in and out ---- */
-
-static int find_operand(const bw_case *content, const char *name) {
-    for (int i = 0; i < content->operand_count; i++) {
-        if (strcmp(content->operands[i].name, name) == 0) return i;
-    }
-    return -1;
-}
 
 /* A caller's array need not be aligned. */
 static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
@@ -336,7 +325,7 @@ static bw_status run_arrays(void *context) {
 /* Takes one array; 0 or -1 with an exception. */
 static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
     const char *name = core_name(key);
-    int index = name ? find_operand(work->content, name) : -1;
+    int index = name ? bw_operand_find(work->content->operands, work->content->operand_count, name) : -1;
     const bw_operand *operand = index < 0 ? NULL : &work->content->operands[index];
     if (!operand || operand->role == BW_OUT) {
         PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
@@ -347,7 +336,7 @@ static int take_array(core_state *state, run_work *work, PyObject *key, PyObject
         return -1;
     }
     if (core_take_array(operand, array, &work->given[index]) < 0) return -1;
-    if (operand->recipe == BW_RECIPE_HOST) {
+    if (bw_operand_ranged(operand)) {
         bw_status status = check_indices(operand, work->given[index].buf);
         if (status) {
             core_raise(state, status);
@@ -375,11 +364,11 @@ static PyObject *run_and_collect(case_object *self, run_work *work, bool (*wante
 }
 
 static bool is_output(const bw_operand *operand) {
-    return operand->role != BW_IN;
+    return operand->present && operand->role != BW_IN;
 }
 
 static bool is_input(const bw_operand *operand) {
-    return operand->role != BW_OUT;
+    return operand->present && operand->role != BW_OUT;
 }
 
 static PyObject *case_run(PyObject *object, PyObject *arrays) {

@@ -333,7 +333,7 @@ static void verification_can_be_interrupted(int op_index) {
 static void sizes_at_their_limits_are_refused_or_right(int op_index) {
     const bw_op *op = bw_op_at(op_index);
     for (unsigned large = 0; large < 1u << op->param_count; large++) {
-        bw_dims dims = {.kv_lens = NULL};
+        bw_dims dims = {.list = NULL};
         for (int i = 0; i < op->param_count; i++) {
             dims.value[i] = large & (1u << i) ? op->params[i].maximum : op->params[i].minimum;
         }

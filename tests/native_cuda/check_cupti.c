@@ -1,5 +1,8 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
+#include <pthread.h>
+#include <time.h>
+
 #include "toy_gpu.h"
 
 /* ---- checks ---- */
@@ -437,18 +440,49 @@ static void times_meanwhile(void *context) {
     CHECK(toy.books->profilers == 1);
 }
 
+static void times_itself(void *context) {
+    bw_status status = bw_cuda_quiet(context);
+    CHECK(bw_status_code(status) == BW_CODE_BUSY && toy.books->profilers == 1);
+    bw_status_free(status);
+}
+
 /* From within the function that is counted: nothing can be taken down, and nothing is. */
 static void check_quiet_while_counting(void) {
     bw_device first, second;
     bw_counters c;
     open_toy(&first);
     open_toy(&second);
+    toy.meanwhile = times_itself;
+    toy.meanwhile_context = &first;
+    CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = times_meanwhile;
     toy.meanwhile_context = &second;
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = NULL;
     CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
     bw_cuda_attachments_close(&first);
+    close_toy(&second);
+}
+
+static void *gives_up(void *context) {
+    const struct timespec a_while = {.tv_nsec = 20000000};
+    nanosleep(&a_while, NULL);
+    bw_cupti_count_release(context);
+    return NULL;
+}
+
+/* A handle is closed while another one tries to count, and will be told that it cannot. */
+static void check_closed_beside_a_try(void) {
+    bw_device first, second;
+    bw_counters c;
+    pthread_t thread;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(counted(&first, &c) && bw_cupti_count_owner(&second) == &first);
+    CHECK(bw_cupti_count_hold(&second, BW_CUPTI_COUNTS));
+    CHECK(pthread_create(&thread, NULL, gives_up, &second) == 0);
+    bw_cuda_attachments_close(&first);
+    CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second) && toy.books->profilers == 0);
     close_toy(&second);
 }
 
@@ -551,6 +585,7 @@ static const struct {
               {"one_counts_at_a_time", check_one_counts_at_a_time},
               {"quiet", check_quiet},
               {"quiet_while_counting", check_quiet_while_counting},
+              {"closed_beside_a_try", check_closed_beside_a_try},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},

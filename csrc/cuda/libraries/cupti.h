@@ -44,12 +44,14 @@ void bw_cupti_trace_end(bw_device *device);
 /* Counting is the device's: CUPTI lets one profiler into a context, which all handles of a device share. BW_CODE_BUSY
  * while another handle has its profiler up; `end` is for whoever began. */
 typedef struct bw_cupti_counting {
-    void (*take_down)(void *state); /* the profiler, from whichever thread; it ends the counting */
+    bw_device *device;
+    void (*take_down)(bw_device *device, void *state); /* from whichever thread: it ends the counting */
     void *state;
 } bw_cupti_counting;
 
-bw_status bw_cupti_count_begin(bw_device *device, bw_cupti_counting whose);
+bw_status bw_cupti_count_begin(bw_cupti_counting whose);
 void bw_cupti_count_end(const bw_device *device);
+bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is up, or NULL */
 
 /* Whoever touches a device's profiler, its own or another handle's, holds it meanwhile. False while somebody counts;
  * who only takes it down is waited for. */

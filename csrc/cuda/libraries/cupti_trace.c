@@ -206,10 +206,10 @@ static int slot_of(const bw_device *device) {
     return device->index % DEVICES_MOST;
 }
 
-bw_status bw_cupti_count_begin(bw_device *device, bw_cupti_counting whose) {
-    bw_cupti_counting *counting = &bw_cupti_sink.counting[slot_of(device)];
+bw_status bw_cupti_count_begin(bw_cupti_counting whose) {
+    bw_cupti_counting *counting = &bw_cupti_sink.counting[slot_of(whose.device)];
     sink_lock();
-    bool taken = counting->take_down != NULL;
+    bool taken = counting->device != NULL;
     if (!taken) *counting = whose;
     sink_unlock();
     if (!taken) return BW_OK;
@@ -228,6 +228,10 @@ static bw_cupti_counting counting_on(const bw_device *device) {
     bw_cupti_counting whose = bw_cupti_sink.counting[slot_of(device)];
     sink_unlock();
     return whose;
+}
+
+bw_device *bw_cupti_count_owner(const bw_device *device) {
+    return counting_on(device).device;
 }
 
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
@@ -249,14 +253,14 @@ void bw_cupti_count_release(const bw_device *device) {
 }
 
 bw_status bw_cuda_quiet(bw_device *device) {
-    bw_cuda_rest(device);
     if (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
         return bw_fail(BW_CODE_BUSY,
                        "another device handle of this process is counting, and every kernel starts later meanwhile: "
                        "measure when it has finished");
     }
     bw_cupti_counting whose = counting_on(device);
-    if (whose.take_down) whose.take_down(whose.state);
+    if (whose.device) whose.take_down(whose.device, whose.state);
     bw_cupti_count_release(device);
+    bw_cuda_rest(device); /* now that nobody counts: a part may wait for whoever does */
     return BW_OK;
 }

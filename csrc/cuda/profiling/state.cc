@@ -15,10 +15,17 @@ bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out) {
     return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
 }
 
-static void rest(bw_device *device, void *state) {
-    // Whoever counts on the device now has taken this handle's profiler down before.
-    if (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) return;
+static void take_down(bw_device *device, void *state) {
     bw_counter_state_close(device, (bw_cuda_counter_state *)state);
+}
+
+static void rest(bw_device *device, void *state) {
+    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
+    // is waited for, because the handle may be gone afterwards.
+    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        if (bw_cupti_count_owner(device) != device) return;
+    }
+    take_down(device, state);
     bw_cupti_count_release(device);
 }
 
@@ -28,17 +35,11 @@ bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
     void *state;
     BW_TRY(bw_cuda_attach(device, &part, &state));
     *out = (bw_cuda_counter_state *)state;
-    (*out)->device = device;
     return BW_OK;
 }
 
-static void take_down(void *context) {
-    bw_cuda_counter_state *state = (bw_cuda_counter_state *)context;
-    bw_counter_state_close(state->device, state);
-}
-
 bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state) {
-    return bw_profiler::open(device, &state->profiler, bw_cupti_counting{take_down, state});
+    return bw_profiler::open(device, &state->profiler, take_down, state);
 }
 
 void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {

@@ -12,7 +12,6 @@
 enum { METRIC_READ, METRIC_WRITTEN, METRIC_L2, METRIC_COUNT };
 
 struct bw_cuda_counter_state {
-    bw_device *device;
     bw_profiler::profiler profiler;
     bw_profiler::metric_set bytes;
     bool known[METRIC_COUNT];  // which of them are in the set, in this order
