@@ -21,7 +21,7 @@ def program(source_tree: Path, includes: list[str], tmp_path_factory: pytest.Tem
         objects.append(folder / f"{Path(name).name}.o")
         call(["cc", *FLAGS, *flags, "-c", str(source_tree / "csrc" / f"{name}.c"), "-o", str(objects[-1])])
     plain = ["-std=c++17", *(flag for flag in FLAGS if flag != "-std=c11"), *flags, *includes]
-    for source in (source_tree / "csrc/cuda/kernels/attention/decode/plan.cu", NATIVE / "check_plans.cc"):
+    for source in (source_tree / "csrc/cuda/kernels/attention/decode/plan.cc", NATIVE / "check_plans.cc"):
         objects.append(folder / f"{source.stem}.o")
         call(["c++", *plain, "-x", "c++", "-c", str(source), "-o", str(objects[-1])])
     built = folder / "check_plans"

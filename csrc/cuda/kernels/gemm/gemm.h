@@ -1,17 +1,21 @@
-/* The rungs of the CUDA gemm ladder, one file each; tiled.cu holds the table. */
+/* The rungs of the CUDA gemm ladder, one file each. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 
-#include "backend/backend.h"
+#include "cuda/runtime/prepared.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* tiled.cu */
+const char *bw_tiled_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+bw_cuda_choose bw_tiled_choose;
+
 /* gemv.cu */
 const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-bw_status bw_gemv_launch(const bw_launch *launch);
+bw_cuda_choose bw_gemv_choose;
 
 /* cublaslt.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
