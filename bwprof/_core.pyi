@@ -31,7 +31,11 @@ def operations() -> list[dict[str, Any]]:
     of dicts: name, text, precisions)."""
 
 def precisions() -> list[dict[str, Any]]:
-    """One dict per precision: name, bits, block_elems, block_bytes, roundoff, result, text."""
+    """One dict per precision: name, text, and the type of each role: activation, weight, cache, result, compute, scale
+    (None where it has none)."""
+
+def dtypes() -> list[dict[str, Any]]:
+    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, roundoff, text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
@@ -77,10 +81,10 @@ def current_device(backend: str, /) -> int:
 def make_current(backend: str, index: int, /) -> None:
     """Makes a device the calling thread's current one; nothing on a CPU."""
 
-def encode(precision: str, values: Buffer, /) -> bytes:
-    """float32 values to the precision's stored bits."""
+def encode(dtype: str, values: Buffer, /) -> bytes:
+    """float32 values to a type's stored bits."""
 
-def decode(precision: str, data: Buffer, /) -> bytes:
+def decode(dtype: str, data: Buffer, /) -> bytes:
     """Stored bits to float32 values."""
 
 @final
@@ -90,7 +94,8 @@ class Device:
     index: int
     stream: int  # that its work is enqueued on: a cudaStream_t; 0 on a CPU
     def facts(self) -> dict[str, Any]:
-        """Fields of bw_device_facts by name; peak_tflops is a dict precision -> float; NaN = unknown."""
+        """Fields of bw_device_facts by name, and what only its backend has (a GPU: major, minor, ...); peak_tflops
+        is a dict precision -> float; NaN = unknown."""
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes."""
     def conditions(self) -> dict[str, Any]:

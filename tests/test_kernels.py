@@ -17,7 +17,7 @@ from bwprof import _core
 Arrays = dict[str, np.ndarray]
 
 REGISTRY = {op["name"]: op for op in _core.operations()}
-ROUNDOFF = {p["name"]: p["roundoff"] for p in _core.precisions()}
+ROUNDOFF = {t["name"]: t["roundoff"] for t in _core.dtypes()}
 RESULT = {p["name"]: p["result"] for p in _core.precisions()}
 F32 = ROUNDOFF["fp32"]
 

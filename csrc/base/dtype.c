@@ -4,15 +4,112 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/convert.h"
-#include "base/input.h"
+#include "base/q4_0.h"
+
+/* ---- how each type is decoded, encoded and filled ---- */
+
+static float as_float(float value) {
+    return value;
+}
+
+/* One element a block: `to` makes a number of stored bits, `from` such bits of a float. */
+#define DECODE_ELEMENTS(id, bits, to)                                                          \
+    static void decode_##id(const void *blocks, int64_t count, double *out) {                  \
+        for (int64_t i = 0; i < count; i++) {                                                  \
+            bits stored;                                                                       \
+            memcpy(&stored, (const char *)blocks + i * (int64_t)sizeof stored, sizeof stored); \
+            out[i] = (double)to(stored);                                                       \
+        }                                                                                      \
+    }
+
+#define ENCODE_ELEMENTS(id, bits, from)                                                     \
+    static void encode_##id(const float *values, int64_t count, void *out) {                \
+        for (int64_t i = 0; i < count; i++) {                                               \
+            float value;                                                                    \
+            memcpy(&value, (const char *)values + i * (int64_t)sizeof value, sizeof value); \
+            bits stored = from(value);                                                      \
+            memcpy((char *)out + i * (int64_t)sizeof stored, &stored, sizeof stored);       \
+        }                                                                                   \
+    }
+
+#define FILL_VALUES(id, bits, from)                                                    \
+    static void fill_##id(bw_input_key key, int64_t first, int64_t count, void *out) { \
+        for (int64_t i = 0; i < count; i++) {                                          \
+            bits stored = from(bw_input_value(key, (uint64_t)(first + i)));            \
+            memcpy((char *)out + i * (int64_t)sizeof stored, &stored, sizeof stored);  \
+        }                                                                              \
+    }
+
+#define FLOAT_ELEMENTS(id, bits, to, from) \
+    DECODE_ELEMENTS(id, bits, to)          \
+    ENCODE_ELEMENTS(id, bits, from)        \
+    FILL_VALUES(id, bits, from)
+
+FLOAT_ELEMENTS(FP32, float, as_float, as_float)
+FLOAT_ELEMENTS(TF32, float, as_float, bw_float_to_tf32)
+FLOAT_ELEMENTS(FP16, uint16_t, bw_fp16_to_float, bw_float_to_fp16)
+FLOAT_ELEMENTS(BF16, uint16_t, bw_bf16_to_float, bw_float_to_bf16)
+
+/* Of one byte: four of each hashed word, of which `mask` keeps bits. E4M3 loses its highest exponent bit, so that
+ * numbers are below 2, and no NaN. */
+#define FILL_BYTES(id, mask)                                                           \
+    static void fill_##id(bw_input_key key, int64_t first, int64_t count, void *out) { \
+        for (int64_t i = 0; i < count; i++) {                                          \
+            const uint64_t index = (uint64_t)(first + i);                              \
+            const uint32_t hashed = bw_input_bits(key, index / 4);                     \
+            ((uint8_t *)out)[i] = (uint8_t)(hashed >> (8 * (index % 4)) & (mask));     \
+        }                                                                              \
+    }
+
+DECODE_ELEMENTS(FP8_E4M3, uint8_t, bw_fp8_e4m3_to_float)
+ENCODE_ELEMENTS(FP8_E4M3, uint8_t, bw_float_to_fp8_e4m3)
+FILL_BYTES(FP8_E4M3, 0xbfu)
+
+DECODE_ELEMENTS(INT8, int8_t, )
+ENCODE_ELEMENTS(INT8, int8_t, bw_float_to_int8)
+FILL_BYTES(INT8, 0xffu)
+
+static void decode_Q4_0(const void *blocks, int64_t count, double *out) {
+    for (int64_t i = 0; i < count; i++) {
+        float values[BW_Q4_0_ELEMS];
+        bw_q4_0_decode((const char *)blocks + i * BW_Q4_0_BYTES, values);
+        for (int j = 0; j < BW_Q4_0_ELEMS; j++) out[i * BW_Q4_0_ELEMS + j] = (double)values[j];
+    }
+}
+
+static void encode_Q4_0(const float *values, int64_t count, void *out) {
+    for (int64_t i = 0; i < count; i++) {
+        float block[BW_Q4_0_ELEMS];
+        memcpy(block, (const char *)values + i * (int64_t)sizeof block, sizeof block);
+        bw_q4_0_encode(block, (char *)out + i * BW_Q4_0_BYTES);
+    }
+}
+
+static void fill_Q4_0(bw_input_key key, int64_t first, int64_t count, void *out) {
+    for (int64_t i = 0; i < count; i++) bw_q4_0_fill(key, (uint64_t)(first + i), (char *)out + i * BW_Q4_0_BYTES);
+}
+
+/* Page ids, lengths and checksums are nobody's values: made and written as what they are. */
+DECODE_ELEMENTS(I32, int32_t, )
+DECODE_ELEMENTS(I64, int64_t, )
+#define encode_I32 NULL
+#define encode_I64 NULL
+#define fill_I32 NULL
+#define fill_I64 NULL
+
+#define decode_NONE NULL
+#define encode_NONE NULL
+#define fill_NONE NULL
 
 static const bw_dtype_info table[BW_DTYPE_COUNT] = {
-#define BW_DTYPE_ROW(id, name, bits, elems, bytes, significand, kind, result, text) \
-    [BW_##id] = {name, bits, elems, bytes, significand, BW_KIND_##kind, BW_##result, text},
+#define BW_DTYPE_ROW(id, name, kind, elems, bytes, significand, lowest, inverse_square, item, text) \
+    [BW_##id] = {name,           BW_KIND_##kind, elems, bytes,       significand, lowest,           \
+                 inverse_square, item,           text,  decode_##id, encode_##id, fill_##id},
     BW_DTYPES(BW_DTYPE_ROW)
 #undef BW_DTYPE_ROW
 };
+
+/* ---- what holds for all of them ---- */
 
 const bw_dtype_info *bw_dtype_get(bw_dtype dtype) {
     return &table[dtype];
@@ -21,7 +118,7 @@ const bw_dtype_info *bw_dtype_get(bw_dtype dtype) {
 bw_status bw_dtype_find(const char *name, bw_dtype *out) {
     char allowed[256] = "";
     for (int i = 0; i < BW_DTYPE_COUNT; i++) {
-        if (table[i].kind != BW_KIND_FLOAT) continue;
+        if (!table[i].encode_blocks) continue;
         if (strcmp(table[i].name, name) == 0) {
             *out = (bw_dtype)i;
             return BW_OK;
@@ -30,7 +127,7 @@ bw_status bw_dtype_find(const char *name, bw_dtype *out) {
         if (used) strncat(allowed, ", ", sizeof allowed - used - 1);
         strncat(allowed, table[i].name, sizeof allowed - strlen(allowed) - 1);
     }
-    return bw_fail(BW_CODE_INVALID, "unknown precision '%s': allowed are %s", name, allowed);
+    return bw_fail(BW_CODE_INVALID, "unknown type '%s': allowed are %s", name, allowed);
 }
 
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems) {
@@ -44,65 +141,51 @@ double bw_dtype_roundoff(bw_dtype dtype) {
 }
 
 double bw_dtype_half_unit(bw_dtype dtype, double value) {
-    const int lowest = dtype == BW_FP16 ? -14 : -126; /* exponent of the smallest normal number */
+    const int lowest = table[dtype].lowest_exponent;
     int above;
     frexp(value, &above); /* the value's exponent is one less */
     int exponent = value != 0.0 && above - 1 > lowest ? above - 1 : lowest;
     return ldexp(1.0, exponent - table[dtype].significand_bits - 1);
 }
 
-/* Whatever the bytes' alignment: callers' buffers need have none. */
 double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index) {
-    const char *from = (const char *)data + index * table[dtype].block_bytes;
-    union {
-        float fp32;
-        uint16_t half;
-        int32_t i32;
-        int64_t i64;
-    } element;
-    memcpy(&element, from, (size_t)table[dtype].block_bytes);
-    switch (dtype) {
-        case BW_FP32:
-        case BW_TF32: return element.fp32;
-        case BW_FP16: return bw_fp16_to_float(element.half);
-        case BW_BF16: return bw_bf16_to_float(element.half);
-        case BW_I32: return element.i32;
-        case BW_I64: return (double)element.i64;
-        case BW_DTYPE_COUNT: break;
-    }
-    return NAN;
-}
-
-static void store(bw_dtype dtype, float value, int64_t index, void *out) {
-    switch (dtype) {
-        case BW_FP32: ((float *)out)[index] = value; break;
-        case BW_TF32: ((float *)out)[index] = bw_float_to_tf32(value); break;
-        case BW_FP16: ((uint16_t *)out)[index] = bw_float_to_fp16(value); break;
-        case BW_BF16: ((uint16_t *)out)[index] = bw_float_to_bf16(value); break;
-        default: break;
-    }
+    const bw_dtype_info *info = &table[dtype];
+    double block[BW_BLOCK_ELEMS_MAX];
+    info->decode_blocks((const char *)data + index / info->block_elems * info->block_bytes, 1, block);
+    return block[index % info->block_elems];
 }
 
 static bw_status refuse_index(bw_dtype dtype) {
-    if (table[dtype].kind == BW_KIND_FLOAT) return BW_OK;
-    return bw_fail(BW_CODE_INVALID, "%s holds integers, not values of a precision", table[dtype].name);
+    if (table[dtype].encode_blocks) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "%s holds no values of a precision", table[dtype].name);
 }
 
 bw_status bw_dtype_encode(bw_dtype dtype, const float *values, int64_t count, void *out) {
+    const bw_dtype_info *info = &table[dtype];
     BW_TRY(refuse_index(dtype));
-    for (int64_t i = 0; i < count; i++) {
-        float value;
-        memcpy(&value, (const char *)values + i * (int64_t)sizeof value, sizeof value);
-        store(dtype, value, i, out);
-    }
+    const int64_t blocks = count / info->block_elems, rest = count % info->block_elems;
+    info->encode_blocks(values, blocks, out);
+    if (!rest) return BW_OK;
+    float last[BW_BLOCK_ELEMS_MAX] = {0.0f};
+    memcpy(last, (const char *)values + blocks * info->block_elems * (int64_t)sizeof *values,
+           (size_t)rest * sizeof *values);
+    info->encode_blocks(last, 1, (char *)out + blocks * info->block_bytes);
     return BW_OK;
 }
 
 bw_status bw_dtype_decode(bw_dtype dtype, const void *data, int64_t count, float *out) {
+    const bw_dtype_info *info = &table[dtype];
     BW_TRY(refuse_index(dtype));
-    for (int64_t i = 0; i < count; i++) out[i] = (float)bw_dtype_load(dtype, data, i);
+    double block[BW_BLOCK_ELEMS_MAX];
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = i % info->block_elems;
+        if (at == 0) info->decode_blocks((const char *)data + i / info->block_elems * info->block_bytes, 1, block);
+        out[i] = (float)block[at];
+    }
     return BW_OK;
 }
+
+/* ---- generated inputs ---- */
 
 static uint64_t mix64(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -118,7 +201,7 @@ bw_input_key bw_input_key_make(uint64_t seed, int operand) {
 }
 
 void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out) {
-    for (int64_t i = 0; i < count; i++) store(dtype, bw_input_value(key, (uint64_t)(first + i)), i, out);
+    table[dtype].fill_blocks(key, first, count, out);
 }
 
 /* Indices whose upper halves are `high`, rounded to what is left of a float's significand without its last `dropped`
@@ -133,25 +216,23 @@ static inline __attribute__((always_inline)) void generate(bw_input_key key, uin
     }
 }
 
-static inline __attribute__((always_inline)) void generate_as(bw_dtype dtype, bw_input_key key, uint32_t high,
-                                                              uint32_t low, int64_t count, double *out) {
-    switch (dtype) {
-        case BW_TF32:
-        case BW_FP16: generate(key, high, low, count, 13, out); break;
-        case BW_BF16: generate(key, high, low, count, 16, out); break;
-        default: generate(key, high, low, count, 0, out); break;
+static void generate_plain(bw_input_key key, uint32_t high, uint32_t low, int64_t count, int dropped, double *out) {
+    if (dropped) {
+        generate(key, high, low, count, dropped, out);
+    } else {
+        generate(key, high, low, count, 0, out);
     }
-}
-
-static void generate_plain(bw_dtype dtype, bw_input_key key, uint32_t high, uint32_t low, int64_t count, double *out) {
-    generate_as(dtype, key, high, low, count, out);
 }
 
 /* References spend half of their time here, and the baseline of x86-64 multiplies no vectors of integers. */
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void generate_avx2(bw_dtype dtype, bw_input_key key, uint32_t high, uint32_t low,
-                                                          int64_t count, double *out) {
-    generate_as(dtype, key, high, low, count, out);
+__attribute__((target("avx2"))) static void generate_avx2(bw_input_key key, uint32_t high, uint32_t low, int64_t count,
+                                                          int dropped, double *out) {
+    if (dropped) {
+        generate(key, high, low, count, dropped, out);
+    } else {
+        generate(key, high, low, count, 0, out);
+    }
 }
 
 static bool has_avx2(void) {
@@ -165,13 +246,40 @@ static bool has_avx2(void) {
 }
 #endif
 
-void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out) {
+static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t count, double *out) {
     while (count > 0) {
         uint32_t high = (uint32_t)((uint64_t)first >> 32), low = (uint32_t)(uint64_t)first;
         int64_t stretch = bw_min64(count, ((int64_t)1 << 32) - (int64_t)low);
-        (has_avx2() ? generate_avx2 : generate_plain)(dtype, key, high, low, stretch, out);
+        (has_avx2() ? generate_avx2 : generate_plain)(key, high, low, stretch, dropped, out);
         out += stretch;
         first += stretch;
         count -= stretch;
+    }
+}
+
+/* Made as they are stored, some blocks at a time. */
+static void stored_doubles(const bw_dtype_info *info, bw_input_key key, int64_t first, int64_t count, double *out) {
+    enum { ELEMS = 16 * BW_BLOCK_ELEMS_MAX };
+    char stored[ELEMS * sizeof(float)]; /* narrow types take less */
+    double values[ELEMS];
+    while (count > 0) {
+        const int64_t block = first / info->block_elems, skipped = first % info->block_elems;
+        const int64_t taken = bw_min64(count, ELEMS - skipped);
+        const int64_t blocks = bw_ceil_div(skipped + taken, info->block_elems);
+        info->fill_blocks(key, block, blocks, stored);
+        info->decode_blocks(stored, blocks, values);
+        memcpy(out, values + skipped, (size_t)taken * sizeof *out);
+        out += taken;
+        first += taken;
+        count -= taken;
+    }
+}
+
+void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out) {
+    const bw_dtype_info *info = &table[dtype];
+    if (info->kind == BW_KIND_FLOAT) {
+        float_doubles(table[BW_FP32].significand_bits - info->significand_bits, key, first, count, out);
+    } else {
+        stored_doubles(info, key, first, count, out);
     }
 }

@@ -1,4 +1,6 @@
-/* Precisions: one row of BW_DTYPES each. Everything that depends on an element's type reads this table. */
+/* How the elements of an operand are stored: one row of BW_DTYPES each, and its functions in dtype.c. Nothing asks
+ * which type it has at hand: what depends on the type is a trait of its row. (What is asked for is a precision:
+ * base/precision.h.) */
 #ifndef BW_BASE_DTYPE_H
 #define BW_BASE_DTYPE_H
 
@@ -6,22 +8,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/input.h"
 #include "base/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* X(id, name, bits, block elements, block bytes, significand bits, kind, type of results, text)
- * - significand bits count the stored ones: a value is rounded to them (to nearest, ties to even);
- * - "type of results" is what an operation in this precision writes: TF32 reads rounded FP32, writes FP32. */
-#define BW_DTYPES(X)                                                                          \
-    X(FP32, "fp32", 32, 1, 4, 23, FLOAT, FP32, "IEEE 754 binary32")                           \
-    X(TF32, "tf32", 32, 1, 4, 10, FLOAT, FP32, "binary32 storage, inputs rounded to 10 bits") \
-    X(FP16, "fp16", 16, 1, 2, 10, FLOAT, FP16, "IEEE 754 binary16")                           \
-    X(BF16, "bf16", 16, 1, 2, 7, FLOAT, BF16, "bfloat16: binary32 with 7 significand bits")   \
-    X(I32, "int32", 32, 1, 4, 0, INDEX, I32, "32-bit integers: page ids, lengths, checksums") \
-    X(I64, "int64", 64, 1, 8, 0, INDEX, I64, "64-bit integers: slot ids")
+/* X(id, name, kind, block elements, block bytes, significand bits, lowest exponent, inverse square, item, text)
+ * - elements are stored in blocks: of one element each, or of several that share a scale;
+ * - significand bits count the stored ones: a value is rounded to them (to nearest, ties to even); `lowest exponent` is
+ *   that of the smallest normal number. Both 0 where values do not follow such a rule;
+ * - inverse square: 1 over the mean square of a generated element; 3, exactly, where they are uniform in [-1, 1);
+ * - item is the letter that Python's struct module has for such an element, ' ' where it has none. */
+#define BW_DTYPES(X)                                                                                                \
+    X(NONE, "none", NONE, 1, 0, 0, 0, 0, ' ', "no operand has it: what a precision does without")                   \
+    X(FP32, "fp32", FLOAT, 1, 4, 23, -126, 3.0, 'f', "IEEE 754 binary32")                                           \
+    X(TF32, "tf32", FLOAT, 1, 4, 10, -126, 3.0, 'f', "binary32 storage, rounded to 10 bits")                        \
+    X(FP16, "fp16", FLOAT, 1, 2, 10, -14, 3.0, 'e', "IEEE 754 binary16")                                            \
+    X(BF16, "bf16", FLOAT, 1, 2, 7, -126, 3.0, ' ', "bfloat16: binary32 with 7 significand bits")                   \
+    /* exponents below 1 only, subnormal numbers among them */                                                      \
+    X(FP8_E4M3, "fp8_e4m3", BITS, 1, 1, 3, -6, 2.7928, ' ', "OCP 8-bit floating point: 3 significand bits, to 448") \
+    X(INT8, "int8", BITS, 1, 1, 0, 0, 1.831e-4, 'b', "8-bit whole numbers, to be scaled")                           \
+    X(Q4_0, "q4_0", BITS, 32, 18, 0, 0, 5.1062, ' ', "4-bit whole numbers, 32 with a scale in FP16")                \
+    X(I32, "int32", INDEX, 1, 4, 0, 0, 0, 'i', "32-bit integers: page ids, lengths, checksums")                     \
+    X(I64, "int64", INDEX, 1, 8, 0, 0, 0, 'q', "64-bit integers: slot ids")
 
 typedef enum bw_dtype {
 #define BW_DTYPE_ENUM(id, ...) BW_##id,
@@ -31,26 +42,32 @@ typedef enum bw_dtype {
 } bw_dtype;
 
 typedef enum bw_dtype_kind {
-    BW_KIND_FLOAT, /* a precision an operation can be asked for */
-    BW_KIND_INDEX  /* only ever an operand's fixed type */
+    BW_KIND_NONE,
+    BW_KIND_FLOAT, /* generated elements are hashed values, rounded to the type */
+    BW_KIND_BITS,  /* narrow: the bits are hashed themselves, so that nothing must quantise */
+    BW_KIND_INDEX  /* whole numbers that are no values: an operand's fixed type */
 } bw_dtype_kind;
 
 typedef struct bw_dtype_info {
     const char *name;
-    int bits; /* per element; for block formats the average, rounded down */
-    int block_elems;
-    int block_bytes;
-    int significand_bits;
     bw_dtype_kind kind;
-    bw_dtype result;
+    int block_elems, block_bytes;
+    int significand_bits, lowest_exponent;
+    double inverse_square;
+    char item;
     const char *text;
+    /* Whole blocks, whatever the bytes' and the values' alignment. NULL: there is no such thing for this type. */
+    void (*decode_blocks)(const void *blocks, int64_t count, double *out);
+    void (*encode_blocks)(const float *values, int64_t count, void *out);
+    void (*fill_blocks)(bw_input_key key, int64_t first, int64_t count, void *out); /* generated inputs */
 } bw_dtype_info;
 
-const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
-bw_status bw_dtype_find(const char *name, bw_dtype *out); /* precisions only; names what is allowed */
+enum { BW_BLOCK_ELEMS_MAX = 32, BW_BLOCK_BYTES_MAX = 32 };
 
-/* A set of precisions: BW_MASK(FP32) | BW_MASK(FP16). */
-#define BW_MASK(id) (1u << BW_##id)
+const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
+
+/* Of the types that values are stored in; names what is allowed. */
+bw_status bw_dtype_find(const char *name, bw_dtype *out);
 
 /* Bytes that `elems` elements take, whole blocks; -1 when that overflows. */
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems);
@@ -64,9 +81,16 @@ double bw_dtype_half_unit(bw_dtype dtype, double value);
 /* Element `index` of an array of this type, as a double; every type but int64 is exact in it. */
 double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index);
 
-/* float32 values to this type and back (whole arrays; the index types are refused). */
+/* float32 values to this type and back (whole arrays; the index types are refused). Where blocks are larger than an
+ * element, the last one is filled up with zeros. */
 bw_status bw_dtype_encode(bw_dtype dtype, const float *values, int64_t count, void *out);
 bw_status bw_dtype_decode(bw_dtype dtype, const void *data, int64_t count, float *out);
+
+/* Blocks [first, first + count) of a generated input in their stored form (host). */
+void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
+
+/* Elements [first, first + count) of the same input as doubles, as they are stored. */
+void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out);
 
 #ifdef __cplusplus
 }

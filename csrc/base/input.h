@@ -1,13 +1,12 @@
-/* Inputs: element i of operand o is a hash of (seed, o, i), uniform in [-1, 1), rounded to the precision.
- * The same code runs on host and device, so that nothing large is ever uploaded and any single element can be
- * worked out anew by whoever checks a result. */
+/* Inputs: element i of operand o is a hash of (seed, o, i), uniform in [-1, 1), rounded to the type it is stored in; of
+ * narrow types the bits are hashed themselves (base/dtype.h). The same code runs on host and device, so that nothing
+ * large is ever uploaded and any single element can be worked out anew by whoever checks a result. */
 #ifndef BW_BASE_INPUT_H
 #define BW_BASE_INPUT_H
 
 #include <stdint.h>
 
 #include "base/convert.h"
-#include "base/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,14 +18,23 @@ typedef struct bw_input_key {
 
 bw_input_key bw_input_key_make(uint64_t seed, int operand);
 
-/* The value of an index given as its halves. */
-BW_HD float bw_input_value_at(bw_input_key key, uint32_t high, uint32_t low) {
+/* 32 hashed bits for an index given as its halves. */
+BW_HD uint32_t bw_input_bits_at(bw_input_key key, uint32_t high, uint32_t low) {
     uint32_t x = (low ^ key.offset) + high * 0x9e3779b9u;
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     x = (x ^ key.mask ^ (x >> 16)) * 0x9e3779b1u;
-    x ^= x >> 15;
-    return (float)((int32_t)x >> 8) * (1.0f / 8388608.0f);
+    return x ^ (x >> 15);
+}
+
+/* The same for a whole index. */
+BW_HD uint32_t bw_input_bits(bw_input_key key, uint64_t index) {
+    return bw_input_bits_at(key, (uint32_t)(index >> 32), (uint32_t)index);
+}
+
+/* The value of an index given as its halves. */
+BW_HD float bw_input_value_at(bw_input_key key, uint32_t high, uint32_t low) {
+    return (float)((int32_t)bw_input_bits_at(key, high, low) >> 8) * (1.0f / 8388608.0f);
 }
 
 BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
@@ -37,12 +45,6 @@ BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
 BW_HD float bw_pattern_value(uint64_t index) {
     return (float)((int)(index & 63u) - 32) * (1.0f / 32.0f);
 }
-
-/* Elements [first, first + count) in their stored form (host). */
-void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
-
-/* The same elements as doubles, rounded to the precision. */
-void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out);
 
 #ifdef __cplusplus
 }

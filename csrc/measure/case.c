@@ -23,48 +23,62 @@ static const bw_device_facts *facts_of(const bw_case *self) {
 
 /* ---- variants ---- */
 
-const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
                                const bw_device_facts *facts) {
-    if (!(row->precisions & (1u << dtype))) return "not in this precision";
-    return row->refuses ? row->refuses(dims, dtype, facts) : NULL;
+    if (!bw_precision_in(row->precisions, precision)) return "not in this precision";
+    return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
-bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
-                             const bw_device_facts *facts, uint64_t passed_over, const bw_variant **out) {
+static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
+    for (int i = 0; i < table->count; i++) {
+        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
+    }
+    return false;
+}
+
+bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims,
+                             const bw_precision *precision, const bw_device_facts *facts, uint64_t passed_over,
+                             const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
     char reasons[768] = "";
     for (int i = 0; i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
         if (passed_over >> i & 1) continue;
-        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        const char *refusal = bw_variant_refuses(row, dims, precision, facts);
         if (refusal) {
             size_t used = strlen(reasons);
             snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", row->name, refusal);
             continue;
         }
         chosen = row;
-        if (row->prefers && row->prefers(dims, dtype, facts)) preferred = row;
+        if (row->prefers && row->prefers(dims, precision, facts)) preferred = row;
+    }
+    if (table->count && !takes_precision(table, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
+                       "known all the same: bwprof.cost, or a sweep's --dry-run)",
+                       op->name, precision->name);
     }
     if (!chosen) {
-        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name,
-                       bw_dtype_get(dtype)->name, reasons[0] ? reasons : "no kernels for it");
+        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
+                       reasons[0] ? reasons : "no kernels for it");
     }
     *out = preferred ? preferred : chosen;
     return BW_OK;
 }
 
 static bw_status variant_named(const bw_variant_table *table, const bw_op *op, const char *name, const bw_dims *dims,
-                               bw_dtype dtype, const bw_device_facts *facts, const bw_variant **out) {
+                               const bw_precision *precision, const bw_device_facts *facts, const bw_variant **out) {
     char allowed[512] = "";
     for (int i = 0; i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
         size_t used = strlen(allowed);
         snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", row->name);
         if (strcmp(row->name, name) != 0) continue;
-        const char *refusal = bw_variant_refuses(row, dims, dtype, facts);
+        const char *refusal = bw_variant_refuses(row, dims, precision, facts);
         if (refusal) {
             return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", op->name, name,
-                           bw_dtype_get(dtype)->name, refusal);
+                           precision->name, refusal);
         }
         *out = row;
         return BW_OK;
@@ -72,12 +86,12 @@ static bw_status variant_named(const bw_variant_table *table, const bw_op *op, c
     return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", op->name, name, allowed);
 }
 
-bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, bw_dtype dtype,
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
                      const bw_device_facts *facts, bw_cost *out) {
-    BW_TRY(op->cost(dims, dtype, out));
-    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, dtype, facts, out));
+    BW_TRY(op->cost(dims, precision, out));
+    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, precision, facts, out));
     if (!variant || !variant->scratch_bytes) return BW_OK;
-    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, dtype, facts)));
+    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, precision, facts)));
     if (footprint.overflow) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operands and intermediates pass 2^63 bytes",
                        op->name);
@@ -108,8 +122,9 @@ const bw_case_view *bw_case_look(bw_case *self) {
 /* Everything that follows from the variant: layout of a set, cost. Changes nothing when it fails. */
 static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const char *cause) {
     const bw_device_facts *facts = facts_of(self);
-    int64_t scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->dtype, facts) : 0;
-    int64_t workspace_bytes = variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->dtype, facts) : 0;
+    int64_t scratch_bytes = variant->scratch_bytes ? variant->scratch_bytes(&self->dims, self->precision, facts) : 0;
+    int64_t workspace_bytes =
+        variant->workspace_bytes ? variant->workspace_bytes(&self->dims, self->precision, facts) : 0;
     bw_case_view *view = NULL;
     bw_cost cost;
     bw_checked offset = bw_num(0);
@@ -122,7 +137,7 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        self->op->name);
     }
-    BW_TRY(bw_cost_of(self->op, variant, &self->dims, self->dtype, facts, &cost));
+    BW_TRY(bw_cost_of(self->op, variant, &self->dims, self->precision, facts, &cost));
     BW_TRY(create_view(self->view, cause, &view));
     self->variant = view->variant = variant;
     self->scratch_offset = offset.value;
@@ -134,7 +149,7 @@ static bw_status adopt_variant(bw_case *self, const bw_variant *variant, const c
     return BW_OK;
 }
 
-bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
+bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out) {
     const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
     const bw_device_facts *facts = session->backend->devices->facts(session->device);
@@ -145,24 +160,24 @@ bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, cons
     self->session = session;
     self->op_index = op_index;
     self->op = bw_op_at(op_index);
-    self->dtype = dtype;
+    self->precision = precision;
     self->dims = *dims;
     self->seed = seed;
     self->variant_asked = variant_name != NULL;
-    if (dims->kv_lens) {
-        size_t bytes = (size_t)dims->kv_lens_count * sizeof *self->kv_lens;
-        self->kv_lens = malloc(bytes);
-        if (!self->kv_lens) {
-            BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " kv_lens", dims->kv_lens_count));
+    if (dims->list) {
+        size_t bytes = (size_t)dims->list_count * sizeof *self->list;
+        self->list = malloc(bytes);
+        if (!self->list) {
+            BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " lengths", dims->list_count));
         }
-        memcpy(self->kv_lens, dims->kv_lens, bytes);
-        self->dims.kv_lens = self->kv_lens;
+        memcpy(self->list, dims->list, bytes);
+        self->dims.list = self->list;
     }
-    BW_GOTO(bw_op_operands(self->op, &self->dims, dtype, self->operands, &self->operand_count));
+    BW_GOTO(bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count));
     if (variant_name) {
-        BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, dtype, facts, &variant));
+        BW_GOTO(variant_named(table, self->op, variant_name, &self->dims, precision, facts, &variant));
     } else {
-        BW_GOTO(bw_variant_default(table, self->op, &self->dims, dtype, facts, 0, &variant));
+        BW_GOTO(bw_variant_default(table, self->op, &self->dims, precision, facts, 0, &variant));
     }
     BW_GOTO(adopt_variant(self, variant, NULL));
     *out = self;
@@ -195,15 +210,11 @@ void bw_case_free(bw_case *self) {
         before = view->before;
         free((void *)view);
     }
-    free(self->kv_lens);
+    free(self->list);
     free(self);
 }
 
 /* ---- rotation ---- */
-
-int64_t bw_case_footprint(const bw_case *self) {
-    return self->cost.footprint_bytes;
-}
 
 /* Of so many sets, the workspace and a flush; INT64_MAX when that overflows. */
 static int64_t bytes_needed(const bw_case *self, int64_t sets, int64_t flush_bytes) {
@@ -227,7 +238,7 @@ static bw_status refuse_memory(const bw_case *self, int64_t needed_bytes, int64_
  * few launches per replay, so that a rotation over at least twice the cache is preferred to it. */
 static void rotate_cold(const bw_case *self, int64_t usable_bytes, bw_rotation *out) {
     int64_t cache_bytes = facts_of(self)->cache_bytes;
-    int64_t touched = bw_max64(1, bw_case_footprint(self));
+    int64_t touched = bw_max64(1, self->cost.footprint_bytes);
     int64_t wanted = bw_max64(1, bw_ceil_div(BW_COLD_CACHE_FACTOR * cache_bytes, touched));
     int64_t most = bw_min64(wanted, SETS_MAX);
     /* Rotation may take half of what is free: the rest belongs to others. */
@@ -280,14 +291,16 @@ static bw_status fill_operand(bw_case *self, int index, char *set) {
     bw_device *device = self->session->device;
     const bw_operand *operand = &self->operands[index];
     void *to = set + self->offsets[index];
+    if (!operand->present) return BW_OK;
     if (operand->recipe == BW_RECIPE_POISON) return backend->memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
-        return backend->memory->fill(device, operand->dtype, self->seed, index, operand->elems, to);
+        int64_t blocks = operand->bytes / bw_dtype_get(operand->dtype)->block_bytes;
+        return backend->memory->fill(device, operand->dtype, self->seed, index, blocks, to);
     }
     void *host = malloc((size_t)bw_max64(1, operand->bytes));
     if (!host)
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
-    self->op->host_input(&self->dims, self->seed, index, host);
+    bw_operand_fill(self->op, &self->dims, self->seed, operand, index, host);
     bw_status status = backend->memory->upload(device, to, host, operand->bytes);
     free(host);
     return status;
@@ -320,12 +333,14 @@ static void lay_out_launches(bw_case *self) {
         bw_launch *launch = &self->launches[set];
         char *base = self->memory + set * self->set_bytes;
         *launch = (bw_launch){.dims = &self->dims,
-                              .dtype = self->dtype,
+                              .precision = self->precision,
                               .scratch = self->scratch_bytes ? base + self->scratch_offset : NULL,
                               .workspace = self->workspace,
                               .once = self->once,
                               .device = self->session->device};
-        for (int i = 0; i < self->operand_count; i++) launch->operand[i] = base + self->offsets[i];
+        for (int i = 0; i < self->operand_count; i++) {
+            launch->operand[i] = self->operands[i].present ? base + self->offsets[i] : NULL;
+        }
     }
 }
 
@@ -333,8 +348,10 @@ static bw_status allocate_sets(bw_case *self, void **out) {
     const bw_backend *backend = self->session->backend;
     if (!backend->memory->allocate_sets)
         return backend->memory->allocate(self->session->device, self->memory_bytes, out);
-    bw_set_layout layout = {.set_bytes = self->set_bytes, .parts = self->operand_count};
-    memcpy(layout.starts, self->offsets, (size_t)self->operand_count * sizeof layout.starts[0]);
+    bw_set_layout layout = {.set_bytes = self->set_bytes};
+    for (int i = 0; i < self->operand_count; i++) {
+        if (self->operands[i].present) layout.starts[layout.parts++] = self->offsets[i];
+    }
     if (self->scratch_bytes) layout.starts[layout.parts++] = self->scratch_offset;
     return backend->memory->allocate_sets(self->session->device, self->set_count, &layout, out);
 }
@@ -373,7 +390,7 @@ static bw_status step_down(bw_case *self, bw_status cause) {
     if (self->variant_asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
     uint64_t passed_over = self->passed_over | (uint64_t)1 << (self->variant - table->rows);
     bw_status status =
-        bw_variant_default(table, self->op, &self->dims, self->dtype, facts_of(self), passed_over, &next);
+        bw_variant_default(table, self->op, &self->dims, self->precision, facts_of(self), passed_over, &next);
     if (status) {
         bw_status_free(status);
         return cause;
@@ -414,6 +431,18 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
         BW_TRY(try_ready(self, out->sets, false, &again));
     } while (again);
     return BW_OK;
+}
+
+static bw_status run_variant(void *context, int64_t set, bool captured) {
+    const bw_case *self = context;
+    (void)captured;
+    return self->variant->launch(&self->launches[set]);
+}
+
+bw_work bw_case_work(bw_case *self) {
+    const bw_context_calls *context = self->session->backend->context;
+    return (bw_work){
+        .run = run_variant, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
 }
 
 bw_status bw_case_launch(bw_case *self, int64_t set) {

@@ -41,9 +41,9 @@ typedef struct bw_case {
     bw_session *session;
     int op_index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     bw_dims dims;
-    int64_t *kv_lens; /* owned copy behind dims.kv_lens */
+    int64_t *list; /* owned copy behind dims.list */
     uint64_t seed;
     bool variant_asked;   /* named by the caller: no other may stand in for it */
     uint64_t passed_over; /* a bit per row of the variant table */
@@ -71,22 +71,23 @@ typedef struct bw_case {
 } bw_case;
 
 /* Validates, chooses the variant (name NULL: the default), allocates nothing on the device. `dims` is complete
- * (bw_op_complete); its kv_lens are copied. */
-bw_status bw_case_create(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims,
+ * (bw_op_complete); its list is copied. */
+bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */
 
 /* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
  * BW_CODE_UNSUPPORTED with every row's reason when none runs. `passed_over` has a bit for each row to leave out. */
-bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims, bw_dtype dtype,
-                             const bw_device_facts *facts, uint64_t passed_over, const bw_variant **out);
+bw_status bw_variant_default(const bw_variant_table *table, const bw_op *op, const bw_dims *dims,
+                             const bw_precision *precision, const bw_device_facts *facts, uint64_t passed_over,
+                             const bw_variant **out);
 
 /* NULL when the row runs this shape, else why not. */
-const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, bw_dtype dtype,
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
                                const bw_device_facts *facts);
 
 /* The descriptor's cost with the variant's own on top; variant and facts may be NULL. */
-bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, bw_dtype dtype,
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
                      const bw_device_facts *facts, bw_cost *out);
 
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
@@ -102,6 +103,9 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 /* Inputs as generated and outputs as never written, in set `set`. */
 bw_status bw_case_reset(bw_case *self, int64_t set);
 
+/* Launches of the variant on its sets, for as long as the case stays ready as it is now. */
+bw_work bw_case_work(bw_case *self);
+
 /* One plain launch on a set, waited for. */
 bw_status bw_case_launch(bw_case *self, int64_t set);
 
@@ -110,8 +114,5 @@ bw_status bw_case_launch_once(bw_case *self);
 
 /* What runs now, for any thread; valid until the case is freed. */
 const bw_case_view *bw_case_look(bw_case *self);
-
-/* Distinct bytes that one launch touches, intermediates included. */
-int64_t bw_case_footprint(const bw_case *self);
 
 #endif

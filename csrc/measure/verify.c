@@ -135,7 +135,7 @@ static void work_out_row(reference_work *work, int64_t index) {
     row->values = expected->values + index * work->elems;
     bw_status none = NULL;
     bw_status status =
-        content->op->reference(&content->dims, content->dtype, content->seed, expected->order[index], row);
+        content->op->reference(&content->dims, content->precision, content->seed, expected->order[index], row);
     if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
 }
 
@@ -191,7 +191,7 @@ static bw_status choose_rows(const bw_case *self, const bw_rows *rows, bw_expect
 
 /* Rows for what is left of the budget. What was worked out when an interruption came stays. */
 static bw_status expect(const bw_case *self, const bw_verify_options *options, bw_expected *expected) {
-    bw_rows rows = self->op->rows(&self->dims, self->dtype);
+    bw_rows rows = self->op->rows(&self->dims, self->precision);
     if (!expected->order) BW_TRY(choose_rows(self, &rows, expected));
     double budget_s = options->budget_s - expected->spent_s;
     if (expected->count == expected->most || (expected->count >= expected->corners && !(budget_s > 0.0))) return BW_OK;
@@ -399,7 +399,7 @@ bw_status bw_verify_set(bw_case *self, int64_t set, const bw_verify_options *opt
         }
         return status;
     }
-    bw_tolerance tolerance = self->op->tolerance(&self->dims, self->dtype, self->variant->rounds_once);
+    bw_tolerance tolerance = self->op->tolerance(&self->dims, self->precision, self->variant->rounds_once);
     worst worst = {.limit = tolerance.element};
     BW_TRY(compare_rows(self, set, &tolerance, &worst));
     *out = (bw_verdict){.verified = worst.ratio <= 1.0,

@@ -1,15 +1,14 @@
 /* kv_append, kv_gather, kv_copy: see ops/kv.h. Pure moves of K and V, checked bit by bit.
  * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
- * (+ 4 ceil(L / page) page ids for gather) and written. */
+ * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more for each token of a cache.
+ */
 #include "ops/kv.h"
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
-
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
 #define BATCH_PARAM \
     { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
@@ -25,8 +24,8 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
         .maximum = 65536                                                                                       \
     }
 
-static bw_tolerance exact(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
-    (void)dims, (void)dtype, (void)rounds_once;
+static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){0.0, 0.0};
 }
 
@@ -65,12 +64,24 @@ static bw_rows whole_rows(int64_t tokens, int64_t width) {
 
 static bw_operand cache(const char *name, bw_role role, bw_dtype dtype, int64_t outer, int64_t inner, int64_t heads,
                         int64_t dim) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_OUT ? BW_RECIPE_POISON : BW_RECIPE_HASH,
-                        .rank = 4,
-                        .shape = {outer, inner, heads, dim}};
+    return bw_operand_make(name, role, dtype, BW_SHAPE(outer, inner, heads, dim));
+}
+
+/* A scale per token and head of a cache. */
+static bw_operand cache_scales(const char *name, const bw_operand *of, bw_dtype dtype) {
+    return bw_operand_scales(name, of, dtype, BW_SHAPE(of->shape[0], of->shape[1], of->shape[2]));
+}
+
+/* What so many tokens of a K and a V cache hold. */
+static bw_checked cache_bytes(const bw_precision *precision, int64_t tokens, int64_t heads, int64_t dim) {
+    bw_checked values = bw_bytes_of(precision->cache, bw_mul4(2, tokens, heads, dim));
+    return bw_add(values, bw_bytes_of(precision->scale, bw_mul3(2, tokens, heads)));
+}
+
+/* Whether a cache's scales were written right, and values with them, is not worked out here. */
+static bw_status refuse_scales(const char *op_name, const bw_precision *precision) {
+    if (precision->scale == BW_NONE) return BW_OK;
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", op_name, precision->name);
 }
 
 /* ---- append ---- */
@@ -128,34 +139,34 @@ static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int6
     return physical * s->page_rows + position % s->page_rows;
 }
 
-static bw_status append_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status append_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     append_shape s = append_of(dims);
-    bw_checked moved = bw_bytes_of(dtype, bw_mul4(2, s.tokens, s.heads, s.dim));
+    bw_checked taken = bw_bytes_of(precision->result, bw_mul4(2, s.tokens, s.heads, s.dim));
     bw_checked ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
-    return bw_cost_set("kv_append", bw_add(moved, ids), moved, bw_num(0), out);
+    return bw_cost_set("kv_append", bw_add(taken, ids), cache_bytes(precision, s.tokens, s.heads, s.dim), bw_num(0),
+                       out);
 }
 
-static int append_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int append_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     append_shape s = append_of(dims);
-    bw_operand token = {
-        .role = BW_IN, .dtype = dtype, .recipe = BW_RECIPE_HASH, .rank = 3, .shape = {s.tokens, s.heads, s.dim}};
-    out[BW_APPEND_K] = out[BW_APPEND_V] = token;
-    out[BW_APPEND_K].name = "k";
-    out[BW_APPEND_V].name = "v";
+    out[BW_APPEND_K] = bw_operand_make("k", BW_IN, precision->result, BW_SHAPE(s.tokens, s.heads, s.dim));
+    out[BW_APPEND_V] = bw_operand_make("v", BW_IN, precision->result, BW_SHAPE(s.tokens, s.heads, s.dim));
     /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
      * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
-    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
-    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, dtype, outer, s.page_rows, s.heads, s.dim);
-    if (!s.page) return 4;
+    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
+    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
+                                        .present = s.page != 0,
                                         .role = BW_IN,
                                         .dtype = BW_I64,
                                         .recipe = BW_RECIPE_HOST,
                                         .rank = 1,
                                         .shape = {s.tokens},
                                         .maximum = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1)};
-    return 5;
+    out[BW_APPEND_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_APPEND_K_CACHE], precision->scale);
+    out[BW_APPEND_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_APPEND_V_CACHE], precision->scale);
+    return BW_APPEND_OPERANDS;
 }
 
 static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
@@ -167,8 +178,8 @@ static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, v
 }
 
 /* First the rows that are written (K's, then V's), then those that must stay as they were. */
-static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     append_shape s = append_of(dims);
     int64_t slots = s.batch * s.pages_per_sequence * s.page_rows, parts = parts_of(s.heads * s.dim);
     return (bw_rows){.count = 2 * slots * parts,
@@ -178,8 +189,9 @@ static bw_rows append_rows(const bw_dims *dims, bw_dtype dtype) {
                      .parts = parts};
 }
 
-static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_append", precision));
     append_shape s = append_of(dims);
     int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
@@ -193,8 +205,9 @@ static bw_status append_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
-    part_values(dtype, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot,
-                part, width, out);
+    part_values(written ? precision->result : precision->cache, seed,
+                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, part, width,
+                out);
     return BW_OK;
 }
 
@@ -204,7 +217,7 @@ const bw_op bw_op_kv_append = {
     .text = "write new tokens' K and V into a contiguous or paged cache",
     .params = append_params,
     .param_count = sizeof append_params / sizeof append_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = append_cost,
     .operands = append_operands,
     .host_input = append_host_input,
@@ -236,34 +249,39 @@ static int64_t gather_pages(const bw_dims *dims) {
     return bw_ceil_div(dims->value[BW_GATHER_KV_LEN], dims->value[BW_GATHER_PAGE_SIZE]);
 }
 
-static bw_status gather_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status gather_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(
-        dtype, bw_mul5(2, v[BW_GATHER_BATCH], v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS], v[BW_GATHER_HEAD_DIM]));
+    bw_checked moved = cache_bytes(precision, v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS],
+                                   v[BW_GATHER_HEAD_DIM]);
     bw_checked ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
     return bw_cost_set("kv_gather", bw_add(moved, ids), moved, bw_num(0), out);
 }
 
-static int gather_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
+static int gather_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     const int64_t *v = dims->value;
     int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE];
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, dtype, batch * pages, page, heads, dim);
-    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, dtype, batch * pages, page, heads, dim);
+    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
+    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
     out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
+                                        .present = true,
                                         .role = BW_IN,
                                         .dtype = BW_I32,
                                         .recipe = BW_RECIPE_HOST,
                                         .rank = 2,
                                         .shape = {batch, pages},
                                         .maximum = batch * pages - 1};
-    out[BW_GATHER_K] = cache("k", BW_OUT, dtype, batch, len, heads, dim);
-    out[BW_GATHER_V] = cache("v", BW_OUT, dtype, batch, len, heads, dim);
-    return 5;
+    out[BW_GATHER_K] = cache("k", BW_OUT, precision->cache, batch, len, heads, dim);
+    out[BW_GATHER_V] = cache("v", BW_OUT, precision->cache, batch, len, heads, dim);
+    out[BW_GATHER_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_GATHER_K_CACHE], precision->scale);
+    out[BW_GATHER_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_GATHER_V_CACHE], precision->scale);
+    out[BW_GATHER_K_SCALE] = cache_scales("k_scale", &out[BW_GATHER_K], precision->scale);
+    out[BW_GATHER_V_SCALE] = cache_scales("v_scale", &out[BW_GATHER_V], precision->scale);
+    return BW_GATHER_OPERANDS;
 }
 
-static bw_status gather_validate(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     bw_checked pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
     if (pages.overflow || pages.value > LENGTH_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
@@ -277,14 +295,15 @@ static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, v
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }
 
-static bw_rows gather_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows gather_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     const int64_t *v = dims->value;
     return whole_rows(v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM]);
 }
 
-static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_gather", precision));
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
     int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
@@ -294,8 +313,8 @@ static bw_status gather_reference(const bw_dims *dims, bw_dtype dtype, uint64_t 
     int64_t b = index / len, position = index % len;
     int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
     out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
-    part_values(dtype, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page, index,
-                part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
+                index, part, width, out);
     return BW_OK;
 }
 
@@ -305,7 +324,7 @@ const bw_op bw_op_kv_gather = {
     .text = "collect scattered cache pages into contiguous K and V",
     .params = gather_params,
     .param_count = sizeof gather_params / sizeof gather_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .validate = gather_validate,
     .cost = gather_cost,
     .operands = gather_operands,
@@ -328,38 +347,42 @@ static const bw_param copy_params[] = {
     HEAD_PARAMS,
 };
 
-static bw_status copy_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
+static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(
-        dtype, bw_mul5(2, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]));
+    bw_checked moved =
+        cache_bytes(precision, v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
     return bw_cost_set("kv_copy", moved, moved, bw_num(0), out);
 }
 
-static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    static const char *const names[] = {"k", "v", "k_copy", "v_copy"};
+static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    static const char *const names[] = {"k",       "v",       "k_copy",       "v_copy",
+                                        "k_scale", "v_scale", "k_copy_scale", "v_copy_scale"};
     const int64_t *v = dims->value;
-    for (int i = 0; i < 4; i++) {
-        out[i] = cache(names[i], i < BW_COPY_K_COPY ? BW_IN : BW_OUT, dtype, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN],
-                       v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
+    for (int i = 0; i < BW_COPY_K_SCALE; i++) {
+        bw_role role = i < BW_COPY_K_COPY ? BW_IN : BW_OUT;
+        out[i] = cache(names[i], role, precision->cache, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS],
+                       v[BW_COPY_HEAD_DIM]);
+        out[BW_COPY_K_SCALE + i] = cache_scales(names[BW_COPY_K_SCALE + i], &out[i], precision->scale);
     }
-    return 4;
+    return BW_COPY_OPERANDS;
 }
 
-static bw_rows copy_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     const int64_t *v = dims->value;
     return whole_rows(v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM]);
 }
 
-static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_copy", precision));
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
     int64_t part = row % parts_of(width), token = row / parts_of(width);
     bool is_v = token >= rows;
     int64_t index = is_v ? token - rows : token;
     out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(dtype, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
     return BW_OK;
 }
 
@@ -369,7 +392,7 @@ const bw_op bw_op_kv_copy = {
     .text = "copy a whole contiguous cache",
     .params = copy_params,
     .param_count = sizeof copy_params / sizeof copy_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = copy_cost,
     .operands = copy_operands,
     .rows = copy_rows,

@@ -5,7 +5,7 @@
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 /* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
@@ -21,24 +21,19 @@ static const bw_param params[] = {
 };
 
 static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
-                        .rank = 1,
-                        .shape = {elems}};
+    return bw_operand_make(name, role, dtype, BW_SHAPE(elems));
 }
 
-static bw_status stream_cost(const char *name, const bw_dims *dims, bw_dtype dtype, int read, int written, int flops,
-                             bw_cost *out) {
+static bw_status stream_cost(const char *name, const bw_dims *dims, const bw_precision *precision, int read,
+                             int written, int flops, bw_cost *out) {
     bw_checked elems = bw_num(dims->value[BW_STREAM_ELEMENTS]);
-    bw_checked bytes = bw_bytes_of(dtype, elems);
+    bw_checked bytes = bw_bytes_of(precision->activation, elems);
     return bw_cost_set(name, bw_mul(bw_num(read), bytes), bw_mul(bw_num(written), bytes), bw_mul(bw_num(flops), elems),
                        out);
 }
 
-static bw_rows element_rows(const bw_dims *dims, bw_dtype dtype) {
-    (void)dtype;
+static bw_rows element_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
     return (bw_rows){.count = bw_ceil_div(dims->value[BW_STREAM_ELEMENTS], ROW_ELEMS),
                      .elems = ROW_ELEMS,
                      .line = 1,
@@ -51,38 +46,38 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
     out->scale = 1.0;
 }
 
-static bw_tolerance exact(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
-    (void)dims, (void)dtype, (void)rounds_once;
+static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){0.0, 0.0};
 }
 
 /* ---- read ---- */
 
-static int64_t segment_count(const bw_dims *dims, bw_dtype dtype) {
-    return bw_ceil_div(bw_dtype_bytes(dtype, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
+static int64_t segment_count(const bw_dims *dims, const bw_precision *precision) {
+    return bw_ceil_div(bw_dtype_bytes(precision->activation, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
 }
 
-static bw_status read_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
-    return stream_cost("stream_read", dims, dtype, 1, 0, 0, out);
+static bw_status read_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
+    return stream_cost("stream_read", dims, precision, 1, 0, 0, out);
 }
 
-static int read_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_STREAM_READ_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
-    out[BW_STREAM_READ_CHECKSUM] = vector("checksum", BW_OUT, BW_I32, segment_count(dims, dtype));
+static int read_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_READ_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_READ_CHECKSUM] = vector("checksum", BW_OUT, BW_I32, segment_count(dims, precision));
     return 2;
 }
 
-static bw_rows read_rows(const bw_dims *dims, bw_dtype dtype) {
-    return (bw_rows){.count = segment_count(dims, dtype), .elems = 1, .line = 1};
+static bw_rows read_rows(const bw_dims *dims, const bw_precision *precision) {
+    return (bw_rows){.count = segment_count(dims, precision), .elems = 1, .line = 1};
 }
 
-static bw_status read_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status read_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     uint32_t words[BW_STREAM_SEGMENT_BYTES / 4] = {0};
-    int64_t per_segment = BW_STREAM_SEGMENT_BYTES / bw_dtype_bytes(dtype, 1);
+    int64_t per_segment = BW_STREAM_SEGMENT_BYTES / bw_dtype_bytes(precision->activation, 1);
     int64_t first = row * per_segment;
     int64_t count = bw_min64(per_segment, dims->value[BW_STREAM_ELEMENTS] - first);
-    bw_input_fill(dtype, bw_input_key_make(seed, BW_STREAM_READ_A), first, count, words);
+    bw_input_fill(precision->activation, bw_input_key_make(seed, BW_STREAM_READ_A), first, count, words);
     uint32_t sum = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) sum += words[i];
     out->operand = BW_STREAM_READ_CHECKSUM;
@@ -112,18 +107,18 @@ const bw_op bw_op_stream_read = {
 
 /* ---- write ---- */
 
-static bw_status write_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
-    return stream_cost("stream_write", dims, dtype, 0, 1, 0, out);
+static bw_status write_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
+    return stream_cost("stream_write", dims, precision, 0, 1, 0, out);
 }
 
-static int write_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_STREAM_WRITE_B] = vector("b", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+static int write_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_WRITE_B] = vector("b", BW_OUT, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
     return 1;
 }
 
-static bw_status write_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status write_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
-    (void)dtype, (void)seed;
+    (void)precision, (void)seed;
     row_range(dims, row, out);
     out->operand = BW_STREAM_WRITE_B;
     for (int64_t i = 0; i < out->count; i++) out->values[i] = (double)((out->offset + i) % 64 - 32) / 32.0;
@@ -147,21 +142,22 @@ const bw_op bw_op_stream_write = {
 
 /* ---- copy ---- */
 
-static bw_status copy_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
-    return stream_cost("stream_copy", dims, dtype, 1, 1, 0, out);
+static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
+    return stream_cost("stream_copy", dims, precision, 1, 1, 0, out);
 }
 
-static int copy_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_STREAM_COPY_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
-    out[BW_STREAM_COPY_B] = vector("b", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_COPY_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_COPY_B] = vector("b", BW_OUT, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
     return 2;
 }
 
-static bw_status copy_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     row_range(dims, row, out);
     out->operand = BW_STREAM_COPY_B;
-    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_COPY_A), out->offset, out->count, out->values);
+    bw_input_doubles(precision->activation, bw_input_key_make(seed, BW_STREAM_COPY_A), out->offset, out->count,
+                     out->values);
     return BW_OK;
 }
 
@@ -182,32 +178,33 @@ const bw_op bw_op_stream_copy = {
 
 /* ---- triad ---- */
 
-static bw_status triad_cost(const bw_dims *dims, bw_dtype dtype, bw_cost *out) {
-    return stream_cost("stream_triad", dims, dtype, 2, 1, 2, out);
+static bw_status triad_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
+    return stream_cost("stream_triad", dims, precision, 2, 1, 2, out);
 }
 
-static int triad_operands(const bw_dims *dims, bw_dtype dtype, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_STREAM_TRIAD_A] = vector("a", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
-    out[BW_STREAM_TRIAD_B] = vector("b", BW_IN, dtype, dims->value[BW_STREAM_ELEMENTS]);
-    out[BW_STREAM_TRIAD_C] = vector("c", BW_OUT, dtype, dims->value[BW_STREAM_ELEMENTS]);
+static int triad_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    out[BW_STREAM_TRIAD_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_TRIAD_B] = vector("b", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
+    out[BW_STREAM_TRIAD_C] = vector("c", BW_OUT, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
     return 3;
 }
 
-static bw_status triad_reference(const bw_dims *dims, bw_dtype dtype, uint64_t seed, int64_t row,
+static bw_status triad_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
     double b[ROW_ELEMS];
     row_range(dims, row, out);
     out->operand = BW_STREAM_TRIAD_C;
     out->scale = 0.5; /* root mean square of a + 0.5 b is sqrt(1.25 / 3) = 0.65 */
-    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_TRIAD_A), out->offset, out->count, out->values);
-    bw_input_doubles(dtype, bw_input_key_make(seed, BW_STREAM_TRIAD_B), out->offset, out->count, b);
+    bw_input_doubles(precision->activation, bw_input_key_make(seed, BW_STREAM_TRIAD_A), out->offset, out->count,
+                     out->values);
+    bw_input_doubles(precision->activation, bw_input_key_make(seed, BW_STREAM_TRIAD_B), out->offset, out->count, b);
     for (int64_t i = 0; i < out->count; i++) out->values[i] += (double)BW_STREAM_TRIAD_FACTOR * b[i];
     return BW_OK;
 }
 
 /* The sum is rounded to float first. */
-static bw_tolerance triad_tolerance(const bw_dims *dims, bw_dtype dtype, bool rounds_once) {
-    (void)dims, (void)dtype, (void)rounds_once;
+static bw_tolerance triad_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){2.0 * bw_dtype_roundoff(BW_FP32), 0.0};
 }
 

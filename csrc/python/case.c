@@ -30,32 +30,32 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     case_object *self = (case_object *)object;
     core_state *state = state_of(self);
     device_object *device;
-    const char *op_name, *precision, *variant = NULL;
+    const char *op_name, *precision_name, *variant = NULL;
     PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     core_dims dims;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzO", names, state->device_type, &device, &op_name,
-                                     &precision, &params, &kv_lens, &variant, &seed_object)) {
+                                     &precision_name, &params, &kv_lens, &variant, &seed_object)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (status) {
         core_raise(state, status);
         return -1;
     }
-    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return -1;
+    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return -1;
     /* Asked last: reading numbers may have run Python code that opened this or closed that. */
     if (self->content || !device->session) {
         core_dims_free(&dims);
         PyErr_SetString(PyExc_ValueError, self->content ? "this Case is open already" : "the Device is closed");
         return -1;
     }
-    status = bw_case_create(device->session, index, dtype, &dims.dims, variant, seed, &self->content);
+    status = bw_case_create(device->session, index, precision, &dims.dims, variant, seed, &self->content);
     core_dims_free(&dims);
     if (status) {
         core_raise(state, status);
@@ -150,7 +150,7 @@ static PyObject *get_operation(PyObject *object, void *closure) {
 static PyObject *get_precision(PyObject *object, void *closure) {
     (void)closure;
     bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(bw_dtype_get(content->dtype)->name) : NULL;
+    return content ? PyUnicode_FromString(content->precision->name) : NULL;
 }
 
 static PyObject *get_variant(PyObject *object, void *closure) {
@@ -204,8 +204,9 @@ static PyObject *operand_dict(const bw_operand *operand) {
             Py_CLEAR(shape);
         }
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L}", "name", operand->name, "role", roles[operand->role], "dtype",
-                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes);
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L,s:L,s:z}", "name", operand->name, "role", roles[operand->role], "dtype",
+                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes,
+                         "row_elems", (long long)operand->row_elems, "scale_of", operand->scale_of);
 }
 
 static PyObject *get_operands(PyObject *object, void *closure) {
@@ -215,14 +216,9 @@ static PyObject *get_operands(PyObject *object, void *closure) {
     const int count = content->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
     memcpy(operands, content->operands, sizeof operands);
-    PyObject *list = PyList_New(count);
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
-        PyObject *item = operand_dict(&operands[i]);
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
+        if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -273,13 +269,6 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
 }
 
 /* ---- arrays in and out ---- */
-
-static int find_operand(const bw_case *content, const char *name) {
-    for (int i = 0; i < content->operand_count; i++) {
-        if (strcmp(content->operands[i].name, name) == 0) return i;
-    }
-    return -1;
-}
 
 /* A caller's array need not be aligned. */
 static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
@@ -336,7 +325,7 @@ static bw_status run_arrays(void *context) {
 /* Takes one array; 0 or -1 with an exception. */
 static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
     const char *name = core_name(key);
-    int index = name ? find_operand(work->content, name) : -1;
+    int index = name ? bw_operand_find(work->content->operands, work->content->operand_count, name) : -1;
     const bw_operand *operand = index < 0 ? NULL : &work->content->operands[index];
     if (!operand || operand->role == BW_OUT) {
         PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
@@ -347,7 +336,7 @@ static int take_array(core_state *state, run_work *work, PyObject *key, PyObject
         return -1;
     }
     if (core_take_array(operand, array, &work->given[index]) < 0) return -1;
-    if (operand->recipe == BW_RECIPE_HOST) {
+    if (bw_operand_ranged(operand)) {
         bw_status status = check_indices(operand, work->given[index].buf);
         if (status) {
             core_raise(state, status);
@@ -375,11 +364,11 @@ static PyObject *run_and_collect(case_object *self, run_work *work, bool (*wante
 }
 
 static bool is_output(const bw_operand *operand) {
-    return operand->role != BW_IN;
+    return operand->present && operand->role != BW_IN;
 }
 
 static bool is_input(const bw_operand *operand) {
-    return operand->role != BW_OUT;
+    return operand->present && operand->role != BW_OUT;
 }
 
 static PyObject *case_run(PyObject *object, PyObject *arrays) {

@@ -27,7 +27,8 @@ typedef struct verify_work {
 
 static bool all_outputs_given(const verify_work *work) {
     for (int i = 0; i < work->content->operand_count; i++) {
-        if (work->content->operands[i].role != BW_IN && !work->given[i].obj) return false;
+        const bw_operand *operand = &work->content->operands[i];
+        if (operand->present && operand->role != BW_IN && !work->given[i].obj) return false;
     }
     return true;
 }
@@ -52,8 +53,7 @@ static bw_status run_verify(void *context) {
 static int take_output(verify_work *work, PyObject *key, PyObject *array) {
     const bw_case *content = work->content;
     const char *name = core_name(key);
-    int index = name ? content->operand_count - 1 : -1;
-    while (index >= 0 && strcmp(content->operands[index].name, name) != 0) index--;
+    int index = name ? bw_operand_find(content->operands, content->operand_count, name) : -1;
     if (index < 0 || content->operands[index].role == BW_IN) {
         PyErr_Format(PyExc_ValueError, "%s has no output array %R", content->op->name, key);
         return -1;

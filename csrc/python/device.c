@@ -92,10 +92,10 @@ static PyObject *device_exit(PyObject *object, PyObject *args) {
 
 static PyObject *peak_tflops(const bw_device_facts *facts) {
     PyObject *dict = PyDict_New();
-    for (int i = 0; dict && i < BW_DTYPE_COUNT; i++) {
-        const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
-        if (info->kind != BW_KIND_FLOAT) continue;
-        if (core_set(dict, info->name, PyFloat_FromDouble(facts->peak_tflops[i])) < 0) Py_CLEAR(dict);
+    for (int i = 0; dict && i < BW_PRECISION_COUNT; i++) {
+        const bw_precision *precision = bw_precision_get((bw_precision_id)i);
+        PyObject *peak = PyFloat_FromDouble(facts->peak_tflops[precision->compute]);
+        if (core_set(dict, precision->name, peak) < 0) Py_CLEAR(dict);
     }
     return dict;
 }
@@ -104,17 +104,22 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
-    /* A copy: making objects may collect garbage, and so run code that closes the device. */
-    const bw_device_facts facts = *session->backend->devices->facts(session->device), *f = &facts;
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name",
-                         core_text(f->name), "uuid", core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id),
-                         "driver", core_text(f->driver), "runtime", core_text(f->runtime), "major", f->major, "minor",
-                         f->minor, "units", f->units, "memory_bytes", (long long)f->memory_bytes, "cache_bytes",
-                         (long long)f->cache_bytes, "shared_bytes", (long long)f->shared_bytes, "memory_clock_khz",
-                         (long long)f->memory_clock_khz, "bus_bits", (long long)f->bus_bits, "peak_gb_s", f->peak_gb_s,
-                         "peak_source", core_text(f->peak_source), "peak_tflops", peak_tflops(f), "tflops_source",
-                         core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
-                         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
+    const bw_device_calls *devices = session->backend->devices;
+    /* Copies: making objects may collect garbage, and so run code that closes the device. */
+    const bw_device_facts facts = *devices->facts(session->device), *f = &facts;
+    bw_fact more[BW_FACTS_MAX];
+    const int count = devices->more_facts ? devices->more_facts(session->device, more) : 0;
+    PyObject *dict = Py_BuildValue(
+        "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
+        core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
+        core_text(f->runtime), "units", f->units, "memory_bytes", (long long)f->memory_bytes, "cache_bytes",
+        (long long)f->cache_bytes, "peak_gb_s", f->peak_gb_s, "peak_source", core_text(f->peak_source), "peak_tflops",
+        peak_tflops(f), "tflops_source", core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
+        f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
+    for (int i = 0; dict && i < count; i++) {
+        if (core_set(dict, more[i].name, PyLong_FromLongLong(more[i].value)) < 0) Py_CLEAR(dict);
+    }
+    return dict;
 }
 
 typedef struct memory_work {
@@ -151,27 +156,22 @@ static PyObject *device_rest(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-typedef struct limit_work {
-    bw_session *session;
-    int threads;
-} limit_work;
-
-static bw_status run_limit(void *context) {
-    limit_work *work = context;
-    return bw_session_limit_threads(work->session, work->threads);
-}
-
+/* With the GIL, for the some 20 ms that it takes: what others ask of the device meanwhile changes with its threads. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    limit_work work = {session_of(self), threads == (int)threads ? (int)threads : 0}; /* 0: none has it */
-    if (!work.session) return NULL;
+    bw_session *session = session_of(self);
+    if (!session) return NULL;
     if (self->open_cases || self->open_profilers) {
         PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
         return NULL;
     }
-    bw_status status = core_run(work.session, run_limit, &work);
+    bw_status status = bw_session_enter(session);
+    if (!status) {
+        status = bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: none has it */
+        bw_session_leave(session);
+    }
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     Py_RETURN_NONE;
 }
@@ -311,19 +311,19 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     core_state *state = core_state_of(Py_TYPE(object));
     bw_session *session = session_of((device_object *)object);
-    const char *op_name, *precision;
+    const char *op_name, *precision_name;
     PyObject *params, *kv_lens = NULL;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     core_dims dims;
     if (!session) return NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision, &params, &kv_lens))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision_name, &params, &kv_lens))
         return NULL;
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
+    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
     session = session_of((device_object *)object); /* again: reading numbers may have run Python code that closed it */
     if (!session) {
         core_dims_free(&dims);
@@ -332,12 +332,12 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     const bw_variant_table *table = session->backend->devices->variants(session->device, index);
     const bw_device_facts *facts = session->backend->devices->facts(session->device);
     const bw_variant *chosen = NULL;
-    status = bw_variant_default(table, op, &dims.dims, dtype, facts, 0, &chosen);
+    status = bw_variant_default(table, op, &dims.dims, precision, facts, 0, &chosen);
     bw_status_free(status); /* none runs: every row's `refuses` says why */
     PyObject *list = PyList_New(table->count);
     for (int i = 0; list && i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
-        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, dtype, facts), row == chosen);
+        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, precision, facts), row == chosen);
         if (item) {
             PyList_SET_ITEM(list, i, item);
         } else {

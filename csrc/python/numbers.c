@@ -1,4 +1,4 @@
-/* Plain numbers: bandwidth, statistics, bits of a precision. */
+/* Plain numbers: bandwidth, statistics, bits of a type. */
 #include "python/core.h"
 
 /* ---- bandwidth ---- */
@@ -81,16 +81,16 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
 
 static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
     core_state *state = PyModule_GetState(module);
-    const char *precision;
+    const char *name;
     Py_buffer view;
     bw_dtype dtype;
-    if (!PyArg_ParseTuple(args, "sy*", &precision, &view)) return NULL;
-    bw_status status = bw_dtype_find(precision, &dtype);
+    if (!PyArg_ParseTuple(args, "sy*", &name, &view)) return NULL;
+    bw_status status = bw_dtype_find(name, &dtype);
     Py_ssize_t item = status ? 1 : (Py_ssize_t)(encode ? sizeof(float) : (size_t)bw_dtype_bytes(dtype, 1));
     PyObject *result = NULL;
     if (!status && view.len % item) {
         status = bw_fail(BW_CODE_INVALID, "%zd bytes are no whole number of %s values of %zd bytes", view.len,
-                         encode ? "float32" : precision, item);
+                         encode ? "float32" : name, item);
     }
     if (!status) {
         int64_t count = view.len / item;
@@ -120,7 +120,7 @@ PyMethodDef core_number_methods[] = {
     {"bandwidth_gb_s", (PyCFunction)(void (*)(void))bandwidth_gb_s, METH_VARARGS | METH_KEYWORDS,
      "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9, elementwise for arrays."},
     {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise."},
-    {"encode", encode, METH_VARARGS, "encode(precision, values, /)\n--\n\nfloat32 values to stored bits."},
-    {"decode", decode, METH_VARARGS, "decode(precision, data, /)\n--\n\nStored bits to float32 values."},
+    {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\nfloat32 values to stored bits."},
+    {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\nStored bits to float32 values."},
     {NULL, NULL, 0, NULL},
 };

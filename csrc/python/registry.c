@@ -8,21 +8,14 @@ static PyObject *text_or_none(const char *text) {
 
 static PyObject *precision_names(unsigned mask) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
-        if (!(mask & (1u << i))) continue;
-        PyObject *name = PyUnicode_FromString(bw_dtype_get((bw_dtype)i)->name);
+    for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
+        const bw_precision *precision = bw_precision_get((bw_precision_id)i);
+        if (!bw_precision_in(mask, precision)) continue;
+        PyObject *name = PyUnicode_FromString(precision->name);
         if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
         Py_XDECREF(name);
     }
     return list;
-}
-
-/* Appends and drops the reference; 0 or -1 (also when item is NULL). */
-static int append(PyObject *list, PyObject *item) {
-    if (!item) return -1;
-    int result = PyList_Append(list, item);
-    Py_DECREF(item);
-    return result;
 }
 
 static PyObject *param_dict(const bw_param *param) {
@@ -35,7 +28,7 @@ static PyObject *param_dict(const bw_param *param) {
 static PyObject *params_list(const bw_op *op) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < op->param_count; i++) {
-        if (append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
+        if (core_append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -53,7 +46,7 @@ static PyObject *variants_dict(int op_index) {
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
-            if (append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
+            if (core_append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
         }
         if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
     }
@@ -67,25 +60,43 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
         const bw_op *op = bw_op_at(i);
         PyObject *item = Py_BuildValue(
             "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:N,s:N}", "name", op->name, "family", op->family, "text", op->text,
-            "takes_kv_lens", op->takes_kv_lens ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
+            "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
             "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions), "params",
             params_list(op), "variants", variants_dict(i));
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
+}
+
+/* None where a precision has no such type. */
+static const char *type_name(bw_dtype dtype) {
+    return dtype == BW_NONE ? NULL : bw_dtype_get(dtype)->name;
 }
 
 static PyObject *precisions(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
+        const bw_precision *row = bw_precision_get((bw_precision_id)i);
+        PyObject *item = Py_BuildValue("{s:s,s:z,s:z,s:z,s:z,s:z,s:z,s:s}", "name", row->name, "activation",
+                                       type_name(row->activation), "weight", type_name(row->weight), "cache",
+                                       type_name(row->cache), "result", type_name(row->result), "compute",
+                                       type_name(row->compute), "scale", type_name(row->scale), "text", row->text);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *dtypes(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
         const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
-        if (info->kind != BW_KIND_FLOAT) continue;
-        PyObject *item = Py_BuildValue("{s:s,s:i,s:i,s:i,s:d,s:s,s:s}", "name", info->name, "bits", info->bits,
-                                       "block_elems", info->block_elems, "block_bytes", info->block_bytes, "roundoff",
-                                       bw_dtype_roundoff((bw_dtype)i), "result", bw_dtype_get(info->result)->name,
-                                       "text", info->text);
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (!info->encode_blocks) continue;
+        PyObject *item =
+            Py_BuildValue("{s:s,s:i,s:i,s:d,s:s}", "name", info->name, "block_elems", info->block_elems, "block_bytes",
+                          info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "text", info->text);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -116,7 +127,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
             Py_DECREF(list);
             return core_raise(state, status);
         }
-        if (append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
+        if (core_append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
             Py_DECREF(list);
             return NULL;
         }
@@ -128,7 +139,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && names && names[i]; i++) {
-        if (append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
+        if (core_append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -147,7 +158,7 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
                                     "devices", devices, "timers", names_list(backend->timers), "metrics",
                                     names_list(backend->counters ? backend->counters->groups : NULL))
                     : NULL;
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -176,18 +187,18 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision;
+    const char *op_name, *precision_name;
     PyObject *params, *kv_lens = NULL;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     core_dims dims;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision, &params, &kv_lens))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision_name, &params, &kv_lens))
         return NULL;
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
+    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
     PyObject *result = core_params_dict(op, &dims.dims);
     core_dims_free(&dims);
     return result;
@@ -196,38 +207,38 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
     core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision, *backend = NULL, *variant_name = NULL;
+    const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     PyObject *params, *kv_lens = NULL;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     core_dims dims;
     const bw_variant *variant = NULL;
     bw_cost result;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &op_name, &precision, &params, &kv_lens, &backend,
-                                     &variant_name)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &op_name, &precision_name, &params, &kv_lens,
+                                     &backend, &variant_name)) {
         return NULL;
     }
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (!status) status = find_variant(backend, variant_name, index, &variant);
     if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, dtype, params, kv_lens, &dims) < 0) return NULL;
-    status = bw_cost_of(op, variant, &dims.dims, dtype, NULL, &result);
+    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
+    status = bw_cost_of(op, variant, &dims.dims, precision, NULL, &result);
     core_dims_free(&dims);
     return status ? core_raise(state, status) : core_cost_dict(&result);
 }
 
 enum { COST_COLUMNS = 6 };
 
-static bw_status cost_rows(const bw_op *op, bw_dtype dtype, const bw_variant *variant, const int64_t *values,
-                           int64_t rows, int64_t *out) {
+static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const bw_variant *variant,
+                           const int64_t *values, int64_t rows, int64_t *out) {
     for (int64_t row = 0; row < rows; row++) {
-        bw_dims dims = {.kv_lens = NULL};
+        bw_dims dims = {.list = NULL};
         bw_cost cost;
         memcpy(dims.value, values + row * op->param_count, (size_t)op->param_count * sizeof *values);
-        BW_TRY(bw_op_complete(op, dtype, ~0u, &dims));
-        BW_TRY(bw_cost_of(op, variant, &dims, dtype, NULL, &cost));
+        BW_TRY(bw_op_complete(op, precision, ~0u, &dims));
+        BW_TRY(bw_cost_of(op, variant, &dims, precision, NULL, &cost));
         int64_t *to = out + row * COST_COLUMNS;
         to[0] = cost.bytes_read;
         to[1] = cost.bytes_written;
@@ -242,18 +253,18 @@ static bw_status cost_rows(const bw_op *op, bw_dtype dtype, const bw_variant *va
 static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "values", "out", "backend", "variant", NULL};
     core_state *state = PyModule_GetState(module);
-    const char *op_name, *precision, *backend = NULL, *variant_name = NULL;
+    const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     Py_buffer values, out;
     int index;
     const bw_op *op;
-    bw_dtype dtype;
+    const bw_precision *precision;
     const bw_variant *variant = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssy*w*|zz", names, &op_name, &precision, &values, &out, &backend,
-                                     &variant_name)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssy*w*|zz", names, &op_name, &precision_name, &values, &out,
+                                     &backend, &variant_name)) {
         return NULL;
     }
     bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_dtype_find(precision, &dtype);
+    if (!status) status = bw_precision_find(precision_name, &precision);
     if (!status) status = find_variant(backend, variant_name, index, &variant);
     if (!status) {
         Py_ssize_t row_bytes = (Py_ssize_t)(op->param_count * sizeof(int64_t));
@@ -262,7 +273,7 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
             status = bw_fail(BW_CODE_INVALID, "cost_many of %s: values must be int64 (n, %d), out int64 (n, %d)",
                              op_name, op->param_count, COST_COLUMNS);
         } else {
-            status = cost_rows(op, dtype, variant, values.buf, rows, out.buf);
+            status = cost_rows(op, precision, variant, values.buf, rows, out.buf);
         }
     }
     PyBuffer_Release(&values);
@@ -276,6 +287,7 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
 PyMethodDef core_registry_methods[] = {
     {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
     {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
+    {"dtypes", dtypes, METH_NOARGS, "dtypes()\n--\n\nOne dict per type that operands' values are stored in."},
     {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
     {"complete", WITH_KEYWORDS(complete), METH_VARARGS | METH_KEYWORDS,
      "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},

@@ -13,8 +13,8 @@ static void expect_rotation(const char *what, fixture *f, bw_cache cache, int64_
     CHECK_EQUAL(rotation.cold, cold);
     CHECK_EQUAL(needed_bytes, needed);
     CHECK_EQUAL(free_bytes, fake.memory_bytes - fake.live_bytes);
-    bool plain =
-        cache == BW_CACHE_HOT || (cold && !flush_bytes && sets * bw_case_footprint(f->content) >= 4 * fake.cache_bytes);
+    bool plain = cache == BW_CACHE_HOT ||
+                 (cold && !flush_bytes && sets * f->content->cost.footprint_bytes >= 4 * fake.cache_bytes);
     CHECK((rotation.note[0] == '\0') == plain, "note '%s'", rotation.note);
 }
 
@@ -65,7 +65,7 @@ static bw_status open_append(fixture *f, int64_t memory_bytes) {
     bw_dims dims = {.value = {1, 1, 4095, 1, 64, 0}};
     fake.cache_bytes = MIB;
     fake.memory_bytes = memory_bytes;
-    return open_case(f, "kv_append", BW_FP32, &dims, NULL);
+    return open_case(f, "kv_append", BW_PRECISION_FP32, &dims, NULL);
 }
 
 static void large_sets_that_touch_little(int op_index) {
@@ -159,7 +159,7 @@ static void sums_do_not_overflow(int op_index) {
     bw_dims dims = {.value = {((int64_t)1 << 29) - 1, 1 << 14, 1 << 16, 1}};
     fake.workspace[0] = 64 * GIB;
     fake.cache_bytes = 480 * MIB;
-    if (OK(open_case(&f, "kv_copy", BW_FP32, &dims, NULL))) {
+    if (OK(open_case(&f, "kv_copy", BW_PRECISION_FP32, &dims, NULL))) {
         FAILS(bw_case_rotation(f.content, BW_CACHE_COLD, &rotation, &needed, &free_bytes), BW_CODE_MEMORY, "needs");
     }
     close_case(&f);

@@ -8,7 +8,7 @@
 static void expect_variant(const char *asked, const char *wanted) {
     fixture f;
     bw_dims dims = {.value = {100}};
-    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, asked))) {
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, asked))) {
         CHECK(strcmp(f.content->variant->name, wanted) == 0, "%s, expected %s", f.content->variant->name, wanted);
     }
     close_case(&f);
@@ -33,16 +33,17 @@ static void refusals_say_why(int op_index) {
     fixture f;
     bw_dims dims = {.value = {100}};
     fake.rows = 3;
-    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, "fastest"), BW_CODE_INVALID, "plain, middle, library");
+    FAILS(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, "fastest"), BW_CODE_INVALID, "plain, middle, library");
     close_case(&f);
     fake.refusing[0] = fake.refusing[1] = fake.refusing[2] = true;
-    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, NULL), BW_CODE_UNSUPPORTED,
+    FAILS(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL), BW_CODE_UNSUPPORTED,
           "plain: this row refuses everything; middle: this row");
     close_case(&f);
-    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, "middle"), BW_CODE_UNSUPPORTED, "'middle' does not run");
+    FAILS(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, "middle"), BW_CODE_UNSUPPORTED,
+          "'middle' does not run");
     close_case(&f);
     fake.rows = 0;
-    FAILS(open_case(&f, "stream_copy", BW_FP32, &dims, NULL), BW_CODE_UNSUPPORTED, "no kernels for it");
+    FAILS(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL), BW_CODE_UNSUPPORTED, "no kernels for it");
     close_case(&f);
 }
 
@@ -86,12 +87,12 @@ static void nothing_stands_in_for_a_named_variant(int op_index) {
     bw_dims dims = {.value = {100}};
     fake.rows = 3;
     fake.missing[2] = true;
-    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, "library"))) {
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, "library"))) {
         FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "library 2 is not installed");
     }
     close_case(&f);
     fake.missing[0] = fake.missing[1] = true;
-    if (OK(open_case(&f, "stream_copy", BW_FP32, &dims, NULL))) {
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL))) {
         FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
         /* And again: nothing is left half done. */
         FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");

@@ -40,14 +40,14 @@ static void every_row_is_looked_at(int op_index) {
         fixture f;
         if (!OK(open_small(&f, op_index, page))) return close_case(&f);
         bw_case *content = f.content;
-        bw_rows rows = content->op->rows(&content->dims, content->dtype);
+        bw_rows rows = content->op->rows(&content->dims, content->precision);
         double *values = calloc((size_t)rows.elems, sizeof *values);
         int64_t missed = 0;
         for (int64_t row = 0; values && row < rows.count; row++) {
             bw_reference_row reference = {.values = values};
             bw_verdict verdict;
             char name[128];
-            OK(content->op->reference(&content->dims, content->dtype, fake.seed, row, &reference));
+            OK(content->op->reference(&content->dims, content->precision, fake.seed, row, &reference));
             fake.plant = row % 2 ? FAKE_NAN : FAKE_WRONG_ELEMENT;
             fake.plant_row = row;
             fake.plant_element = row * 7 % reference.count;
@@ -99,7 +99,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
 static void untouched_rows_are_checked(int op_index) {
     fixture f;
     if (!OK(open_small(&f, op_index, 4))) return close_case(&f);
-    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->dtype);
+    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->precision);
     if (rows.focus) {
         const int64_t picks[] = {rows.focus, (rows.focus + rows.count) / 2, rows.count - 1};
         for (int i = 0; i < 3; i++) {
@@ -119,7 +119,7 @@ static void corners_are_always_checked(int op_index) {
     fixture f;
     int index;
     if (!OK(bw_op_find("gemm", &index)) || !OK(open_small(&f, index, 0))) return;
-    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->dtype);
+    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->precision);
     const int64_t corners[] = {0, rows.line - 1, rows.count - rows.line, rows.count - 1};
     fake.plant = FAKE_WRONG_ELEMENT;
     for (int i = 0; i < 4; i++) {
@@ -139,7 +139,8 @@ static void a_sample_finds_rare_errors(int op_index) {
     fixture f;
     bw_verdict verdict;
     bw_dims dims = {.value = {96000, 1, 1, 0}};
-    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
+    if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
+        OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(verdict.rows_checked, 65536);
         CHECK_EQUAL(verdict.rows_total, 96000);
@@ -205,7 +206,8 @@ static void a_small_value_is_held_to_its_own_rounding(int op_index) {
     fixture f;
     bw_verdict verdict;
     bw_dims dims = {.value = {64, 16, 256, 0}};
-    if (OK(open_case(&f, "gemm", BW_BF16, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+    if (OK(open_case(&f, "gemm", BW_PRECISION_BF16, &dims, NULL)) &&
+        OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         uint16_t *d = (uint16_t *)(f.content->memory + f.content->offsets[2]);
         int tried = 0;
@@ -224,6 +226,23 @@ static void a_small_value_is_held_to_its_own_rounding(int op_index) {
     close_case(&f);
 }
 
+/* Half the distance to a value's neighbours: by hand, at both ends of a power of two and among subnormal numbers. */
+static void half_units_by_hand(int op_index) {
+    (void)op_index;
+    static const struct {
+        bw_dtype dtype;
+        double value;
+        int exponent; /* of 2 */
+    } rows[] = {{BW_FP32, 1.0, -24}, {BW_FP32, 1.999, -24},   {BW_FP32, 0x1p-126, -150}, {BW_FP32, 0x1p-140, -150},
+                {BW_FP16, 1.0, -11}, {BW_FP16, -0.75, -12},   {BW_FP16, 2.0, -10},       {BW_FP16, 1000.0, -2},
+                {BW_FP16, 0.0, -25}, {BW_FP16, 0x1p-20, -25}, {BW_BF16, 1.0, -8},        {BW_BF16, 0x1p-20, -28}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double found = bw_dtype_half_unit(rows[i].dtype, rows[i].value);
+        CHECK(found == ldexp(1.0, rows[i].exponent), "%s %g: %a", bw_dtype_get(rows[i].dtype)->name, rows[i].value,
+              found);
+    }
+}
+
 /* Rows of a kernel that may round its weights: errors that are each too small to tell pass as long as their root mean
  * square is what rounding makes of it, and no longer. */
 static void a_rows_mean_square_is_bounded(int op_index) {
@@ -232,12 +251,12 @@ static void a_rows_mean_square_is_bounded(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {1, 2048, 2, 1, 128}};
     fake.rows = 2;
-    if (OK(open_case(&f, "attention_decode", BW_BF16, &dims, "middle")) &&
+    if (OK(open_case(&f, "attention_decode", BW_PRECISION_BF16, &dims, "middle")) &&
         OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         double values[256];
         bw_reference_row row = {.values = values};
-        OK(f.content->op->reference(&f.content->dims, BW_BF16, fake.seed, 0, &row));
+        OK(f.content->op->reference(&f.content->dims, bw_precision_get(BW_PRECISION_BF16), fake.seed, 0, &row));
         /* Roundoff is 2^-8; sqrt(1/3 + 1/27) of it is 0.0024. Half of that passes, twice it does not. */
         for (int wrong = 0; wrong < 2; wrong++) {
             for (int i = 0; i < 256; i++) {
@@ -261,7 +280,8 @@ static void a_larger_budget_adds_rows(int op_index) {
     fixture f;
     bw_verdict verdict;
     bw_dims dims = {.value = {500, 16, 8, 0}};
-    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) {
+    if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
+        OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) {
         CHECK_EQUAL(verdict.rows_checked, 2); /* the corners: one tile is a line */
         float *d = (float *)(f.content->memory + f.content->offsets[2]);
         d[250 * 16 + 3] += 1.0f;
@@ -293,7 +313,7 @@ static void verification_can_be_interrupted(int op_index) {
     bw_dims dims = {.value = {2, 32, 1 << 10, 0}};
     stopper stopper = {.last = 3};
     const bw_verify_options options = {.budget_s = 60.0, .poll = stop_at_last, .poll_context = &stopper};
-    if (OK(open_case(&f, "gemm", BW_FP32, &dims, NULL)) && OK(bw_case_ready(f.content, 1))) {
+    if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) && OK(bw_case_ready(f.content, 1))) {
         fake.look_ns = 10000000;
         FAILS(bw_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
         CHECK_EQUAL(stopper.calls, 3);
@@ -313,16 +333,16 @@ static void verification_can_be_interrupted(int op_index) {
 static void sizes_at_their_limits_are_refused_or_right(int op_index) {
     const bw_op *op = bw_op_at(op_index);
     for (unsigned large = 0; large < 1u << op->param_count; large++) {
-        bw_dims dims = {.kv_lens = NULL};
+        bw_dims dims = {.list = NULL};
         for (int i = 0; i < op->param_count; i++) {
             dims.value[i] = large & (1u << i) ? op->params[i].maximum : op->params[i].minimum;
         }
-        bw_status status = bw_op_complete(op, BW_FP32, ~0u, &dims);
+        bw_status status = bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), ~0u, &dims);
         bw_cost cost;
         if (status) {
             CHECK(bw_status_code(status) == BW_CODE_INVALID, "%s", bw_status_message(status));
-        } else if (OK(op->cost(&dims, BW_FP32, &cost))) {
-            bw_rows rows = op->rows(&dims, BW_FP32);
+        } else if (OK(op->cost(&dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
+            bw_rows rows = op->rows(&dims, bw_precision_get(BW_PRECISION_FP32));
             CHECK(cost.bytes_read >= 0 && cost.bytes_written >= 0 && cost.flops >= 0, "%u: a negative cost", large);
             CHECK(cost.footprint_bytes == cost.bytes_read + cost.bytes_written, "%u", large);
             CHECK(rows.count > 0 && rows.elems > 0 && rows.line > 0, "%u: %" PRId64 " rows", large, rows.count);
@@ -331,7 +351,7 @@ static void sizes_at_their_limits_are_refused_or_right(int op_index) {
     }
     bw_dims long_prompts = {.value = {4, INT32_MAX, INT32_MAX, 1, 1, 1, 1}};
     if (strcmp(op->name, "attention_prefill") == 0) {
-        FAILS(bw_op_complete(op, BW_FP32, ~0u, &long_prompts), BW_CODE_INVALID, "overflow");
+        FAILS(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), ~0u, &long_prompts), BW_CODE_INVALID, "overflow");
     }
 }
 
@@ -347,6 +367,7 @@ const check verify_checks[] = {
     {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
     {"a_small_value_is_held_to_its_own_rounding", false, a_small_value_is_held_to_its_own_rounding},
+    {"half_units_by_hand", false, half_units_by_hand},
     {"a_rows_mean_square_is_bounded", false, a_rows_mean_square_is_bounded},
     {"a_larger_budget_adds_rows", false, a_larger_budget_adds_rows},
     {"verification_can_be_interrupted", false, verification_can_be_interrupted},

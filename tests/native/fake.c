@@ -1,10 +1,8 @@
 #include "fake.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/input.h"
 
@@ -70,6 +68,11 @@ static void device_close(bw_device *device) {
 
 static const bw_device_facts *device_facts(const bw_device *device) {
     return &device->facts;
+}
+
+static bw_status limit_threads(bw_device *device, int threads) {
+    (void)device, (void)threads;
+    return called("limit_threads");
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
@@ -145,7 +148,7 @@ static bw_status synchronize(bw_device *device) {
 typedef struct image {
     const bw_op *op;
     bw_dims dims;
-    bw_dtype dtype;
+    const bw_precision *precision;
     uint64_t seed;
     int64_t count;
     bw_reference_row *rows;
@@ -175,15 +178,15 @@ static void encode(bw_dtype dtype, const double *values, int64_t count, void *ou
 }
 
 static bool same_case(const bw_launch *launch) {
-    return outputs.op == bw_op_at(fake.op_index) && outputs.dtype == launch->dtype && outputs.seed == fake.seed &&
-           memcmp(outputs.dims.value, launch->dims->value, sizeof outputs.dims.value) == 0;
+    return outputs.op == bw_op_at(fake.op_index) && outputs.precision == launch->precision &&
+           outputs.seed == fake.seed && memcmp(outputs.dims.value, launch->dims->value, sizeof outputs.dims.value) == 0;
 }
 
 static bw_status prepare_image(const bw_launch *launch, const bw_operand *operands) {
     if (same_case(launch)) return BW_OK;
     fake_forget();
     const bw_op *op = bw_op_at(fake.op_index);
-    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    bw_rows rows = op->rows(launch->dims, launch->precision);
     /* Rows past the focus, where there is one, are those that no launch may touch. */
     int64_t count = rows.focus ? rows.focus : rows.count;
     double *values = malloc((size_t)rows.elems * sizeof *values);
@@ -195,7 +198,7 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
     for (int64_t i = 0; i < count; i++) {
         bw_reference_row *row = &outputs.rows[i];
         row->values = values;
-        BW_GOTO(op->reference(launch->dims, launch->dtype, fake.seed, i, row));
+        BW_GOTO(op->reference(launch->dims, launch->precision, fake.seed, i, row));
         bw_dtype dtype = operands[row->operand].dtype;
         outputs.bits[i] = malloc((size_t)bw_dtype_bytes(dtype, row->count));
         if (!outputs.bits[i]) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
@@ -203,7 +206,7 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
         row->values = NULL;
     }
     outputs.op = op;
-    outputs.dtype = launch->dtype;
+    outputs.precision = launch->precision;
     outputs.seed = fake.seed;
     outputs.dims = *launch->dims;
 cleanup:
@@ -214,12 +217,12 @@ cleanup:
 
 static void corrupt(const bw_launch *launch, const bw_operand *operands) {
     const bw_op *op = bw_op_at(fake.op_index);
-    bw_rows rows = op->rows(launch->dims, launch->dtype);
+    bw_rows rows = op->rows(launch->dims, launch->precision);
     double *values = calloc((size_t)rows.elems, sizeof *values);
     bw_reference_row row = {.values = values};
-    if (!values || op->reference(launch->dims, launch->dtype, fake.seed, fake.plant_row, &row)) abort();
+    if (!values || op->reference(launch->dims, launch->precision, fake.seed, fake.plant_row, &row)) abort();
     bw_dtype dtype = operands[row.operand].dtype;
-    double tolerance = op->tolerance(launch->dims, launch->dtype, false).element;
+    double tolerance = op->tolerance(launch->dims, launch->precision, false).element;
     double value = row.values[fake.plant_element];
     char *place = (char *)launch->operand[row.operand] + bw_dtype_bytes(dtype, row.offset + fake.plant_element);
     if (fake.plant == FAKE_NAN) {
@@ -248,17 +251,14 @@ static void write_rows(const bw_launch *launch, const bw_operand *operands, bool
 static bw_status check_inputs(const bw_launch *launch, const bw_operand *operands, int count) {
     for (int i = 0; i < count; i++) {
         const bw_operand *operand = &operands[i];
+        if (!operand->present && !launch->operand[i]) continue;
         if (!launch->operand[i] || (uintptr_t)launch->operand[i] % 256) {
             return bw_fail(BW_CODE_DEVICE, "operand %s is not aligned", operand->name);
         }
         if (operand->role != BW_IN) continue;
         char *wanted = malloc((size_t)operand->bytes);
         if (!wanted) return bw_fail(BW_CODE_MEMORY, "no memory to check %s", operand->name);
-        if (operand->recipe == BW_RECIPE_HASH) {
-            bw_input_fill(operand->dtype, bw_input_key_make(fake.seed, i), 0, operand->elems, wanted);
-        } else {
-            bw_op_at(fake.op_index)->host_input(launch->dims, fake.seed, i, wanted);
-        }
+        bw_operand_fill(bw_op_at(fake.op_index), launch->dims, fake.seed, operand, i, wanted);
         bool same = memcmp(wanted, launch->operand[i], (size_t)operand->bytes) == 0;
         free(wanted);
         if (!same) return bw_fail(BW_CODE_DEVICE, "this set's %s is not the generated one", operand->name);
@@ -274,7 +274,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
     const bw_op *op = bw_op_at(fake.op_index);
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
-    BW_TRY(bw_op_operands(op, launch->dims, launch->dtype, operands, &count));
+    BW_TRY(bw_op_operands(op, launch->dims, launch->precision, operands, &count));
     if (!in_replay) BW_TRY(check_inputs(launch, operands, count));
     if ((fake.scratch[row] > 0) != (launch->scratch != NULL) || (fake.workspace[row] > 0) != !!launch->workspace) {
         return bw_fail(BW_CODE_DEVICE, "scratch or workspace is not what the variant asked for");
@@ -311,35 +311,37 @@ static void release_state(void *state) {
     free(state);
 }
 
-#define ROW_FUNCTIONS(row)                                                                                           \
-    static const char *refuses_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {            \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.refusing[row] ? "this row refuses everything" : NULL;                                            \
-    }                                                                                                                \
-    static bool prefers_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                   \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.preferring[row];                                                                                 \
-    }                                                                                                                \
-    static int64_t scratch_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {                \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        return fake.scratch[row];                                                                                    \
-    }                                                                                                                \
-    static int64_t workspace_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {              \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        if (fake.meanwhile) fake.meanwhile();                                                                        \
-        return fake.workspace[row];                                                                                  \
-    }                                                                                                                \
-    static bw_status extra_##row(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) { \
-        (void)dims, (void)dtype, (void)facts;                                                                        \
-        if (fake.meanwhile) fake.meanwhile();                                                                        \
-        cost->algorithmic_bytes_read += fake.scratch[row];                                                           \
-        return BW_OK;                                                                                                \
-    }                                                                                                                \
-    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {                         \
-        return prepare_row(row, sets, set_count, state);                                                             \
-    }                                                                                                                \
-    static bw_status launch_##row(const bw_launch *launch) {                                                         \
-        return launch_row(row, launch);                                                                              \
+#define ROW_FUNCTIONS(row)                                                                                             \
+    static const char *refuses_##row(const bw_dims *dims, const bw_precision *precision,                               \
+                                     const bw_device_facts *facts) {                                                   \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.refusing[row] ? "this row refuses everything" : NULL;                                              \
+    }                                                                                                                  \
+    static bool prefers_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {      \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.preferring[row];                                                                                   \
+    }                                                                                                                  \
+    static int64_t scratch_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {   \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return fake.scratch[row];                                                                                      \
+    }                                                                                                                  \
+    static int64_t workspace_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) { \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        if (fake.meanwhile) fake.meanwhile();                                                                          \
+        return fake.workspace[row];                                                                                    \
+    }                                                                                                                  \
+    static bw_status extra_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,     \
+                                 bw_cost *cost) {                                                                      \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        if (fake.meanwhile) fake.meanwhile();                                                                          \
+        cost->algorithmic_bytes_read += fake.scratch[row];                                                             \
+        return BW_OK;                                                                                                  \
+    }                                                                                                                  \
+    static bw_status prepare_##row(const bw_launch *sets, int64_t set_count, void **state) {                           \
+        return prepare_row(row, sets, set_count, state);                                                               \
+    }                                                                                                                  \
+    static bw_status launch_##row(const bw_launch *launch) {                                                           \
+        return launch_row(row, launch);                                                                                \
     }
 ROW_FUNCTIONS(0)
 ROW_FUNCTIONS(1)
@@ -366,15 +368,26 @@ static const bw_variant_table *variants(const bw_device *device, int op_index) {
 struct bw_plan {
     bw_device *device;
     bw_plan_spec spec;
-    bw_launch *sets;
     int64_t next; /* where the rotation stands; a fixed replay starts over */
     void *flush;
 };
 
+static bw_status run_empty(void *context, int64_t set, bool captured) {
+    (void)context, (void)set, (void)captured;
+    return BW_OK;
+}
+
+static bw_work empty_work(bw_device *device) {
+    return (bw_work){.run = run_empty, .context = device};
+}
+
+static bool is_empty(const bw_plan_spec *spec) {
+    return spec->work.run == run_empty;
+}
+
 static void plan_free(bw_plan *plan) {
     if (!plan) return;
     if (plan->flush) release(plan->device, plan->flush, plan->spec.flush_bytes);
-    free(plan->sets);
     free(plan);
     fake.live_plans--;
 }
@@ -387,19 +400,14 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     fake.live_plans++;
     plan->device = device;
     plan->spec = *spec;
-    if (!spec->callable) {
-        plan->sets = malloc((size_t)spec->set_count * sizeof *plan->sets);
-        if (!plan->sets) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a plan's sets"));
-        memcpy(plan->sets, spec->sets, (size_t)spec->set_count * sizeof *plan->sets);
-    }
     if (spec->flush_bytes) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
-    for (int64_t i = 0; fake.launches_at_create && spec->variant && i < spec->set_count; i++) {
+    for (int64_t i = 0; fake.launches_at_create && !spec->work.foreign && i < spec->set_count; i++) {
         on_last_set = i == spec->set_count - 1;
-        status = spec->variant->launch(&plan->sets[i]);
+        status = bw_plan_spec_launch(spec, i, true);
         on_last_set = false;
         if (status) goto cleanup;
     }
-    if (spec->variant || spec->callable) {
+    if (!is_empty(spec)) {
         fake.last_plan = *spec;
         fake.plans++;
     }
@@ -427,18 +435,12 @@ static bw_status replay_launches(bw_plan *plan) {
     const bw_plan_spec *spec = &plan->spec;
     if (spec->launches < 1 || spec->set_count < 1) return bw_fail(BW_CODE_DEVICE, "a plan of nothing");
     if (plan->device->facts.fixed_replay) plan->next = 0;
-    const bw_callable *callable = spec->callable;
-    for (int64_t i = 0; callable && i < spec->launches; i++) {
-        callable->enter(callable->context);
-        bw_status status = callable->call(callable->context, plan->next, false);
-        callable->leave(callable->context);
-        if (status) return status;
-        plan->next = (plan->next + 1) % spec->set_count;
-    }
-    for (int64_t i = 0; spec->variant && i < spec->launches; i++) {
+    for (int64_t i = 0; i < spec->launches; i++) {
         on_last_set = plan->next == spec->set_count - 1;
-        int64_t set = fake.plant == FAKE_SET_ZERO ? 0 : plan->next;
-        BW_TRY(spec->variant->launch(&plan->sets[set]));
+        bw_work_enter(&spec->work);
+        bw_status status = bw_plan_spec_launch(spec, fake.plant == FAKE_SET_ZERO ? 0 : plan->next, false);
+        bw_work_leave(&spec->work);
+        if (status) return status;
         plan->next = (plan->next + 1) % spec->set_count;
     }
     return BW_OK;
@@ -450,8 +452,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_status status = replay_launches(plan);
     in_replay = on_last_set = false;
     if (status) return status;
-    *ns =
-        (double)plan->spec.launches * (plan->spec.variant || plan->spec.callable ? launch_time(fake.replays++) : 500.0);
+    *ns = (double)plan->spec.launches * (is_empty(&plan->spec) ? 500.0 : launch_time(fake.replays++));
     fake.last_replay_ns = *ns;
     fake.now_ns += (int64_t)*ns;
     return BW_OK;
@@ -543,11 +544,17 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-static const bw_device_calls device_calls = {device_count, device_name, device_open, device_close, device_facts,
-                                             synchronize,  variants,    NULL,        NULL};
+static const bw_device_calls device_calls = {.count = device_count,
+                                             .name = device_name,
+                                             .open = device_open,
+                                             .close = device_close,
+                                             .facts = device_facts,
+                                             .synchronize = synchronize,
+                                             .variants = variants,
+                                             .limit_threads = limit_threads};
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
-static const bw_plan_calls plan_calls = {plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
+static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_mark_calls mark_calls = {marks_create, marks_reserve, mark, mark_passed, marks_elapsed, marks_free};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
@@ -559,51 +566,3 @@ static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
-
-/* ---- the monotonic clock: the linker sends who asks for it here ---- */
-
-int __real_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
-    static _Atomic int64_t looked_ns;
-    if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, time);
-    int64_t now_ns = fake.now_ns + atomic_fetch_add(&looked_ns, fake.look_ns ? fake.look_ns : 1);
-    *time = (struct timespec){now_ns / 1000000000, now_ns % 1000000000};
-    return 0;
-}
-
-/* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
-
-/* Reference rows are worked out by several threads. */
-static _Atomic int64_t host_allocations, host_fail_at;
-
-int64_t fake_host_memory(int64_t fail_at) {
-    host_fail_at = fail_at;
-    return atomic_exchange(&host_allocations, 0);
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-
-static bool host_memory_ends(void) {
-    return ++host_allocations == host_fail_at;
-}
-
-void *__wrap_malloc(size_t size) {
-    return host_memory_ends() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return host_memory_ends() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return host_memory_ends() ? NULL : __real_realloc(memory, size);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    return host_memory_ends() ? NULL : __real_aligned_alloc(alignment, size);
-}

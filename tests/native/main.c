@@ -50,26 +50,28 @@ bw_dims small_dims(const bw_op *op, int64_t page) {
         dims.value[page_index] = page;
         given |= 1u << page_index;
     }
-    OK(bw_op_complete(op, BW_FP32, given, &dims));
+    OK(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), given, &dims));
     return dims;
 }
 
-bw_status open_case(fixture *fixture, const char *op, bw_dtype dtype, const bw_dims *dims, const char *variant) {
+bw_status open_case(fixture *fixture, const char *op, bw_precision_id precision, const bw_dims *dims,
+                    const char *variant) {
     int index;
     *fixture = (struct fixture){NULL, NULL};
     BW_TRY(bw_op_find(op, &index));
     BW_TRY(bw_session_open(&fake_backend, 0, &fixture->session));
-    return bw_case_create(fixture->session, index, dtype, dims, variant, fake.seed, &fixture->content);
+    return bw_case_create(fixture->session, index, bw_precision_get(precision), dims, variant, fake.seed,
+                          &fixture->content);
 }
 
 bw_status open_small(fixture *fixture, int op_index, int64_t page) {
     bw_dims dims = small_dims(bw_op_at(op_index), page);
-    return open_case(fixture, bw_op_at(op_index)->name, BW_FP32, &dims, NULL);
+    return open_case(fixture, bw_op_at(op_index)->name, BW_PRECISION_FP32, &dims, NULL);
 }
 
 bw_status open_copy(fixture *fixture, int64_t elements) {
     bw_dims dims = {.value = {elements}};
-    return open_case(fixture, "stream_copy", BW_FP32, &dims, NULL);
+    return open_case(fixture, "stream_copy", BW_PRECISION_FP32, &dims, NULL);
 }
 
 void close_case(fixture *fixture) {

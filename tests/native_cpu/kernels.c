@@ -31,22 +31,22 @@ static const struct {
     {"page_size", {1, 7, 16, 13}},
 };
 
-static bw_status read_dims(const bw_op *op, bw_dtype dtype, int shape, bw_dims *out) {
+static bw_status read_dims(const bw_op *op, const bw_precision *precision, int shape, bw_dims *out) {
     unsigned given = 0;
-    *out = (bw_dims){.kv_lens = NULL};
+    *out = (bw_dims){.list = NULL};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
         if (index < 0) continue;
         out->value[index] = sizes[i].value[shape];
         given |= 1u << index;
     }
-    return bw_op_complete(op, dtype, given, out);
+    return bw_op_complete(op, precision, given, out);
 }
 
-static bw_status verify(bw_session *session, int op_index, bw_dtype dtype, const bw_dims *dims, const char *variant,
-                        bw_verdict *out) {
+static bw_status verify(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
+                        const char *variant, bw_verdict *out) {
     bw_case *content = NULL;
-    BW_TRY(bw_case_create(session, op_index, dtype, dims, variant, SEED, &content));
+    BW_TRY(bw_case_create(session, op_index, precision, dims, variant, SEED, &content));
     const bw_verify_options all = {.budget_s = 1e9};
     bw_status status = bw_verify_case(content, &all, out);
     bw_case_free(content);
@@ -57,12 +57,13 @@ typedef struct tally {
     int right, wrong, refused;
 } tally;
 
-static void check(bw_session *session, int op_index, bw_dtype dtype, int shape, const char *variant, tally *count) {
+static void check(bw_session *session, int op_index, const bw_precision *precision, int shape, const char *variant,
+                  tally *count) {
     const bw_op *op = bw_op_at(op_index);
     bw_dims dims;
     bw_verdict verdict = {.verified = false};
-    bw_status status = read_dims(op, dtype, shape, &dims);
-    if (!status) status = verify(session, op_index, dtype, &dims, variant, &verdict);
+    bw_status status = read_dims(op, precision, shape, &dims);
+    if (!status) status = verify(session, op_index, precision, &dims, variant, &verdict);
     bool refused = bw_status_code(status) == BW_CODE_UNSUPPORTED;
     if (refused) {
         count->refused++;
@@ -70,9 +71,8 @@ static void check(bw_session *session, int op_index, bw_dtype dtype, int shape, 
         count->right++;
     } else {
         count->wrong++;
-        printf("%s %s %s, shape %d: %s (%" PRId64 " of %" PRId64 " rows)\n", op->name, bw_dtype_get(dtype)->name,
-               variant, shape, status ? bw_status_message(status) : verdict.reason, verdict.rows_checked,
-               verdict.rows_total);
+        printf("%s %s %s, shape %d: %s (%" PRId64 " of %" PRId64 " rows)\n", op->name, precision->name, variant, shape,
+               status ? bw_status_message(status) : verdict.reason, verdict.rows_checked, verdict.rows_total);
     }
     bw_status_free(status);
 }
@@ -80,12 +80,13 @@ static void check(bw_session *session, int op_index, bw_dtype dtype, int shape, 
 static void check_op(bw_session *session, int op_index, tally *count) {
     const bw_op *op = bw_op_at(op_index);
     const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
-    for (int dtype = 0; dtype < BW_DTYPE_COUNT; dtype++) {
-        if (!(op->precisions & 1u << dtype)) continue;
+    for (int i = 0; i < BW_PRECISION_COUNT; i++) {
+        const bw_precision *precision = bw_precision_get((bw_precision_id)i);
+        if (!bw_precision_in(op->precisions, precision)) continue;
         for (int row = 0; row < table->count; row++) {
-            if (!(table->rows[row].precisions & 1u << dtype)) continue;
+            if (!bw_precision_in(table->rows[row].precisions, precision)) continue;
             for (int shape = 0; shape < SHAPES; shape++) {
-                check(session, op_index, (bw_dtype)dtype, shape, table->rows[row].name, count);
+                check(session, op_index, precision, shape, table->rows[row].name, count);
             }
         }
     }

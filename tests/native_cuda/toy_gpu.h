@@ -74,21 +74,16 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
     return BW_OK;
 }
 
-bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
-    (void)device, (void)memory;
+bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
+    (void)device, (void)stream, (void)memory;
     move((double)bytes, (double)toy.dirty_bytes);
     toy.dirty_bytes = 0;
     run_kernel(5000);
     return BW_OK;
 }
 
-bw_status bw_cuda_plan_launch(bw_device *device, const bw_plan_spec *spec, int64_t index) {
-    (void)device, (void)index;
-    return spec->variant->launch(&spec->sets[0]);
-}
-
-static bw_status toy_launch(const bw_launch *launch) {
-    (void)launch;
+static bw_status toy_launch(void *context, int64_t set, bool captured) {
+    (void)context, (void)set, (void)captured;
     toy.launches++;
     if (toy.meanwhile) toy.meanwhile(toy.meanwhile_context);
     if (toy.launch_error != cudaSuccess) return bw_fail(BW_CODE_DEVICE, "the launch failed");
@@ -131,6 +126,14 @@ static cudaError_t toy_synchronize_all(void) {
     return cudaSuccess;
 }
 
+static cudaError_t toy_event_create(cudaEvent_t *out) {
+    return toy_allocate((void **)out, 1);
+}
+
+static cudaError_t toy_event_destroy(cudaEvent_t event) {
+    return toy_release(event);
+}
+
 static cudaError_t toy_last_error(void) {
     return cudaSuccess;
 }
@@ -142,6 +145,8 @@ static void open_toy(bw_device *device) {
     device->api.memory_set = toy_set;
     device->api.stream_synchronize = toy_synchronize;
     device->api.device_synchronize = toy_synchronize_all;
+    device->api.event_create = toy_event_create;
+    device->api.event_destroy = toy_event_destroy;
     device->api.last_error = toy_last_error;
     device->api.fault = cudaErrorUnknown;
     device->facts.cache_bytes = 50 * MIB;
@@ -159,9 +164,7 @@ static void close_toy(bw_device *device) {
     CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
 }
 
-static const bw_variant variant = {.name = "toy", .launch = toy_launch};
-static bw_launch set;
-static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
-static const bw_plan_spec once = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 1, .flush_bytes = 1};
+static const bw_plan_spec spec = {.work = {.run = toy_launch}, .set_count = 1, .launches = 5};
+static const bw_plan_spec once = {.work = {.run = toy_launch}, .set_count = 1, .launches = 1, .flush_bytes = 1};
 
 #endif

@@ -68,15 +68,15 @@ static room room_of(const problem *p, int rank) {
     return r;
 }
 
-static int64_t workspace_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dtype;
+static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision;
     int64_t padded_dim = bw_round_up(dims->value[BW_DECODE_HEAD_DIM], BW_SIMD_FLOATS);
     return 4 * facts->units * room_floats(dims->value[BW_DECODE_NUM_HEADS], padded_dim);
 }
 
 static int64_t entry_length(const problem *p, int64_t entry) {
     const int32_t *lengths = p->launch->operand[BW_ATTENTION_KV_LENS];
-    return p->launch->dims->kv_lens && lengths ? bw_min64(lengths[entry], p->kv_len) : p->kv_len;
+    return lengths ? bw_min64(lengths[entry], p->kv_len) : p->kv_len;
 }
 
 BW_INLINE int64_t key_start(const problem *p, int64_t entry, int64_t key, int64_t head) {
@@ -290,11 +290,11 @@ BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, c
 }
 
 static void run_stretch(const problem *p, const stretch *s, room *r) {
-    BW_DTYPE_SWITCH(p->launch->dtype, attend, p, s, r);
+    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
 }
 
 static void store_output(const problem *p, const stretch *s, const room *r) {
-    BW_DTYPE_SWITCH(p->launch->dtype, store_heads, p, s, r, p->launch->operand[BW_ATTENTION_OUT], s->entry);
+    BW_DTYPE_SWITCH(p->launch->precision->cache, store_heads, p, s, r, p->launch->operand[BW_ATTENTION_OUT], s->entry);
 }
 
 static void simple_share(void *context, int rank, int ranks) {
@@ -369,7 +369,7 @@ static void combine_share(void *context, int rank, int ranks) {
     const problem *p = context;
     int64_t first, last;
     bw_pool_share(p->batch * p->num_heads, rank, ranks, &first, &last);
-    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->dtype, combine_row, p, row);
+    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->cache, combine_row, p, row);
 }
 
 static bw_status splitkv_launch(const bw_launch *launch) {
@@ -386,14 +386,15 @@ static bw_checked partial_bytes(const bw_dims *dims, const bw_device_facts *fact
                    dims->value[BW_DECODE_HEAD_DIM] + 1);
 }
 
-static int64_t splitkv_scratch(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dtype;
+static int64_t splitkv_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision;
     bw_checked bytes = partial_bytes(dims, facts);
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
-static bw_status splitkv_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
-    (void)dtype;
+static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cost *cost) {
+    (void)precision;
     bw_checked bytes = partial_bytes(dims, facts);
     bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
     bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);

@@ -191,7 +191,7 @@ static void flash_share(void *context, int rank, int ranks) {
     room *r = (room *)p->launch->workspace + rank;
     tile t;
     while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->dtype, flash_tile, p, &t, r);
+        BW_DTYPE_SWITCH(p->launch->precision->cache, flash_tile, p, &t, r);
     }
 }
 
@@ -268,7 +268,7 @@ static void score_share(void *context, int rank, int ranks) {
     room *r = (room *)p->launch->workspace + rank;
     tile t;
     while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->dtype, score_tile, p, &t, r);
+        BW_DTYPE_SWITCH(p->launch->precision->cache, score_tile, p, &t, r);
     }
 }
 
@@ -276,7 +276,7 @@ static void softmax_share(void *context, int rank, int ranks) {
     const problem *p = context;
     int64_t first, last;
     bw_pool_share(p->batch * p->num_heads * p->seq_len, rank, ranks, &first, &last);
-    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->dtype, softmax_row, p, row);
+    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->cache, softmax_row, p, row);
 }
 
 static void value_share(void *context, int rank, int ranks) {
@@ -285,7 +285,7 @@ static void value_share(void *context, int rank, int ranks) {
     room *r = (room *)p->launch->workspace + rank;
     tile t;
     while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {
-        BW_DTYPE_SWITCH(p->launch->dtype, value_tile, p, &t, r);
+        BW_DTYPE_SWITCH(p->launch->precision->cache, value_tile, p, &t, r);
     }
 }
 
@@ -298,8 +298,8 @@ static bw_status unfused_launch(const bw_launch *launch) {
     return BW_OK;
 }
 
-static int64_t workspace_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dims, (void)dtype;
+static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)dims, (void)precision;
     return facts->units * (int64_t)sizeof(room);
 }
 
@@ -309,16 +309,17 @@ static bw_checked score_bytes(const bw_dims *dims, bw_dtype dtype) {
                    value[BW_PREFILL_KV_LEN], bw_elem_bytes(dtype));
 }
 
-static int64_t unfused_scratch(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)facts;
-    bw_checked bytes = score_bytes(dims, dtype);
+    bw_checked bytes = score_bytes(dims, precision->result);
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
 /* S is written and read, P is written and read. */
-static bw_status unfused_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
+static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cost *cost) {
     (void)facts;
-    bw_checked twice = bw_mul(bw_num(2), score_bytes(dims, dtype));
+    bw_checked twice = bw_mul(bw_num(2), score_bytes(dims, precision->result));
     bw_checked read = bw_add(bw_num(cost->algorithmic_bytes_read), twice);
     bw_checked written = bw_add(bw_num(cost->algorithmic_bytes_written), twice);
     if (read.overflow || written.overflow) {

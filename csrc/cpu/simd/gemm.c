@@ -6,6 +6,7 @@
  *            loaded there serves 12 (or 32) multiplications instead of one. */
 #include "ops/gemm.h"
 
+#include "base/q4_0.h"
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 
@@ -52,11 +53,35 @@ BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, in
     }
 }
 
+/* Weights in blocks of Q4_0 along K, activations and results FP16: each block is decoded where it is met. */
+static void naive_q4_0_stretch(const product *p, int64_t first, int64_t last) {
+    const int64_t blocks = bw_ceil_div(p->k, BW_Q4_0_ELEMS);
+    const uint16_t *activations = p->a;
+    for (int64_t at = first; at < last; at++) {
+        const uint16_t *a = activations + at / p->n * p->k;
+        const char *b = (const char *)p->b + at % p->n * blocks * BW_Q4_0_BYTES;
+        float total = 0.0f;
+        for (int64_t k = 0; k < p->k; k += BW_Q4_0_ELEMS, b += BW_Q4_0_BYTES) {
+            float weights[BW_Q4_0_ELEMS], sum = 0.0f;
+            bw_q4_0_decode(b, weights);
+            for (int64_t j = 0; j < bw_min64(BW_Q4_0_ELEMS, p->k - k); j++) {
+                sum += bw_fp16_to_float(a[k + j]) * weights[j];
+            }
+            total += sum;
+        }
+        put(BW_FP16, p, at, total);
+    }
+}
+
 static void naive_share(void *context, int rank, int ranks) {
     const product *p = context;
     int64_t first, last;
     bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
-    BW_DTYPE_SWITCH(p->launch->dtype, naive_stretch, p, first, last);
+    if (p->launch->precision->weight == BW_Q4_0) {
+        naive_q4_0_stretch(p, first, last);
+        return;
+    }
+    BW_DTYPE_SWITCH(p->launch->precision->weight, naive_stretch, p, first, last);
 }
 
 static bw_status naive_launch(const bw_launch *launch) {
@@ -118,7 +143,7 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
 /* Each thread converts A for itself: that is cheaper than waiting for another to do it. */
 static void gemv_share(void *context, int rank, int ranks) {
     const product *p = context;
-    bw_dtype dtype = p->launch->dtype;
+    bw_dtype dtype = p->launch->precision->weight;
     int64_t first, last;
     bw_pool_share(p->n, rank, ranks, &first, &last);
     if (first == last) return;
@@ -137,18 +162,18 @@ static bw_status gemv_launch(const bw_launch *launch) {
     return BW_OK;
 }
 
-static const char *gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dtype, (void)facts;
+static const char *gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision, (void)facts;
     return dims->value[BW_GEMM_M] > GEMV_ROWS_MAX ? "gemv keeps all rows of A in registers: M is at most 8" : NULL;
 }
 
-static bool gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dtype, (void)facts;
+static bool gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision, (void)facts;
     return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX;
 }
 
-static int64_t gemv_workspace(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    if (dtype == BW_FP32) return 0;
+static int64_t gemv_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    if (precision->activation == BW_FP32) return 0;
     return 4 * facts->units * bw_round_up(dims->value[BW_GEMM_M] * dims->value[BW_GEMM_K], 64);
 }
 
@@ -196,7 +221,7 @@ static void blocked_share(void *context, int rank, int ranks) {
     int64_t tiles_down = bw_ceil_div(p->m, p->tile_rows), tiles = tiles_down * bw_ceil_div(p->n, p->tile_columns);
     for (int64_t tile; (tile = bw_pool_next(p->launch->device->pool)) < tiles;) {
         int64_t row = tile % tiles_down * p->tile_rows, column = tile / tiles_down * p->tile_columns;
-        BW_DTYPE_SWITCH(p->launch->dtype, blocked_tile, p, room, row, column);
+        BW_DTYPE_SWITCH(p->launch->precision->weight, blocked_tile, p, room, row, column);
     }
 }
 
@@ -212,15 +237,15 @@ static bw_status blocked_launch(const bw_launch *launch) {
     return BW_OK;
 }
 
-static int64_t blocked_workspace(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    (void)dims, (void)dtype;
+static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)dims, (void)precision;
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
-     .precisions = BW_CPU_PRECISIONS,
+     .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",

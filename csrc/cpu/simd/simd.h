@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/convert.h"
@@ -43,18 +44,25 @@ typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
-/* function(BW_FP32, ...) with the dtype as a literal; precisions outside BW_CPU_PRECISIONS never get here. */
+/* function(BW_FP32, ...) with the dtype as a literal; types of precisions outside BW_CPU_PRECISIONS never get here. */
 #define BW_DTYPE_SWITCH(dtype, function, ...)                    \
     do {                                                         \
         switch (dtype) {                                         \
+            case BW_FP32: function(BW_FP32, __VA_ARGS__); break; \
             case BW_FP16: function(BW_FP16, __VA_ARGS__); break; \
             case BW_BF16: function(BW_BF16, __VA_ARGS__); break; \
-            default: function(BW_FP32, __VA_ARGS__); break;      \
+            default: abort();                                    \
         }                                                        \
     } while (0)
 
+/* Of the types above; a constant where `dtype` is one. */
 BW_INLINE int64_t bw_elem_bytes(bw_dtype dtype) {
-    return dtype == BW_FP32 ? 4 : 2;
+    switch (dtype) {
+        case BW_FP32: return sizeof(float);
+        case BW_FP16:
+        case BW_BF16: return sizeof(uint16_t);
+        default: abort();
+    }
 }
 
 /* Address of element `index`. */

@@ -28,7 +28,7 @@ BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, i
 }
 
 BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
-    return launch->dims->value[BW_STREAM_ELEMENTS] * bw_elem_bytes(launch->dtype);
+    return launch->dims->value[BW_STREAM_ELEMENTS] * bw_elem_bytes(launch->precision->activation);
 }
 
 BW_INLINE bw_vu load_words(const char *p) {
@@ -118,7 +118,7 @@ static void write_share(void *context, int rank, int ranks) {
     int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
-    BW_DTYPE_SWITCH(task->launch->dtype, write_pattern, b + first, last - first, bw_is_large(bytes));
+    BW_DTYPE_SWITCH(task->launch->precision->activation, write_pattern, b + first, last - first, bw_is_large(bytes));
 }
 
 static void copy_share(void *context, int rank, int ranks) {
@@ -190,10 +190,11 @@ BW_INLINE void triad_stretch(bw_dtype dtype, const stream_task *task, int64_t i,
 
 static void triad_share(void *context, int rank, int ranks) {
     const stream_task *task = context;
-    int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->dtype), first, last;
+    int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->precision->activation), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
     if (first >= last) return;
-    BW_DTYPE_SWITCH(task->launch->dtype, triad_stretch, task, first / elem, last / elem, bw_is_large(bytes));
+    BW_DTYPE_SWITCH(task->launch->precision->activation, triad_stretch, task, first / elem, last / elem,
+                    bw_is_large(bytes));
 }
 
 static bw_status run(const bw_launch *launch, bw_pool_task share, bw_walk walk) {
@@ -228,7 +229,7 @@ static void trial_fill(void *context, int rank, int ranks) {
 static double trial_ns(trial *self, bw_pool_task share, int operands, bw_walk walk) {
     int64_t bytes = self->part_bytes / operands / BW_PAGE_BYTES * BW_PAGE_BYTES;
     bw_dims dims = {.value = {[BW_STREAM_ELEMENTS] = bytes / bw_elem_bytes(BW_FP32)}};
-    bw_launch launch = {.dims = &dims, .dtype = BW_FP32, .device = self->device};
+    bw_launch launch = {.dims = &dims, .precision = bw_precision_get(BW_PRECISION_FP32), .device = self->device};
     char *part = self->memory + self->next_part * self->part_bytes;
     for (int i = 0; i < operands; i++) launch.operand[i] = part + i * bytes;
     if (operands == 1) launch.operand[BW_STREAM_READ_CHECKSUM] = self->memory + TRIAL_PARTS * self->part_bytes;

@@ -18,7 +18,7 @@ bw_status bw_cuda_prepare(const bw_launch *sets, bw_cuda_choose *choose, void **
     bw_status status = BW_OK;
     bw_cuda_prepared *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    BW_GOTO(choose(sets[0].dims, sets[0].dtype, &device->facts, self));
+    BW_GOTO(choose(sets[0].dims, sets[0].precision, &device->facts, self));
     for (int i = 0; i < self->kernels; i++) BW_GOTO(allow_shared(device, &self->kernel[i]));
     *state = self;
     return BW_OK;

@@ -1,4 +1,4 @@
-/* Launches that are worked out once. A variant's `choose` says from sizes, type and device alone which kernels it
+/* Launches that are worked out once. A variant's `choose` says from sizes, precision and device alone which kernels it
  * launches and with what; its `prepare` keeps that, and `launch` only puts the buffer set's addresses in. The same
  * record tells how much of a multiprocessor a kernel's blocks take. */
 #ifndef BW_CUDA_PREPARED_H
@@ -39,7 +39,7 @@ typedef struct bw_cuda_prepared {
     bw_cuda_kernel kernel[BW_CUDA_KERNELS_MAX]; /* one after the other */
 } bw_cuda_prepared;
 
-typedef bw_status bw_cuda_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
+typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                  bw_cuda_prepared *out);
 
 /* For a variant's `prepare`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as <name>_prepare; and

@@ -158,8 +158,8 @@ bw_status choose(const bw_attention_shape &shape, bw_cuda_prepared *out) {
 
 }  // namespace
 
-const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked rows = bw_mul3(shape.batch, shape.heads, shape.queries);
     const bw_checked tiles = bw_mul4(shape.batch, shape.heads, tile_count(shape.queries), tile_count(shape.keys));
     const bw_checked dim_tiles =
@@ -171,23 +171,25 @@ const char *bw_unfused_refuses(const bw_dims *dims, bw_dtype dtype, const bw_dev
     return nullptr;
 }
 
-int64_t bw_unfused_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
+int64_t bw_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
-    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(dtype)->block_bytes));
+    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(precision->result)->block_bytes));
     return bytes.overflow ? INT64_MAX : bytes.value;
 }
 
 // S and P.
-bw_status bw_unfused_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
-    const int64_t scores = bw_unfused_scratch_bytes(dims, dtype, facts);
+bw_status bw_unfused_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost) {
+    const int64_t scores = bw_unfused_scratch_bytes(dims, precision, facts);
     BW_TRY(bw_attention_add_traffic(cost, scores));
     return bw_attention_add_traffic(cost, scores);
 }
 
-bw_status bw_unfused_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, dtype);
-    return bw_cuda_by_type(dtype, [&](auto tag) {
+bw_status bw_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                            bw_cuda_prepared *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    return bw_cuda_by_type(precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choose<T>(shape, out);
     });

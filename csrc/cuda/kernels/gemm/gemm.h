@@ -9,17 +9,17 @@ extern "C" {
 #endif
 
 /* tiled.cu */
-const char *bw_tiled_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_tiled_choose;
 
 /* gemv.cu */
-const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemv_choose;
 
 /* cublaslt.c */
-const char *bw_cublaslt_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state);
 void bw_cublaslt_release(void *state);
 bw_status bw_cublaslt_launch(const bw_launch *launch);

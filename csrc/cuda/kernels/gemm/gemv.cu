@@ -205,8 +205,8 @@ const struct {
 
 }  // namespace
 
-const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    const bool half = bw_dtype_get(dtype)->block_bytes == 2;
+const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bool half = bw_dtype_get(precision->weight)->block_bytes == 2;
     if (dims->value[BW_GEMM_M] > (half ? largest_m_half : largest_m_float)) {
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
     }
@@ -215,22 +215,24 @@ const char *bw_gemv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device
 }
 
 // Unaligned rows are read element by element: cuBLASLt is up to twice as fast there, a single row of A included.
-bool bw_gemv_prefers(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
+bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
     const double unit_n = (double)dims->value[BW_GEMM_N] / (double)bw_max64(1, facts->units);
-    if (!rows_aligned(k, dtype)) return false;
+    if (!rows_aligned(k, precision->weight)) return false;
     for (const auto &row : faster) {
-        if (!(row.precisions & (1u << dtype)) || m > row.m_most || k < row.k_least || k > row.k_most) continue;
+        if (!bw_precision_in(row.precisions, precision) || m > row.m_most || k < row.k_least || k > row.k_most)
+            continue;
         if (unit_n >= (double)row.unit_n_least && unit_n <= (double)row.unit_n_most) return true;
     }
     return false;
 }
 
-bw_status bw_gemv_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                         bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 1};
-    return bw_cuda_by_type(dtype, [&](auto tag) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choose_for<T>(shape, rows_aligned(shape.k, dtype), value[BW_GEMM_BETA] != 0, facts, out);
+        return choose_for<T>(shape, rows_aligned(shape.k, precision->weight), value[BW_GEMM_BETA] != 0, facts, out);
     });
 }

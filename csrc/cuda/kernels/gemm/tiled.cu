@@ -33,17 +33,18 @@ static int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
 }
 
-const char *bw_tiled_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const bw_checked blocks =
         bw_mul(bw_num(tile_count(dims->value[BW_GEMM_M])), bw_num(tile_count(dims->value[BW_GEMM_N])));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more 64 x 64 tiles than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
 
-bw_status bw_tiled_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
+bw_status bw_tiled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                          bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    return bw_cuda_by_type(dtype, [&](auto tag) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         bw_choose(out, gemm_tiled_kernel<T>, dim3((unsigned)(tile_count(m) * tile_count(n))), dim3(bw_tile_threads), 0,
                   bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),

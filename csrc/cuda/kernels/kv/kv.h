@@ -9,9 +9,9 @@ extern "C" {
 #endif
 
 bw_cuda_choose bw_kv_append_choose, bw_kv_gather_choose, bw_kv_copy_choose;
-const char *bw_kv_append_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-const char *bw_kv_gather_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-const char *bw_kv_copy_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 
 #ifdef __cplusplus
 }

@@ -150,11 +150,11 @@ const char *refuses_elems(bw_checked elems) {
 
 // ---- operations ----
 
-bw_status bw_kv_append_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
+bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const int64_t row_bytes =
-        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(dtype)->block_bytes;
+        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
     const int64_t bytes = value[BW_APPEND_BATCH] * entry_bytes;
     const move_operands operands = {BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE};
@@ -177,11 +177,11 @@ bw_status bw_kv_append_choose(const bw_dims *dims, bw_dtype dtype, const bw_devi
     });
 }
 
-bw_status bw_kv_gather_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
+bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const int64_t row_bytes =
-        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(dtype)->block_bytes;
+        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
     const int64_t page_bytes = value[BW_GATHER_PAGE_SIZE] * row_bytes;
     const move_operands operands = {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_K, BW_GATHER_V};
@@ -197,28 +197,29 @@ bw_status bw_kv_gather_choose(const bw_dims *dims, bw_dtype dtype, const bw_devi
     });
 }
 
-bw_status bw_kv_copy_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cuda_prepared *out) {
+bw_status bw_kv_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                            bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const int64_t bytes = value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] *
-                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(dtype)->block_bytes;
+                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
     const move_operands operands = {BW_COPY_K, BW_COPY_V, BW_COPY_K_COPY, BW_COPY_V_COPY};
     choose_move<uint4>(facts, out, bytes, operands, same_map(), same_map());
     return BW_OK;
 }
 
-const char *bw_kv_append_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], value[BW_APPEND_NUM_KV_HEADS],
                                  value[BW_APPEND_HEAD_DIM]));
 }
 
-const char *bw_kv_gather_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
                                  value[BW_GATHER_HEAD_DIM]));
 }
 
-const char *bw_kv_copy_refuses(const bw_dims *dims, bw_dtype, const bw_device_facts *) {
+const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(
         bw_mul4(value[BW_COPY_BATCH], value[BW_COPY_KV_LEN], value[BW_COPY_NUM_KV_HEADS], value[BW_COPY_HEAD_DIM]));

@@ -199,16 +199,18 @@ bw_status for_type(bw_dtype dtype, Body body) {
     }
 }
 
-const char *refuses(const bw_dims *dims, bw_dtype dtype, int64_t block_bytes) {
-    const bw_checked bytes = bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(dtype)->block_bytes));
+const char *refuses(const bw_dims *dims, const bw_precision *precision, int64_t block_bytes) {
+    const bw_checked bytes =
+        bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
     const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
     return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
 }
 
 }  // namespace
 
-bw_status bw_stream_read_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
-    const int64_t bytes = dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(dtype)->block_bytes;
+bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    const int64_t bytes = dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(precision->activation)->block_bytes;
     const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
     const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
     bw_choose(out, stream_read_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, bw_from_operand(BW_STREAM_READ_A),
@@ -216,31 +218,34 @@ bw_status bw_stream_read_choose(const bw_dims *dims, bw_dtype dtype, const bw_de
     return BW_OK;
 }
 
-bw_status bw_stream_write_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
-    return for_type(dtype, [&](auto type) {
+bw_status bw_stream_write_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                 bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
         using T = decltype(type);
         return choose_tiles(dims, out, write_op<T>{}, {BW_STREAM_WRITE_B});
     });
 }
 
-bw_status bw_stream_copy_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
-    return for_type(dtype, [&](auto type) {
+bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
         using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
         return choose_tiles(dims, out, copy_op<T>{}, {BW_STREAM_COPY_A, BW_STREAM_COPY_B});
     });
 }
 
-bw_status bw_stream_triad_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *, bw_cuda_prepared *out) {
-    return for_type(dtype, [&](auto type) {
+bw_status bw_stream_triad_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                 bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
         using T = decltype(type);
         return choose_tiles(dims, out, triad_op<T>{}, {BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C});
     });
 }
 
 // A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
-const char *bw_stream_read_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    return refuses(dims, dtype, THREADS / 32 * BW_STREAM_SEGMENT_BYTES);
+const char *bw_stream_read_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return refuses(dims, precision, THREADS / 32 * BW_STREAM_SEGMENT_BYTES);
 }
-const char *bw_stream_tiles_refuse(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *) {
-    return refuses(dims, dtype, THREADS * UNROLL * 16);
+const char *bw_stream_tiles_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return refuses(dims, precision, THREADS * UNROLL * 16);
 }

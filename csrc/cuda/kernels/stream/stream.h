@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 bw_cuda_choose bw_stream_read_choose, bw_stream_write_choose, bw_stream_copy_choose, bw_stream_triad_choose;
-const char *bw_stream_read_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
-const char *bw_stream_tiles_refuse(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+const char *bw_stream_read_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+const char *bw_stream_tiles_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 
 #ifdef __cplusplus
 }

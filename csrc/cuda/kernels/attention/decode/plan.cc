@@ -2,6 +2,8 @@
 // scratch it needs and for the traffic that the scratch adds.
 #include "cuda/kernels/attention/decode/plan.h"
 
+#include "cuda/runtime/facts.h"
+
 namespace {
 
 // What most devices would do, where no device is given.
@@ -67,9 +69,9 @@ void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
 // All entries' keys as a multiple of the longest one's.
 double entries_of(const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
-    if (!dims->kv_lens) return (double)batch;
+    if (!dims->list) return (double)batch;
     double keys = 0;
-    for (int64_t b = 0; b < batch; b++) keys += (double)dims->kv_lens[b];
+    for (int64_t b = 0; b < batch; b++) keys += (double)dims->list[b];
     return keys / (double)dims->value[BW_DECODE_KV_LEN];
 }
 
@@ -155,7 +157,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
-    const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
+    const int64_t shared_limit =
+        facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     if (split && divide_direct(&plan, dims, dtype, units)) {
@@ -169,7 +172,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
     plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
-    plan.ragged = dims->kv_lens != nullptr;
+    plan.ragged = dims->list != nullptr;
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
     if (!split || columns.overflow) return plan;

@@ -39,8 +39,10 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
                             : bw_decode_bf16_choose(shape, plan, work, out);
 }
 
-bw_status splitkv_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    return choose(dtype, bw_decode_shape(dims, dtype), bw_decode_plan_make(dims, dtype, facts, true), out);
+bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                         bw_cuda_prepared *out) {
+    return choose(precision->cache, bw_decode_shape(dims, precision->cache),
+                  bw_decode_plan_make(dims, precision->cache, facts, true), out);
 }
 
 // Blocks that wait for others hang where fewer run at once than the plan counts on.
@@ -71,31 +73,34 @@ bw_status empty_scratch(const bw_launch *sets, int64_t set_count, const bw_decod
 
 }  // namespace
 
-const char *bw_simple_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return refuses(dims, dtype, facts, false);
+const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return refuses(dims, precision->cache, facts, false);
 }
 
-bw_status bw_simple_choose(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    return choose(dtype, bw_decode_shape(dims, dtype), bw_decode_plan_make(dims, dtype, facts, false), out);
+bw_status bw_simple_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                           bw_cuda_prepared *out) {
+    return choose(precision->cache, bw_decode_shape(dims, precision->cache),
+                  bw_decode_plan_make(dims, precision->cache, facts, false), out);
 }
 
-const char *bw_splitkv_refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return refuses(dims, dtype, facts, true);
+const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return refuses(dims, precision->cache, facts, true);
 }
 
-int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    return bw_decode_plan_make(dims, dtype, facts, true).scratch_bytes;
+int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return bw_decode_plan_make(dims, precision->cache, facts, true).scratch_bytes;
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
 // counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
-bw_status bw_splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bw_cost *cost) {
-    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, true);
+bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts, true);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
-    if (plan.splits > 1 && !dims->kv_lens) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
-    for (int64_t b = 0; plan.splits > 1 && dims->kv_lens && b < batch; b++) {
-        const int64_t splits = bw_ceil_div(dims->kv_lens[b], plan.split_keys);
+    if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
+        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =
@@ -105,7 +110,7 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, bw_dtype dtype, const bw_de
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
-    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].dtype, &device->facts, true);
+    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts, true);
     void *prepared = nullptr;
     BW_TRY(bw_cuda_prepare(sets, splitkv_choose, &prepared));
     bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);
