@@ -110,7 +110,7 @@ def whole_number(value: Any, name: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} is {value!r}, a whole number is needed") from None
+        raise ValueError(f"{name} is {shown(value)}, a whole number is needed") from None
 
 
 def amount(value: Any, name: str) -> int:

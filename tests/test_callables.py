@@ -295,8 +295,8 @@ def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> 
 
 
 def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> None:
-    for sets, function in ((None, lambda n: coroutine()), (None, lambda n: wrapped_twice), (2, lambda n: takes_a_set)):
-        frame = bwprof.sweep(function, n=[1], sets=sets, footprint_bytes=1, device="cpu", roofs=False)
+    for sets, fn in ((None, lambda n: coroutine()), (None, lambda n: wrapped_twice), (2, lambda n: takes_a_set)):
+        frame = bwprof.sweep(fn, n=[1], sets=sets, footprint_bytes=1, device="cpu", roofs=False)
         assert frame["status"].tolist() == ["failed"]
         assert "returned a coroutine" in frame["reason"][0]
     with pytest.raises(TypeError, match=r"fn returned a coroutine.*it does no work"):

@@ -42,8 +42,7 @@ SOURCES = (
     "csrc/cuda/timing/timer_cupti.c",
     "csrc/cuda/timing/timer_events.c",
     "csrc/cuda/timing/timer_graph.c",
-    "csrc/cuda/timing/work_call.c",
-    "csrc/cuda/timing/work_variant.c",
+    "csrc/cuda/timing/work.c",
 )
 CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
@@ -360,15 +359,18 @@ def test_floors_by_timer(gpu: _core.Device) -> None:
 
 
 def counted(gpu: _core.Device, operation: str, precision: str, params: dict[str, int]) -> dict[str, float]:
+    """The least of three counts of one launch: somebody else's hundred kilobytes now and then only add to it."""
     with _core.Case(gpu, operation, precision, params) as case:
-        found, cost = case.count(), case.cost
-    if found["counters_status"] != "ok":
-        pytest.skip(found["counters_status"])
-    written = cost["algorithmic_bytes_written"]
+        found, cost = [case.count() for _ in range(3)], case.cost
+    if found[0]["counters_status"] != "ok":
+        pytest.skip(found[0]["counters_status"])
+    read, written, l2 = (
+        min(count[name] for count in found) for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes")
+    )
     return {
-        "read": found["dram_bytes_read"] / max(1, cost["algorithmic_bytes_read"]),
-        "written": found["dram_bytes_written"] / max(1, written),
-        "l2": found["l2_bytes"],
+        "read": read / max(1, cost["algorithmic_bytes_read"]),
+        "written": written / max(1, cost["algorithmic_bytes_written"]),
+        "l2": l2,
     }
 
 

@@ -38,31 +38,28 @@ CUDA_FLOORS = {
     "backend.c": {"runtime", "libraries", "kernels", "timing", "profiling"},
 }
 CUDA_EXCEPTIONS = {("cuda/runtime/device.h", "cuda/libraries/nvml.h")}
-# Which parts of the Python package a part of it may import, `_core` among them; each may import itself. `cli`,
-# `__init__` and `__main__` may import everything, and nothing imports `cli` but a part's `__main__`.
-_BASE = {"_core", "errors", "text"}
-_DEVICE = _BASE | {"callables", "environment", "hardware", "registry"}
+# The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
+# import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
+GROUND = {"callables", "errors", "terminal", "text"}
+_WORKING = {"_core", "environment", "hardware", "registry"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "text": set(),
-    "callables": set(),
-    "errors": {"_core"},
-    "terminal": {"text"},
-    "registry": _BASE,
-    "costs": _BASE | {"registry"},
-    "environment": _BASE,
-    "suites": _BASE | {"registry"},
-    "hardware": _BASE | {"registry"},
-    "results": _BASE | {"registry"},
-    "case": _BASE | {"costs", "hardware", "registry"},
-    "roofs": _BASE | {"costs", "hardware", "results"},
-    "measuring": _DEVICE | {"costs", "results", "roofs"},
-    "runs": _DEVICE | {"measuring", "results", "roofs", "suites", "terminal"},
-    "sweep": _DEVICE | {"measuring", "results", "roofs", "runs"},
-    "info": _DEVICE | {"roofs"},
-    "selftest": _DEVICE | {"measuring", "results", "roofs", "runs"},
-    "hooks": _BASE | {"callables", "hardware", "results", "terminal"},
-    "plot": {"errors", "results", "text"},
-    "report": {"errors", "plot", "results", "text"},
+    **{part: {"_core", "text"} for part in sorted(GROUND)},
+    "registry": {"_core"},
+    "environment": {"_core"},
+    "costs": {"_core", "registry"},
+    "hardware": {"_core", "registry"},
+    "suites": {"_core", "registry"},
+    "results": {"_core", "registry"},
+    "case": {"_core", "costs", "hardware", "registry", "results"},
+    "roofs": {"_core", "costs", "hardware", "results"},
+    "measuring": _WORKING | {"costs", "results", "roofs"},
+    "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
+    "hooks": {"_core", "hardware", "results"},
+    "plot": {"results"},
+    "report": {"results"},
+    "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
+    "info": _WORKING | {"measuring", "results", "roofs", "runs"},
+    "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},
 }
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
 DEVICE_FREE = {"measuring.grade": {"results.schema", "roofs.model", "roofs.signs"}}
@@ -247,30 +244,31 @@ def imports_of(path: Path, modules: Collection[str]) -> set[str]:
     return {name for name in found if name in modules}
 
 
-def room_of(module: str) -> str:
+def part_of(module: str) -> str:
     """The part of the package that a module belongs to: a folder, or a file beside the folders."""
     return module.split(".")[1] if "." in module else ""
 
 
 def misplaced_imports(root: Path) -> list[str]:
-    """Imports that MAY_IMPORT and DEVICE_FREE do not have."""
+    """Imports that MAY_IMPORT, GROUND and DEVICE_FREE do not have."""
     modules = modules_of(root)
     known = {*modules, f"{root.name}._core"}
     wrong = []
     for module, path in modules.items():
-        room, alone = room_of(module), DEVICE_FREE.get(module.partition(".")[2])
-        if room in ("", "__main__", "cli"):  # what users import; the commands, which may use everything
+        part, alone = part_of(module), DEVICE_FREE.get(module.partition(".")[2])
+        if part in ("", "__main__", "cli"):  # what users import; the commands, which may use everything
             continue
         where = str(path.relative_to(root))
-        if room not in MAY_IMPORT:
-            wrong.append(f"{where}: MAY_IMPORT has no room {room}")
+        if part not in MAY_IMPORT:
+            wrong.append(f"{where}: MAY_IMPORT has no part {part}")
             continue
-        main_of_a_room = path.name == "__main__.py"
+        ground = set() if part in GROUND else GROUND
+        is_main = path.name == "__main__.py"
         for name in sorted(imports_of(path, known)):
-            other = room_of(name)
+            other = part_of(name)
             if alone is not None and name.partition(".")[2] not in alone:
                 wrong.append(f"{where}: may import {', '.join(sorted(alone))} only, not {name}")
-            elif other not in {room, *MAY_IMPORT[room]} and not (main_of_a_room and other == "cli"):
+            elif other not in {part, *MAY_IMPORT[part], *ground} and not (is_main and other == "cli"):
                 wrong.append(f"{where}: may not import {name}")
     return wrong
 
@@ -287,20 +285,31 @@ def cycle_of(root: Path) -> list[str]:
     return []
 
 
-def test_every_room_imports_what_it_may() -> None:
+def test_every_part_imports_what_it_may() -> None:
     wrong = misplaced_imports(PACKAGE)
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_room_is_written_down_that_is_not_there() -> None:
-    assert set(MAY_IMPORT) <= {room_of(module) for module in modules_of(PACKAGE)}
+def test_no_part_is_written_down_that_is_not_there() -> None:
+    assert set(MAY_IMPORT) <= {part_of(module) for module in modules_of(PACKAGE)}
     assert set().union(*MAY_IMPORT.values()) <= {*MAY_IMPORT, "_core"}
     assert {f"bwprof.{module}" for module in DEVICE_FREE} <= set(modules_of(PACKAGE))
 
 
-def test_rooms_stand_on_each_other() -> None:
+def test_parts_stand_on_each_other() -> None:
     """MAY_IMPORT itself has no circle."""
-    list(TopologicalSorter({room: below - {room} for room, below in MAY_IMPORT.items()}).static_order())
+    list(TopologicalSorter({part: below - {part} for part, below in MAY_IMPORT.items()}).static_order())
+
+
+def test_contributors_read_the_same_table(source_tree: Path) -> None:
+    found: dict[str, set[str]] = {}
+    for line in (source_tree / "CONTRIBUTING.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| `") else []
+        names = [re.fullmatch(r"`(\w+)`", name.strip()) for name in cells[0].split(",")] if len(cells) == 3 else []
+        if names and all(name and name[1] in {*MAY_IMPORT, "cli"} for name in names):
+            found |= {str(name and name[1]): set(re.findall(r"`(\w+)`", cells[2])) for name in names}
+    assert found.pop("cli") == set()
+    assert found == MAY_IMPORT
 
 
 def test_no_modules_import_each_other() -> None:

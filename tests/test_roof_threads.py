@@ -15,6 +15,7 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import contexts
+from bwprof.measuring.row import Outcome
 from bwprof.roofs import RoofPoint, Roofs, store, survey
 from bwprof.runs import loop
 
@@ -203,6 +204,21 @@ def test_the_caller_may_say_how_many() -> None:
     assert bwprof.measure(lambda: None, roofs=two, roof_threads=2, **WORK)["attainable_gb_s"] == pytest.approx(20.0)
     with pytest.raises(ValueError, match="these roofs are of 2 threads, roof_threads is 1"):
         bwprof.measure(lambda: None, roofs=two, roof_threads=1, **WORK)
+
+
+@pytest.mark.usefixtures("three")
+def test_a_row_that_beats_its_roof_marks_those_of_its_threads() -> None:
+    row = {"bytes_read": MIB, "bytes_written": MIB, "cache": "cold"}
+    with _core.Device("cpu") as device:
+        found = contexts.Contexts("run-1", device, True, ("cold",))
+        whole, one = found.of(None), found.of(1)
+        found.learn(one, Outcome(row, beaten=0.2))
+        for threads, beaten in ((None, 0.0), (1, 0.2)):
+            roofs = found.of(threads).roofs
+            assert roofs is not None
+            assert [point.beaten for point in roofs.points] == [beaten]
+        found.learn(whole, Outcome(row))
+        assert found.of(None) is whole
 
 
 @pytest.mark.usefixtures("three")

@@ -214,7 +214,7 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
     [
         (["timer"], "unknown part of the self-test 'timer': did you mean 'timers'?"),
         (["--backend", "cudda"], "unknown backend 'cudda'"),
-        (["--device", "x"], "--device: 'x' is not a whole number"),
+        (["--device", "x"], "device is 'x': allowed are a number"),
         (["timers", "--backend", "cpu", "--device", "7"], "has no device 7"),
     ],
 )

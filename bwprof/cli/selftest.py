@@ -13,7 +13,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.guard import check_open, guarded
+from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, check_open, guarded
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.runs.interrupts import Interrupts, StoppedError
@@ -21,8 +21,6 @@ from bwprof.selftest.part import Report, Value
 from bwprof.terminal import console, table
 from bwprof.terminal import show as show_table
 from bwprof.text import seconds_text
-
-OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 
 _DESCRIPTION = "Hold bwprof's figures against independent witnesses on this machine, and print how well they agree."
 _EPILOG = """\
@@ -38,7 +36,7 @@ exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device e
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return guarded(lambda: _main(arguments), failed=INCOMPLETE)
+    return guarded(lambda: _main(arguments))
 
 
 def _parser() -> Parser:

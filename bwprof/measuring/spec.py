@@ -60,7 +60,7 @@ class Spec:
 
     @classmethod
     def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
-        """The same from a file that others may have written; ValueError for what cannot be run."""
+        """The same from a file that may not be bwprof's own writing; ValueError for what cannot be run."""
         spec = cls.from_dict(found)
         for name in ("case", "cache", "timer", "variant"):
             value = getattr(spec, name)

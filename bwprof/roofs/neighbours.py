@@ -39,7 +39,7 @@ def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> fl
 
 @contextmanager
 def watched(backend: str) -> Iterator[Others]:
-    """Fills an `Others` at the end of the block. A GPU's speed does not depend on who uses the host's processors."""
+    """Fills an `Others` at the end of the block; not on a GPU, whose speed the host's processes do not touch."""
     others = Others()
     if backend != "cpu":
         yield others

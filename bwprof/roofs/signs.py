@@ -11,7 +11,7 @@ NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they d
 
 
 def disturbances(result: dict[str, Any]) -> list[str]:
-    """What a measurement's result says of others who used the CPUs while its samples were taken, in words.
+    """What a measurement says of others (processes, the hypervisor's other guests) that used the CPUs meanwhile.
 
     A share that is not known is NaN, and above no limit.
     """

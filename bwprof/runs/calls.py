@@ -74,6 +74,7 @@ def run(
     with_roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
@@ -92,6 +93,7 @@ def run(
         with_roofs=with_roofs is not False,
         recalibrate=recalibrate,
         output=output,
+        force=force,
         progress=progress,
     )
 

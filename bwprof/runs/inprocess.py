@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from bwprof import environment, hardware
 from bwprof.errors import SweepError
 from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
+from bwprof.results.files import holds_something
 from bwprof.results.writer import Store
 from bwprof.runs import loop, metadata, plan
 from bwprof.runs.local import LocalExecutor
@@ -34,6 +36,7 @@ def run(
     with_roofs: bool,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
@@ -49,6 +52,7 @@ def run(
         with_roofs=with_roofs,
         recalibrate=recalibrate,
         output=output,
+        force=force,
         progress=progress,
     )
 
@@ -62,10 +66,11 @@ def into_frame(
     with_roofs: bool,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure all of them, with an executor that is closed afterwards; the rows, which are in `output` as well."""
-    store = _store_of(run_data, output)
+    store = _store_of(run_data, output, force=force)
     shown = _progress_of(progress)
     with _keeping_rows(store, shown):
         try:
@@ -153,16 +158,18 @@ def _progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | N
     return on_stderr(quiet=not wanted)
 
 
-def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
-    """Where a run's rows go: memory, and the file that was named."""
+def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:
+    """Where a run's rows go: memory, and the file that was named; `force` replaces one that holds something."""
     if output is None:
         return Store(run_data)
     try:
         path = Path(output)
     except TypeError:
         raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
-    if path.suffix.lower() == ".csv":
-        return Store(run_data, csv_targets=[path])
-    if path.suffix.lower() == ".json":
-        return Store(run_data, json_targets=[path])
-    raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".json"):
+        raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    if not force and holds_something(path):
+        said = "exists already: name another file, or replace it with force=True"
+        raise FileExistsError(errno.EEXIST, said, str(path))
+    return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])

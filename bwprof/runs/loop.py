@@ -144,8 +144,8 @@ def run_cases(
 ) -> None:
     """Measure cases, or points of a function, in order; every one of them leaves a row in the store.
 
-    Rows of a CPU that others disturbed are measured once more when all have had their turn, for a while; the better row
-    of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+    Rows of a CPU that other processes disturbed are measured once more when all have had their turn, for a while; the
+    better row of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def run_cases(
 
 
 def is_disturbed(row: Row) -> bool:
-    """Whether a second try may be better: others come and go on a CPU, a GPU's rows have other reasons."""
+    """Whether a second try may be better: other processes come and go on a CPU, a GPU's rows have other reasons."""
     return row["backend"] == "cpu" and row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
 
 

@@ -12,7 +12,7 @@ from bwprof.text import spelt
 
 
 class Progress:
-    """Shows nothing; the others build on it."""
+    """Shows nothing; the base of those that do."""
 
     def stage(self, text: str) -> None:
         """What is being prepared."""

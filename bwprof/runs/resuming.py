@@ -35,7 +35,7 @@ def still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], 
         elif row["status"] in _FINISHED and not ran_out_of_time(row):
             waiting.setdefault(key, {}).setdefault(row["variant"], deque()).append(place)
     found: set[int] = set()  # of the cases
-    # Cases that name their variant choose first: the others take whatever row is left.
+    # Cases that name their variant choose first: those that name none take whatever row is left.
     for number, spec in sorted(enumerate(specs), key=lambda numbered: numbered[1].variant is None):
         taken = _taken(waiting.get(keys[number], {}), spec.variant)
         if taken is not None:

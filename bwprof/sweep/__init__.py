@@ -43,6 +43,7 @@ def sweep(
     roofs: bool = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: int | Iterable[int],
 ) -> pd.DataFrame: ...
@@ -71,6 +72,7 @@ def sweep(
     roofs: bool | Roofs = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
 ) -> pd.DataFrame: ...
@@ -94,6 +96,7 @@ def sweep(
     roofs: bool | Roofs = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
 ) -> pd.DataFrame:
@@ -148,6 +151,8 @@ def sweep(
         Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
+    force : bool
+        Replace a file that `output` names and that holds something already.
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row).
     **params : int or iterable of int
@@ -166,7 +171,8 @@ def sweep(
     SweepError
         When the device is lost in the middle; `frame` holds the finished rows.
     OSError
-        When `output` cannot be written, or another run is writing to it.
+        When `output` cannot be written, or another run is writing to it; FileExistsError when it holds something
+        already and `force` was not given.
 
     Whatever ends a sweep early (Ctrl-C, a full disk, an exception of `progress`) has the finished rows as `frame`.
 
@@ -200,6 +206,7 @@ def sweep(
             with_roofs=roofs,
             recalibrate=recalibrate,
             output=output,
+            force=force,
             progress=progress,
         )
     if not isinstance(roofs, bool):
@@ -225,7 +232,13 @@ def sweep(
         metrics=_words("metrics", metrics),
     )
     return inprocess.run(
-        request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress
+        request,
+        max_time=max_time,
+        with_roofs=roofs,
+        recalibrate=recalibrate,
+        output=output,
+        force=force,
+        progress=progress,
     )
 
 
@@ -261,15 +274,17 @@ def _sweep_calls(
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
+    from bwprof.text import shown
+
     if value is None:
         return ()
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(word.strip() if isinstance(word, str) else word for word in words)
     if not found:
-        raise ValueError(f"{name} is {value!r}: at least one name is needed")
+        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
     for word in found:
         if not isinstance(word, str) or not word:
-            raise ValueError(f"{name} is {value!r}: names are needed")
+            raise ValueError(f"{name} is {shown(value)}: names are needed")
     return found
 
 

@@ -15,31 +15,38 @@
 extern "C" {
 #endif
 
-typedef struct bw_device bw_device; /* a device's handle; each backend defines its own */
-typedef struct bw_marks bw_marks;   /* points in time on a stream */
-typedef struct bw_plan bw_plan;     /* n launches over R buffer sets, ready to be timed again and again */
+typedef struct bw_device bw_device;       /* a device's handle; each backend defines its own */
+typedef struct bw_marks bw_marks;         /* points in time on a stream */
+typedef struct bw_plan bw_plan;           /* n launches over R buffer sets, ready to be timed again and again */
+typedef struct bw_own_facts bw_own_facts; /* what only the backend's own kernels ask of a device; likewise its own */
 
 typedef struct bw_device_facts {
     char name[128];
     char uuid[64];       /* "" where there is none */
     char pci_bus_id[32]; /* "00000000:1b:00.0"; "" where there is none */
-    char driver[64];     /* driver's version; the kernel's release on a CPU */
-    char runtime[64];    /* CUDA runtime's version; the instruction set in use on a CPU */
-    int major, minor;    /* compute capability; 0 on a CPU */
-    int units;           /* multiprocessors, or threads used */
+    char driver[64];     /* driver's version; where there is none the operating system's */
+    char runtime[64];    /* what kernels run on: the runtime library's version, the instruction set */
+    int units;           /* that work is shared by: multiprocessors, threads */
     int64_t memory_bytes;
-    int64_t cache_bytes;  /* L2, or the last-level cache; 0 = unknown */
-    int64_t shared_bytes; /* shared memory a block may use; 0 on a CPU */
-    int64_t memory_clock_khz, bus_bits;
+    int64_t cache_bytes;                /* the last one before the memory; 0 = unknown */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
     double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
                                            = unknown */
     char tflops_source[96];
-    char timer[16];    /* the clock of a plan: "graph", "monotonic" */
-    bool fixed_replay; /* a plan replays the same launches each time, so it must hold all sets */
-    char note[384];    /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    char timer[16];          /* the clock of a plan: "graph", "monotonic" */
+    bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
+    char note[384];          /* what a reader should know: what is not cold, pages, governor; "" = nothing */
+    const bw_own_facts *own; /* NULL: there are none */
 } bw_device_facts;
+
+enum { BW_FACTS_MAX = 8 };
+
+/* A number that only some devices have. */
+typedef struct bw_fact {
+    const char *name; /* static text */
+    int64_t value;
+} bw_fact;
 
 /* Reasons for which a device holds its clock down. */
 typedef enum bw_throttle {
@@ -143,34 +150,48 @@ typedef struct bw_span {
 
 enum { BW_TIMERS_MAX = 4 }; /* of one backend */
 
-/* Somebody else's launch: a function of the caller's that enqueues work, or does it. Calls that follow each other come
- * between `enter` and `leave`, which nobody times; the backend waits for a device outside them. */
-typedef struct bw_callable {
-    /* `captured`: the work goes into a graph, and a function that cannot do that is BW_CODE_UNAVAILABLE. */
-    bw_status (*call)(void *context, int64_t set, bool captured);
+/* What is timed and counted: launches on buffer sets, of a variant's, of nothing (bw_plan_calls.empty), or of a
+ * caller's function. Those that follow each other come between `enter` and `leave` (NULL: nothing to do), which nobody
+ * times; the backend waits for a device outside them. */
+typedef struct bw_work {
+    /* Enqueues one launch on set `set`, or does it. `captured`: it goes into a graph, and work that cannot do that is
+     * BW_CODE_UNAVAILABLE. */
+    bw_status (*run)(void *context, int64_t set, bool captured);
     void (*enter)(void *context);
     void (*leave)(void *context);
     void *context;
     void *stream; /* that it enqueues on: a cudaStream_t, NULL being the legacy default stream; a CPU has none */
-} bw_callable;
+    /* A caller's function: it may use other streams and threads of its own, so that the whole device is waited for and
+     * the backend's threads keep out of its way; a flush comes before each launch of it, by reading. */
+    bool foreign;
+} bw_work;
+
+static inline void bw_work_enter(const bw_work *work) {
+    if (work->enter) work->enter(work->context);
+}
+
+static inline void bw_work_leave(const bw_work *work) {
+    if (work->leave) work->leave(work->context);
+}
 
 /* How memory that nobody needs drives a launch's inputs out of the cache. Reading is the honest way; memset, as other
  * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
 typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
 
-/* One empty launch: the timer's floor is measured with it. Every backend defines one. */
 typedef struct bw_plan_spec {
-    const bw_variant *variant; /* NULL: the callable, else the backend's empty kernel */
-    const bw_launch *sets;
-    const bw_callable *callable; /* instead of a variant and its sets */
-    int64_t set_count;
-    int64_t launches;    /* per replay; launch i uses set i % set_count */
-    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. A
-                            callable has it before each launch, by reading. */
+    bw_work work;        /* its context outlives the plan */
+    int64_t set_count;   /* at least 1 */
+    int64_t launches;    /* per replay, at least 1; launch i uses set i % set_count */
+    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
+                            foreign work: before each launch. */
     bw_flush flush;
     int timer;  /* an index into the backend's `timers`; 0 = its own */
     bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
+
+static inline bw_status bw_plan_spec_launch(const bw_plan_spec *spec, int64_t index, bool captured) {
+    return spec->work.run(spec->work.context, index % spec->set_count, captured);
+}
 
 /* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
 typedef struct bw_kernel_times {
@@ -209,6 +230,7 @@ typedef struct bw_device_calls {
     const bw_device_facts *(*facts)(const bw_device *device);
     bw_status (*synchronize)(bw_device *device);
     const bw_variant_table *(*variants)(const bw_device *device, int op_index); /* device NULL: any device's */
+    int (*more_facts)(const bw_device *device, bw_fact out[BW_FACTS_MAX]);      /* optional: how many there are */
     /* Optional, for work that is done by threads of the host: so many share it from now on, and the facts are theirs;
      * nothing may be open on the device. */
     bw_status (*limit_threads)(bw_device *device, int threads);
@@ -233,7 +255,8 @@ typedef struct bw_memory_calls {
 } bw_memory_calls;
 
 typedef struct bw_plan_calls {
-    /* The spec's sets must outlive the plan. A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
+    bw_work (*empty)(bw_device *device); /* launches that do nothing: the timer's floor is measured with them */
+    /* A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
     double (*host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
@@ -242,7 +265,7 @@ typedef struct bw_plan_calls {
     bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
 } bw_plan_calls;
 
-/* Marks [0, count) on a stream (as in bw_callable). A mark is taken when the stream gets there, again and again; `take`
+/* Marks [0, count) on a stream (as in bw_work). A mark is taken when the stream gets there, again and again; `take`
  * waits for nothing, `elapsed` for `to`. */
 typedef struct bw_mark_calls {
     bw_status (*create)(bw_device *device, void *stream, bw_marks **out);

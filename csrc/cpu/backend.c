@@ -277,7 +277,6 @@ struct bw_plan {
     bw_plan_spec spec;
     int64_t next_set; /* where the last replay stopped */
     void *flush;
-    bw_launch sets[];
 };
 
 static void plan_free(bw_plan *plan) {
@@ -288,14 +287,11 @@ static void plan_free(bw_plan *plan) {
 
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
     bw_status status = BW_OK;
-    int64_t count = spec->variant ? spec->set_count : 0;
     if (spec->trace) return bw_fail(BW_CODE_UNAVAILABLE, "a CPU has no kernel timestamps: leave out trace");
-    bw_plan *plan = calloc(1, sizeof *plan + (size_t)count * sizeof plan->sets[0]);
-    if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan of %lld buffer sets", (long long)count);
+    bw_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
     plan->device = device;
     plan->spec = *spec;
-    if (count) memcpy(plan->sets, spec->sets, (size_t)count * sizeof plan->sets[0]);
-    plan->spec.sets = plan->sets;
     if (spec->flush_bytes > 0) {
         /* Written, so that the pages are real ones and not the one page of zeros. */
         BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
@@ -336,47 +332,50 @@ static void empty_share(void *context, int rank, int ranks) {
     (void)context, (void)rank, (void)ranks;
 }
 
+static bw_status run_empty(void *context, int64_t set, bool captured) {
+    bw_device *device = context;
+    (void)set, (void)captured;
+    bw_pool_run(device->pool, empty_share, NULL);
+    return BW_OK;
+}
+
+static bw_work empty_work(bw_device *device) {
+    return (bw_work){.run = run_empty, .context = device};
+}
+
+static bw_status run_launches(bw_plan *plan, int64_t count) {
+    bw_status status = BW_OK;
+    for (int64_t i = 0; i < count && !status; i++) {
+        status = plan->spec.work.run(plan->spec.work.context, plan->next_set, false);
+        if (++plan->next_set == plan->spec.set_count) plan->next_set = 0;
+    }
+    return status;
+}
+
 /* A caller's function has threads of its own, if any: it is not pinned, and the pool sleeps beside it. */
-static bw_status run_calls(bw_plan *plan, double *ns) {
-    const bw_callable *callable = plan->spec.callable;
+static bw_status run_foreign(bw_plan *plan, double *ns) {
     int64_t together = plan->flush ? 1 : plan->spec.launches;
     bw_status status = BW_OK;
     *ns = 0.0;
     for (int64_t done = 0; done < plan->spec.launches && !status; done += together) {
         flush_cache(plan);
-        callable->enter(callable->context);
+        bw_work_enter(&plan->spec.work);
         int64_t start = bw_now_ns();
-        for (int64_t i = 0; i < together && !status; i++) {
-            status = callable->call(callable->context, plan->next_set, false);
-            if (++plan->next_set == plan->spec.set_count) plan->next_set = 0;
-        }
+        status = run_launches(plan, together);
         *ns += (double)(bw_now_ns() - start);
-        callable->leave(callable->context);
+        bw_work_leave(&plan->spec.work);
     }
     return status;
 }
 
-static bw_status run_launches(bw_plan *plan) {
-    const bw_plan_spec *spec = &plan->spec;
-    if (!spec->variant) {
-        for (int64_t i = 0; i < spec->launches; i++) bw_pool_run(plan->device->pool, empty_share, NULL);
-        return BW_OK;
-    }
-    for (int64_t i = 0; i < spec->launches; i++) {
-        BW_TRY(spec->variant->launch(&plan->sets[plan->next_set]));
-        if (++plan->next_set == spec->set_count) plan->next_set = 0;
-    }
-    return BW_OK;
-}
-
 static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_pool *pool = plan->device->pool;
-    if (plan->spec.callable) return run_calls(plan, ns);
+    if (plan->spec.work.foreign) return run_foreign(plan, ns);
     bw_pool_enter(pool);
     flush_cache(plan);
     bw_pool_run(pool, empty_share, NULL); /* wakes whoever sleeps, outside the timing */
     int64_t start = bw_now_ns();
-    bw_status status = run_launches(plan);
+    bw_status status = run_launches(plan, plan->spec.launches);
     *ns = (double)(bw_now_ns() - start);
     bw_pool_leave(pool);
     return status;
@@ -432,6 +431,7 @@ static const bw_memory_calls memory_calls = {
 };
 
 static const bw_plan_calls plan_calls = {
+    .empty = empty_work,
     .create = plan_create,
     .run = plan_run,
     .host_ns = plan_host_ns,

@@ -90,11 +90,12 @@ static const struct {
 };
 
 static void look_up_tflops(bw_device_facts *facts, int64_t clock_khz) {
+    const bw_own_facts *own = facts->own;
     for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
     snprintf(facts->tflops_source, sizeof facts->tflops_source, "compute capability %d.%d is not in the catalogue",
-             facts->major, facts->minor);
+             own->major, own->minor);
     for (size_t i = 0; i < sizeof catalogue / sizeof catalogue[0]; i++) {
-        if (catalogue[i].major != facts->major || catalogue[i].minor != facts->minor || clock_khz <= 0) continue;
+        if (catalogue[i].major != own->major || catalogue[i].minor != own->minor || clock_khz <= 0) continue;
         bool geforce = strstr(facts->name, "GeForce") || strstr(facts->name, "TITAN");
         double scale = (double)facts->units * (double)clock_khz * 1e3 / 1e12;
         double tensor_scale = catalogue[i].halved_on_geforce && geforce ? scale / 2 : scale;
@@ -109,12 +110,13 @@ static void look_up_tflops(bw_device_facts *facts, int64_t clock_khz) {
 }
 
 static void look_up_bandwidth(bw_device_facts *facts) {
-    if (facts->memory_clock_khz <= 0 || facts->bus_bits <= 0) {
+    const bw_own_facts *own = facts->own;
+    if (own->memory_clock_khz <= 0 || own->bus_bits <= 0) {
         facts->peak_gb_s = NAN;
         snprintf(facts->peak_source, sizeof facts->peak_source, "the driver reports no memory clock");
         return;
     }
-    facts->peak_gb_s = 2.0 * (double)facts->memory_clock_khz * 1e3 * (double)facts->bus_bits / 8 / 1e9;
+    facts->peak_gb_s = 2.0 * (double)own->memory_clock_khz * 1e3 * (double)own->bus_bits / 8 / 1e9;
     snprintf(facts->peak_source, sizeof facts->peak_source,
              "2 x memory clock x bus width / 8, as the driver reports them");
 }
@@ -155,6 +157,7 @@ static bw_status read_attribute(bw_device *device, enum cudaDeviceAttr attribute
 
 static bw_status read_facts(bw_device *device) {
     bw_device_facts *facts = &device->facts;
+    bw_own_facts *own = &device->own_facts;
     int64_t major, minor, units, clock_khz;
     BW_TRY(read_versions(device));
     BW_TRY(read_identity(device));
@@ -162,12 +165,13 @@ static bw_status read_facts(bw_device *device) {
     BW_TRY(read_attribute(device, cudaDevAttrComputeCapabilityMinor, &minor));
     BW_TRY(read_attribute(device, cudaDevAttrMultiProcessorCount, &units));
     BW_TRY(read_attribute(device, cudaDevAttrL2CacheSize, &facts->cache_bytes));
-    BW_TRY(read_attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin, &facts->shared_bytes));
-    BW_TRY(read_attribute(device, cudaDevAttrMemoryClockRate, &facts->memory_clock_khz));
-    BW_TRY(read_attribute(device, cudaDevAttrGlobalMemoryBusWidth, &facts->bus_bits));
+    BW_TRY(read_attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin, &own->shared_bytes));
+    BW_TRY(read_attribute(device, cudaDevAttrMemoryClockRate, &own->memory_clock_khz));
+    BW_TRY(read_attribute(device, cudaDevAttrGlobalMemoryBusWidth, &own->bus_bits));
     BW_TRY(read_attribute(device, cudaDevAttrClockRate, &clock_khz));
-    facts->major = (int)major;
-    facts->minor = (int)minor;
+    facts->own = own;
+    own->major = (int)major;
+    own->minor = (int)minor;
     facts->units = (int)units;
     look_up_bandwidth(facts);
     look_up_tflops(facts, clock_khz);
@@ -263,6 +267,17 @@ static bw_status device_open(int index, bw_device **out) {
 
 static const bw_device_facts *device_facts(const bw_device *device) {
     return &device->facts;
+}
+
+static int more_facts(const bw_device *device, bw_fact out[BW_FACTS_MAX]) {
+    const bw_own_facts *own = &device->own_facts;
+    const bw_fact found[] = {{"major", own->major},
+                             {"minor", own->minor},
+                             {"shared_bytes", own->shared_bytes},
+                             {"memory_clock_khz", own->memory_clock_khz},
+                             {"bus_bits", own->bus_bits}};
+    memcpy(out, found, sizeof found);
+    return sizeof found / sizeof found[0];
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
@@ -371,6 +386,7 @@ static const bw_device_calls device_calls = {
     .open = device_open,
     .close = device_close,
     .facts = device_facts,
+    .more_facts = more_facts,
     .synchronize = synchronize,
     .variants = variants,
     .libraries = bw_cuda_libraries,
@@ -389,6 +405,7 @@ static const bw_memory_calls memory_calls = {
 };
 
 static const bw_plan_calls plan_calls = {
+    .empty = bw_cuda_plan_empty,
     .create = bw_cuda_plan_create,
     .run = bw_cuda_plan_run,
     .host_ns = bw_cuda_plan_host_ns,

@@ -433,6 +433,18 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
     return BW_OK;
 }
 
+static bw_status run_variant(void *context, int64_t set, bool captured) {
+    const bw_case *self = context;
+    (void)captured;
+    return self->variant->launch(&self->launches[set]);
+}
+
+bw_work bw_case_work(bw_case *self) {
+    const bw_context_calls *context = self->session->backend->context;
+    return (bw_work){
+        .run = run_variant, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
+}
+
 bw_status bw_case_launch(bw_case *self, int64_t set) {
     BW_TRY(self->variant->launch(&self->launches[set]));
     return self->session->backend->devices->synchronize(self->session->device);

@@ -103,6 +103,9 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 /* Inputs as generated and outputs as never written, in set `set`. */
 bw_status bw_case_reset(bw_case *self, int64_t set);
 
+/* Launches of the variant on its sets, for as long as the case stays ready as it is now. */
+bw_work bw_case_work(bw_case *self);
+
 /* One plain launch on a set, waited for. */
 bw_status bw_case_launch(bw_case *self, int64_t set);
 

@@ -22,8 +22,7 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
         BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
     }
     BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.variant = self->variant,
-                         .sets = self->launches,
+    bw_plan_spec spec = {.work = bw_case_work(self),
                          .set_count = rotation.sets,
                          .launches = rotation.sets,
                          .flush_bytes = rotation.flush_bytes};
@@ -31,7 +30,7 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
 }
 
 bw_status bw_count_call(const bw_call *self, bw_counters *out) {
-    bw_plan_spec spec = {.callable = self->callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    bw_plan_spec spec = {.work = *self->work, .set_count = 1, .launches = 1, .flush_bytes = 1};
     if (!can_count(self->session, out)) return BW_OK;
     return self->session->backend->counters->count(self->session->device, &spec, out);
 }
@@ -61,7 +60,6 @@ bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
     }
     BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
     BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {
-        .variant = self->variant, .sets = self->launches, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    bw_plan_spec spec = {.work = bw_case_work(self), .set_count = 1, .launches = 1, .flush_bytes = 1};
     return backend->counters->metrics(self->session->device, &spec, groups, out);
 }

@@ -58,7 +58,7 @@ static bool replays_are_fixed(const timed *timed) {
 static int64_t launches_for(const timed *timed, double launch_ns) {
     int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
     bool fixed = replays_are_fixed(timed);
-    if (timed->spec.flush_bytes && timed->spec.callable) {
+    if (timed->spec.flush_bytes && timed->spec.work.foreign) {
         return fixed ? bw_max64(timed->spec.set_count, bw_min64(wanted, FLUSHED_CALLS)) : 1;
     }
     if (timed->spec.flush_bytes) return timed->spec.set_count;
@@ -299,8 +299,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_verify_case(self, &verify, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
-    timed.spec = (bw_plan_spec){.variant = self->variant,
-                                .sets = self->launches,
+    timed.spec = (bw_plan_spec){.work = bw_case_work(self),
                                 .set_count = self->set_count,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .flush = options->flush,
@@ -349,7 +348,7 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     begin_measurement(out);
     BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
-    timed.spec = (bw_plan_spec){.callable = self->callable,
+    timed.spec = (bw_plan_spec){.work = *self->work,
                                 .set_count = out->rotation.sets,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .timer = options->timer};

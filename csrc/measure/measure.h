@@ -41,9 +41,9 @@ typedef struct bw_measurement {
  * nor rotated, unless it knows `sets` of them: set i is then its i-th. */
 typedef struct bw_call {
     bw_session *session;
-    const bw_callable *callable, *nothing; /* `nothing` does nothing: its time is the floor where calls are the work */
-    int64_t sets;                          /* 1: it knows none */
-    int64_t footprint_bytes;               /* that one call touches; 0 = not known */
+    const bw_work *work, *nothing; /* `nothing` does nothing: its time is the floor where calls are the work */
+    int64_t sets;                  /* 1: it knows none */
+    int64_t footprint_bytes;       /* that one call touches; 0 = not known */
 } bw_call;
 
 /* Nothing is verified: verdict stays zero. Cold is a rotation over the caller's sets where these are known to be large

@@ -10,7 +10,7 @@
 
 typedef struct bw_ranges bw_ranges;
 
-/* Marks for `capacity` ranges are made at once. `stream` as in bw_callable. */
+/* Marks for `capacity` ranges are made at once. `stream` as in bw_work. */
 bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out);
 void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
 

@@ -36,6 +36,6 @@ const char *bw_timer_name(const bw_session *session, int timer);
 /* Time of one empty kernel under a timer: nothing shorter can be told apart from nothing. */
 bw_status bw_session_floor(bw_session *session, int timer, double *ns);
 /* The same for a caller's own function: where that is the work itself, an empty function's call, `nothing`. */
-bw_status bw_session_call_floor(bw_session *session, const bw_callable *nothing, int timer, double *ns);
+bw_status bw_session_call_floor(bw_session *session, const bw_work *nothing, int timer, double *ns);
 
 #endif

@@ -56,10 +56,14 @@ static bw_status call(void *context, int64_t set, bool captured) {
     return bw_fail(BW_CODE_INTERRUPTED, "the function raised an exception");
 }
 
+static bw_work work_of(python_call *self, void *stream) {
+    return (bw_work){.run = call, .enter = enter, .leave = leave, .context = self, .stream = stream, .foreign = true};
+}
+
 /* What both methods take: a function, its stream, its sets. */
 typedef struct call_work {
     python_call call, nothing;
-    bw_callable callable, empty;
+    bw_work work, empty;
     bw_call subject;
     bw_measure_options options;
     bw_measurement measured;
@@ -74,7 +78,7 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
         PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", function);
         return -1;
     }
-    work->callable.stream = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
+    void *stream_handle = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
     if (PyErr_Occurred()) return -1;
     work->call.takes_set = sets && sets != Py_None;
     if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
@@ -92,14 +96,10 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
         return -1;
     }
     work->call.function = function;
-    work->callable.call = call;
-    work->callable.context = &work->call;
-    work->callable.enter = work->empty.enter = enter;
-    work->callable.leave = work->empty.leave = leave;
     work->nothing.takes_set = work->call.takes_set;
-    work->empty.call = call;
-    work->empty.context = &work->nothing;
-    work->subject = (bw_call){self->session, &work->callable, &work->empty, set_count, footprint_bytes};
+    work->work = work_of(&work->call, stream_handle);
+    work->empty = work_of(&work->nothing, NULL);
+    work->subject = (bw_call){self->session, &work->work, &work->empty, set_count, footprint_bytes};
     return 0;
 }
 

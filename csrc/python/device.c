@@ -104,17 +104,22 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_session *session = session_of((device_object *)object);
     if (!session) return NULL;
-    /* A copy: making objects may collect garbage, and so run code that closes the device. */
-    const bw_device_facts facts = *session->backend->devices->facts(session->device), *f = &facts;
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:i,s:i,s:i,s:L,s:L,s:L,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name",
-                         core_text(f->name), "uuid", core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id),
-                         "driver", core_text(f->driver), "runtime", core_text(f->runtime), "major", f->major, "minor",
-                         f->minor, "units", f->units, "memory_bytes", (long long)f->memory_bytes, "cache_bytes",
-                         (long long)f->cache_bytes, "shared_bytes", (long long)f->shared_bytes, "memory_clock_khz",
-                         (long long)f->memory_clock_khz, "bus_bits", (long long)f->bus_bits, "peak_gb_s", f->peak_gb_s,
-                         "peak_source", core_text(f->peak_source), "peak_tflops", peak_tflops(f), "tflops_source",
-                         core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
-                         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
+    const bw_device_calls *devices = session->backend->devices;
+    /* Copies: making objects may collect garbage, and so run code that closes the device. */
+    const bw_device_facts facts = *devices->facts(session->device), *f = &facts;
+    bw_fact more[BW_FACTS_MAX];
+    const int count = devices->more_facts ? devices->more_facts(session->device, more) : 0;
+    PyObject *dict = Py_BuildValue(
+        "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
+        core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
+        core_text(f->runtime), "units", f->units, "memory_bytes", (long long)f->memory_bytes, "cache_bytes",
+        (long long)f->cache_bytes, "peak_gb_s", f->peak_gb_s, "peak_source", core_text(f->peak_source), "peak_tflops",
+        peak_tflops(f), "tflops_source", core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
+        f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
+    for (int i = 0; dict && i < count; i++) {
+        if (core_set(dict, more[i].name, PyLong_FromLongLong(more[i].value)) < 0) Py_CLEAR(dict);
+    }
+    return dict;
 }
 
 typedef struct memory_work {

@@ -25,18 +25,18 @@ static void leave(void *context) {
 typedef struct run {
     bw_session *session;
     subject subject, nothing;
-    bw_callable callable, empty;
+    bw_work work, empty;
     bw_measurement m;
 } run;
 
 static bw_status measure(run *run, const bw_backend *backend, bw_cache cache, int64_t sets, int64_t footprint_bytes) {
     bw_measure_options options = usual_options();
     options.cache = cache;
-    run->callable = (bw_callable){count_call, enter, leave, &run->subject, NULL};
-    run->empty = (bw_callable){count_call, enter, leave, &run->nothing, NULL};
+    run->work = (bw_work){count_call, enter, leave, &run->subject, NULL, true};
+    run->empty = (bw_work){count_call, enter, leave, &run->nothing, NULL, true};
     run->m = (bw_measurement){0};
     BW_TRY(bw_session_open(backend, 0, &run->session));
-    bw_call call = {run->session, &run->callable, &run->empty, sets, footprint_bytes};
+    bw_call call = {run->session, &run->work, &run->empty, sets, footprint_bytes};
     return bw_measure_call(&call, &options, &run->m);
 }
 
@@ -164,18 +164,14 @@ static bw_status use_again(void *context, int64_t set, bool captured) {
     return BW_OK;
 }
 
-static void nobody(void *context) {
-    (void)context;
-}
-
 static void a_function_cannot_use_its_own_handle(int op_index) {
     (void)op_index;
     bw_session *session = NULL;
     bw_measurement m = {0};
     bw_measure_options options = usual_options();
-    bw_callable callable = {use_again, nobody, nobody, &session, NULL};
+    bw_work work = {.run = use_again, .context = &session, .foreign = true};
     if (!OK(bw_session_open(&fake_backend, 0, &session)) || !OK(bw_session_enter(session))) return;
-    bw_call call = {session, &callable, &callable, 1, 0};
+    bw_call call = {session, &work, &work, 1, 0};
     OK(bw_measure_call(&call, &options, &m));
     bw_session_leave(session);
     bw_measurement_free(&m);

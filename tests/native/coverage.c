@@ -71,12 +71,8 @@ static bw_status no_work(void *context, int64_t set, bool captured) {
     return BW_OK;
 }
 
-static void no_change(void *context) {
-    (void)context;
-}
-
 static bool run_trial(bw_session *session, const coverage_of *asked, source *source, coverage_found *out) {
-    bw_callable empty = {no_work, no_change, no_change, NULL, NULL};
+    bw_work empty = {.run = no_work, .foreign = true};
     bw_call call = {session, &empty, &empty, 1, 0};
     bw_measure_options options = usual_options();
     bw_measurement m = {0};

@@ -368,15 +368,26 @@ static const bw_variant_table *variants(const bw_device *device, int op_index) {
 struct bw_plan {
     bw_device *device;
     bw_plan_spec spec;
-    bw_launch *sets;
     int64_t next; /* where the rotation stands; a fixed replay starts over */
     void *flush;
 };
 
+static bw_status run_empty(void *context, int64_t set, bool captured) {
+    (void)context, (void)set, (void)captured;
+    return BW_OK;
+}
+
+static bw_work empty_work(bw_device *device) {
+    return (bw_work){.run = run_empty, .context = device};
+}
+
+static bool is_empty(const bw_plan_spec *spec) {
+    return spec->work.run == run_empty;
+}
+
 static void plan_free(bw_plan *plan) {
     if (!plan) return;
     if (plan->flush) release(plan->device, plan->flush, plan->spec.flush_bytes);
-    free(plan->sets);
     free(plan);
     fake.live_plans--;
 }
@@ -389,19 +400,14 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     fake.live_plans++;
     plan->device = device;
     plan->spec = *spec;
-    if (!spec->callable) {
-        plan->sets = malloc((size_t)spec->set_count * sizeof *plan->sets);
-        if (!plan->sets) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for a plan's sets"));
-        memcpy(plan->sets, spec->sets, (size_t)spec->set_count * sizeof *plan->sets);
-    }
     if (spec->flush_bytes) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
-    for (int64_t i = 0; fake.launches_at_create && spec->variant && i < spec->set_count; i++) {
+    for (int64_t i = 0; fake.launches_at_create && !spec->work.foreign && i < spec->set_count; i++) {
         on_last_set = i == spec->set_count - 1;
-        status = spec->variant->launch(&plan->sets[i]);
+        status = bw_plan_spec_launch(spec, i, true);
         on_last_set = false;
         if (status) goto cleanup;
     }
-    if (spec->variant || spec->callable) {
+    if (!is_empty(spec)) {
         fake.last_plan = *spec;
         fake.plans++;
     }
@@ -429,18 +435,12 @@ static bw_status replay_launches(bw_plan *plan) {
     const bw_plan_spec *spec = &plan->spec;
     if (spec->launches < 1 || spec->set_count < 1) return bw_fail(BW_CODE_DEVICE, "a plan of nothing");
     if (plan->device->facts.fixed_replay) plan->next = 0;
-    const bw_callable *callable = spec->callable;
-    for (int64_t i = 0; callable && i < spec->launches; i++) {
-        callable->enter(callable->context);
-        bw_status status = callable->call(callable->context, plan->next, false);
-        callable->leave(callable->context);
-        if (status) return status;
-        plan->next = (plan->next + 1) % spec->set_count;
-    }
-    for (int64_t i = 0; spec->variant && i < spec->launches; i++) {
+    for (int64_t i = 0; i < spec->launches; i++) {
         on_last_set = plan->next == spec->set_count - 1;
-        int64_t set = fake.plant == FAKE_SET_ZERO ? 0 : plan->next;
-        BW_TRY(spec->variant->launch(&plan->sets[set]));
+        bw_work_enter(&spec->work);
+        bw_status status = bw_plan_spec_launch(spec, fake.plant == FAKE_SET_ZERO ? 0 : plan->next, false);
+        bw_work_leave(&spec->work);
+        if (status) return status;
         plan->next = (plan->next + 1) % spec->set_count;
     }
     return BW_OK;
@@ -452,8 +452,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     bw_status status = replay_launches(plan);
     in_replay = on_last_set = false;
     if (status) return status;
-    *ns =
-        (double)plan->spec.launches * (plan->spec.variant || plan->spec.callable ? launch_time(fake.replays++) : 500.0);
+    *ns = (double)plan->spec.launches * (is_empty(&plan->spec) ? 500.0 : launch_time(fake.replays++));
     fake.last_replay_ns = *ns;
     fake.now_ns += (int64_t)*ns;
     return BW_OK;
@@ -545,11 +544,17 @@ static void marks_free(bw_marks *marks) {
     fake.live_marks--;
 }
 
-static const bw_device_calls device_calls = {device_count, device_name, device_open, device_close, device_facts,
-                                             synchronize,  variants,    NULL,        limit_threads};
+static const bw_device_calls device_calls = {.count = device_count,
+                                             .name = device_name,
+                                             .open = device_open,
+                                             .close = device_close,
+                                             .facts = device_facts,
+                                             .synchronize = synchronize,
+                                             .variants = variants,
+                                             .limit_threads = limit_threads};
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
-static const bw_plan_calls plan_calls = {plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
+static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_mark_calls mark_calls = {marks_create, marks_reserve, mark, mark_passed, marks_elapsed, marks_free};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_neighbour_calls neighbour_calls = {neighbours, reference};

@@ -20,8 +20,9 @@ static struct {
     bool ahead;      /* every second call has run on another stream before its flush began */
     bool waits;      /* what is on another stream waits for the flush */
     bool copies;     /* what is on another stream are copies */
+    bool own;        /* not a caller's function, but launches of ours on the device's stream */
     int uneven;      /* every second call runs so many kernels more */
-    int64_t calls, entered;
+    int64_t calls, entered, flushes;
     bool late; /* the last plan's last replay */
     int64_t holds, held_ns;
     bw_code fails;
@@ -53,6 +54,7 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
     CHECK(stream == (cudaStream_t)&toy && !runtime.capturing);
     toy.holds++;
     toy.held_ns = ns;
+    run_kernel((uint64_t)ns, GIVEN_STREAM);
     return BW_CUDA(&device->api, last_error());
 }
 
@@ -71,6 +73,7 @@ bw_status bw_cuda_launch_empty(bw_device *device) {
 bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
+    toy.flushes++;
     run_kernel(FLUSH_NS, GIVEN_STREAM);
     if (toy.apart && !toy.waits) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
@@ -110,6 +113,7 @@ static bw_device open_toy(void) {
     books->kernels = 0;
     toy.kernels = 2;
     toy.kernel_ns = KERNEL_NS;
+    device.stream = (cudaStream_t)&toy;
     return device;
 }
 
@@ -121,9 +125,11 @@ static void close_toy(bw_device *device) {
 
 /* Two replays of a plan. */
 static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, bw_kernel_times *kernels) {
-    const bw_callable callable = {call, enter, leave, NULL, &toy};
-    const bw_plan_spec spec = {
-        .callable = &callable, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
+    const bw_plan_spec spec = {.work = {call, enter, leave, NULL, &toy, !toy.own},
+                               .set_count = 1,
+                               .launches = CALLS,
+                               .flush_bytes = flush_bytes,
+                               .timer = timer};
     bw_plan *plan = NULL;
     bw_status status = bw_cuda_plan_create(device, &spec, &plan);
     if (status) return status;
@@ -144,21 +150,29 @@ static void expect_failure(int timer, int64_t flush_bytes, bw_code code, const c
     close_toy(&device);
 }
 
-/* Two kernels of 2 us, 0.1 us apart: 4.1 us from start to end; events and graphs see the gap before them as well. */
+/* Two kernels of 2 us, 0.1 us apart: 4.1 us from start to end; events and graphs see the gap before them as well. With
+ * launches of ours the flush comes once, before the replay. */
+static void check_time(bool own, int timer, int64_t flush_bytes) {
+    const double wanted = timer == TIMER_CUPTI ? 4100.0 : 4200.0;
+    bw_device device = open_toy();
+    double ns = 0.0;
+    bw_kernel_times kernels;
+    toy.own = own;
+    bw_status status = time_calls(&device, timer, flush_bytes, &ns, &kernels);
+    CHECK(!status && fabs(ns - CALLS * wanted) < 10.0);
+    bool traced = timer == TIMER_CUPTI;
+    CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
+    CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
+    CHECK(runtime.captures == (timer != TIMER_GRAPH ? 0 : flush_bytes && !own ? 2 : 1));
+    if (own) CHECK(toy.flushes == (flush_bytes ? 3 : 0)); /* when it was made, and before each of two replays */
+    close_toy(&device);
+}
+
 static void check_times(void) {
-    const double wanted[] = {[TIMER_GRAPH] = 4200.0, [TIMER_EVENTS] = 4200.0, [TIMER_CUPTI] = 4100.0};
-    for (int timer = TIMER_GRAPH; timer < TIMERS; timer++) {
-        for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
-            bw_device device = open_toy();
-            double ns = 0.0;
-            bw_kernel_times kernels;
-            bw_status status = time_calls(&device, timer, flush_bytes, &ns, &kernels);
-            CHECK(!status && fabs(ns - CALLS * wanted[timer]) < 10.0);
-            bool traced = timer == TIMER_CUPTI;
-            CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
-            CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
-            CHECK(runtime.captures == (timer != TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
-            close_toy(&device);
+    for (int own = 0; own <= 1; own++) {
+        for (int timer = TIMER_GRAPH; timer < TIMERS; timer++) {
+            check_time(own, timer, 0);
+            check_time(own, timer, FLUSH_BYTES);
         }
     }
 }

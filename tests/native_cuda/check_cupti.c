@@ -1,5 +1,8 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
+#include <pthread.h>
+#include <time.h>
+
 #include "toy_gpu.h"
 
 /* ---- checks ---- */
@@ -256,7 +259,7 @@ static bw_status function_call(void *context, int64_t number, bool captured) {
     toy_function *self = context;
     CHECK(self->entered == 1 && number == 0 && !captured);
     self->calls++;
-    return self->fails ? bw_fail(self->fails, "the function failed") : toy_launch(NULL);
+    return self->fails ? bw_fail(self->fails, "the function failed") : toy_launch(NULL, 0, false);
 }
 
 static void function_enter(void *context) {
@@ -272,8 +275,8 @@ static void check_function(void) {
     bw_device device;
     bw_counters c;
     toy_function function = {0};
-    const bw_callable callable = {function_call, function_enter, function_leave, &function, NULL};
-    const bw_plan_spec called = {.callable = &callable, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    const bw_work work = {function_call, function_enter, function_leave, &function, NULL, true};
+    const bw_plan_spec called = {.work = work, .set_count = 1, .launches = 1, .flush_bytes = 1};
     open_toy(&device);
     CHECK(!bw_cuda_counters(&device, &called, &c));
     CHECK(c.status[0] == '\0' && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);
@@ -455,6 +458,29 @@ static void check_quiet_while_counting(void) {
     close_toy(&second);
 }
 
+static void *gives_up(void *context) {
+    const struct timespec a_while = {.tv_nsec = 20000000};
+    nanosleep(&a_while, NULL);
+    bw_cupti_count_release(context);
+    return NULL;
+}
+
+/* A handle is closed while another one tries to count, and will be told that it cannot. */
+static void check_closed_beside_a_try(void) {
+    bw_device first, second;
+    bw_counters c;
+    pthread_t thread;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(counted(&first, &c) && bw_cupti_count_owner(&second) == &first);
+    CHECK(bw_cupti_count_hold(&second, BW_CUPTI_COUNTS));
+    CHECK(pthread_create(&thread, NULL, gives_up, &second) == 0);
+    bw_cuda_counters_close(&first);
+    CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second) && toy.books->profilers == 0);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -554,6 +580,7 @@ static const struct {
               {"one_counts_at_a_time", check_one_counts_at_a_time},
               {"quiet", check_quiet},
               {"quiet_while_counting", check_quiet_while_counting},
+              {"closed_beside_a_try", check_closed_beside_a_try},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},

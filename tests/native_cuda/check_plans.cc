@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cuda/kernels/attention/shape.h"
+#include "cuda/runtime/facts.h"
 
 #define CHECK(condition)                                                   \
     do {                                                                   \
@@ -70,8 +71,10 @@ static void check_waiting_blocks() {
                         for (bw_dtype dtype : dtypes) {
                             bw_dims dims = {};
                             bw_device_facts facts = {};
+                            bw_own_facts own = {};
                             facts.units = 132;
-                            facts.shared_bytes = 227 * 1024;
+                            facts.own = &own;
+                            own.shared_bytes = 227 * 1024;
                             dims.value[BW_DECODE_BATCH] = batch;
                             dims.value[BW_DECODE_KV_LEN] = length;
                             dims.value[BW_DECODE_NUM_HEADS] = heads * group;

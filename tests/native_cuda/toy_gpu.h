@@ -82,8 +82,8 @@ bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *mem
     return BW_OK;
 }
 
-static bw_status toy_launch(const bw_launch *launch) {
-    (void)launch;
+static bw_status toy_launch(void *context, int64_t set, bool captured) {
+    (void)context, (void)set, (void)captured;
     toy.launches++;
     if (toy.meanwhile) toy.meanwhile(toy.meanwhile_context);
     if (toy.launch_error != cudaSuccess) return bw_fail(BW_CODE_DEVICE, "the launch failed");
@@ -164,9 +164,7 @@ static void close_toy(bw_device *device) {
     CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
 }
 
-static const bw_variant variant = {.name = "toy", .launch = toy_launch};
-static bw_launch set;
-static const bw_plan_spec spec = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 5};
-static const bw_plan_spec once = {.variant = &variant, .sets = &set, .set_count = 1, .launches = 1, .flush_bytes = 1};
+static const bw_plan_spec spec = {.work = {.run = toy_launch}, .set_count = 1, .launches = 5};
+static const bw_plan_spec once = {.work = {.run = toy_launch}, .set_count = 1, .launches = 1, .flush_bytes = 1};
 
 #endif

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import _core, environment, hardware, results
-from bwprof.cli.guard import check_open
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
 from bwprof.results import schema
-from bwprof.results.files import is_open_file, is_plain_target, sync_folder
+from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import loop, metadata
@@ -35,7 +35,6 @@ from bwprof.text import positive_seconds, seconds_text, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
-OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
@@ -276,9 +275,9 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
     for target in (*targets.csv, *targets.json):
-        if not isinstance(target, Path) or target.parent == targets.folder or not _is_file(target):
+        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
             continue
-        if target.exists() and target.stat().st_size > 0 and (resumed is None or not _holds(target, resumed)):
+        if resumed is None or not _holds(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
 
 

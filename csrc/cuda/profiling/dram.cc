@@ -92,24 +92,16 @@ bw_status flush(bw_device *device, const bw_cuda_flush *memory) {
     return bw_cuda_flush_enqueue(device, device->stream, memory);
 }
 
-bw_status launch_all(const bw_cuda_work *work, int64_t launches) {
-    bw_status status = BW_OK;
-    work->enter(work);
-    for (int64_t i = 0; i < launches && !status; i++) status = work->enqueue(work, i, false);
-    work->leave(work);
-    return work->foreign ? bw_status_first(status, work->wait(work)) : status;
-}
-
 bw_status before_range(void *context) {
     const counted *self = (const counted *)context;
     const bw_plan_spec *spec = self->work ? self->work->spec : nullptr;
     BW_TRY(flush(self->device, &self->cool));
-    return spec && !spec->flush_bytes ? launch_all(self->work, spec->launches) : BW_OK;
+    return spec && !spec->flush_bytes ? bw_cuda_work_run(self->work, spec->launches) : BW_OK;
 }
 
 bw_status inside_range(void *context) {
     const counted *self = (const counted *)context;
-    if (self->work) BW_TRY(launch_all(self->work, self->work->spec->launches));
+    if (self->work) BW_TRY(bw_cuda_work_run(self->work, self->work->spec->launches));
     return flush(self->device, &self->drain);
 }
 
@@ -172,7 +164,7 @@ bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *
     bw_status status = BW_OK;
     BW_GOTO(bw_counter_flush_open(device, &range.cool));
     BW_GOTO(bw_counter_flush_open(device, &range.drain));
-    BW_GOTO(launch_all(&work, 1));  // code is loaded and scratch touched before anything is counted
+    BW_GOTO(bw_cuda_work_run(&work, 1));  // code is loaded and scratch touched before anything is counted
     BW_GOTO(calibrate(&range));
     BW_GOTO(count_ranges(&range, values));
     out->dram_bytes_read = beyond_flush(&range, values, METRIC_READ);
@@ -252,8 +244,12 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
 }
 
 void bw_cuda_counters_rest(bw_device *device) {
-    // Whoever counts on the device now has taken this handle's profiler down before.
-    if (!device->counters || !bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) return;
+    if (!device->counters) return;
+    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
+    // is waited for, because the handle may be gone afterwards.
+    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        if (bw_cupti_count_owner(device) != device) return;
+    }
     bw_counter_state_close(device, device->counters);
     bw_cupti_count_release(device);
 }

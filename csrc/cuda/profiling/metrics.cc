@@ -94,7 +94,7 @@ bw_status before_range(void *context) {
 
 bw_status inside_range(void *context) {
     const counted *self = (const counted *)context;
-    return self->work->enqueue(self->work, 0, false);
+    return bw_cuda_work_run(self->work, 1);
 }
 
 void list(unsigned groups, bw_metrics *out) {
@@ -131,7 +131,7 @@ bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, cons
     double values[BW_METRICS_MAX] = {};
     int at[BW_METRICS_MAX];
     metric_set set = {};
-    const bw_cuda_work launches = bw_cuda_work_of_variant(device, spec);
+    const bw_cuda_work launches = bw_cuda_work_of(device, spec);
     counted range = {&launches, {}};
     const bw_profiler::work work = {device, before_range, inside_range, &range};
     bw_status status = BW_OK;
@@ -139,7 +139,7 @@ bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, cons
     if (!set.count) goto cleanup;
     BW_GOTO(bw_profiler::set_open(profiler, &set));
     BW_GOTO(bw_counter_flush_open(device, &range.cool));
-    BW_GOTO(launches.enqueue(&launches, 0, false));  // code is loaded before anything is counted
+    BW_GOTO(bw_cuda_work_run(&launches, 1));  // code is loaded before anything is counted
     BW_GOTO(bw_profiler::count(profiler, &set, &work, PASSES_MOST, values, &out->passes));
     for (size_t i = 0; i < set.count; i++) out->metric[at[i]].value = values[i];
 cleanup:

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "cuda/libraries/nvml.h"
 #include "cuda/runtime/api.h"
+#include "cuda/runtime/facts.h"
 #include "ops/list.h"
 
 #ifdef __cplusplus
@@ -13,10 +14,11 @@ extern "C" {
 
 struct bw_device {
     bw_cuda_api api;
-    bw_device_facts facts;
+    bw_device_facts facts; /* facts.own is own_facts */
+    bw_own_facts own_facts;
     int index;
     cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
-    void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
+    void *cublaslt;         /* csrc/cuda/kernels/gemm/cublaslt_search.c's library handle, opened on first use; NULL until then */
     bw_nvml *nvml;          /* likewise */
     bw_status nvml_failure; /* why there is none; NULL until it was tried */
     struct bw_cupti *cupti; /* likewise csrc/cuda/libraries/cupti.c's */
@@ -31,7 +33,7 @@ BW_OPERATIONS(BW_CUDA_TABLE)
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */
 bw_status bw_cuda_enter(bw_device *device);
 
-/* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
+/* Closes what csrc/cuda/kernels/gemm/cublaslt_search.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
 /* Path and version of the library, which is opened for that if it was not; BW_CODE_UNAVAILABLE where there is none. */
 bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);

@@ -10,18 +10,27 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "cuda/runtime/service.h"
 #include "cuda/timing/timer.h"
 
 /* In the same order. */
 const char *const bw_cuda_timers[] = {"graph", "events", "cupti", NULL};
 static const bw_cuda_timer *const timers[] = {&bw_cuda_timer_graph, &bw_cuda_timer_events, &bw_cuda_timer_cupti};
 
+static bw_status run_empty(void *context, int64_t set, bool captured) {
+    (void)set, (void)captured;
+    return bw_cuda_launch_empty(context);
+}
+
+bw_work bw_cuda_plan_empty(bw_device *device) {
+    return (bw_work){.run = run_empty, .context = device, .stream = device->stream};
+}
+
 /* Plain launches before anything is timed: at least so many, of which up to HOST_SAMPLES are timed on the host. */
 enum { WARM_LAUNCHES = 6, WARM_CALLS = 3, HOST_SAMPLES = 15 };
 
 static int64_t warm_launches(const bw_plan *plan) {
-    if (plan->work.foreign) return bw_max64(plan->spec.set_count, WARM_CALLS);
-    return bw_max64(plan->spec.variant ? plan->spec.set_count : 1, WARM_LAUNCHES);
+    return bw_max64(plan->spec.set_count, plan->work.foreign ? WARM_CALLS : WARM_LAUNCHES);
 }
 
 /* Each set once, outside any capture: modules are loaded, a failing kernel shows itself by its own name, and a caller's
@@ -33,23 +42,23 @@ static bw_status warm_up(bw_plan *plan) {
     double samples[HOST_SAMPLES];
     int timed = 0;
     bw_status status = BW_OK;
-    work->enter(work);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < launches && !status; i++) {
         int64_t before = bw_now_ns();
-        status = work->enqueue(work, i, false);
+        status = bw_plan_spec_launch(&plan->spec, i, false);
         if (i > 0 && timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
-        if (i == 0 && !status && !work->foreign) status = work->wait(work);
+        if (i == 0 && !status && !work->foreign) status = bw_cuda_work_wait(work);
     }
-    work->leave(work);
+    bw_work_leave(&plan->spec.work);
     plan->host_ns = bw_median(samples, timed);
-    return bw_status_first(status, work->wait(work));
+    return bw_status_first(status, bw_cuda_work_wait(work));
 }
 
 static bw_status check_spec(const bw_plan_spec *spec) {
     if (spec->launches < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
     }
-    if ((spec->variant || spec->callable) && spec->set_count < 1) {
+    if (spec->set_count < 1) {
         return bw_fail(BW_CODE_INVALID, "a plan over %lld buffer sets: at least 1 is needed",
                        (long long)spec->set_count);
     }
@@ -62,7 +71,7 @@ static bw_status prepare_flush(bw_plan *plan) {
     const bw_flush kind = work->foreign ? BW_FLUSH_READ : plan->spec.flush;
     BW_TRY(bw_cuda_flush_open(plan->device, work->stream, kind, plan->spec.flush_bytes, &plan->flush));
     if (!work->foreign) return bw_cuda_flush_enqueue(plan->device, work->stream, &plan->flush);
-    return plan->flush.memory ? work->wait(work) : BW_OK;
+    return plan->flush.memory ? bw_cuda_work_wait(work) : BW_OK;
 }
 
 static bw_status prepare_plan(bw_plan *plan) {

@@ -10,6 +10,7 @@ extern "C" {
 
 extern const char *const bw_cuda_timers[]; /* the vtable's list */
 
+bw_work bw_cuda_plan_empty(bw_device *device);
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
 double bw_cuda_plan_host_ns(const bw_plan *plan);

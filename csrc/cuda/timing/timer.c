@@ -11,7 +11,7 @@ bw_status bw_cuda_timer_flush(const bw_plan *plan) {
 bw_status bw_cuda_timer_begin(const bw_plan *plan) {
     if (!plan->work.foreign) BW_TRY(bw_cuda_flush_enqueue(plan->device, plan->work.stream, &plan->flush));
     if (!plan->tracing) return BW_OK;
-    BW_TRY(plan->work.wait(&plan->work));
+    BW_TRY(bw_cuda_work_wait(&plan->work));
     return bw_cupti_trace_discard(plan->device);
 }
 
@@ -23,7 +23,7 @@ static bw_status learn_flush_stream(bw_plan *plan) {
     int64_t count = 0;
     uint64_t longest_ns = 0;
     BW_TRY(bw_cuda_timer_flush(plan));
-    BW_TRY(plan->work.wait(&plan->work));
+    BW_TRY(bw_cuda_work_wait(&plan->work));
     BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
     for (int64_t i = 0; i < count; i++) {
         if (spans[i].end_ns - spans[i].start_ns <= longest_ns) continue;
@@ -96,7 +96,7 @@ static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, i
                        (long long)elsewhere, (long long)count);
     }
     if (placed && start_with_flushes(spans, count, each)) return BW_OK;
-    return plan->work.miscounted(count, launches, launches);
+    return bw_cuda_work_miscounted(&plan->work, count, launches, launches);
 }
 
 /* ---- all launches of a replay, or some ---- */
@@ -116,7 +116,7 @@ static void add_launch(bw_plan *plan, const bw_kernel_span *spans, int64_t count
 bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches) {
     const int64_t flushes = has_flushes(plan) ? launches : 0, each = count / launches;
     if (count - flushes < launches || (!flushes && count % launches)) {
-        return plan->work.miscounted(count, flushes, launches);
+        return bw_cuda_work_miscounted(&plan->work, count, flushes, launches);
     }
     if (flushes) BW_TRY(check_calls(plan, spans, count));
     plan->launch_kernels = each;

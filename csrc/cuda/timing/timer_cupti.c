@@ -14,14 +14,13 @@ static bw_status prepare(bw_plan *plan) {
 }
 
 static bw_status enqueue(const bw_plan *plan, int64_t first, int64_t launches) {
-    const bw_cuda_work *work = &plan->work;
     bw_status status = BW_OK;
-    work->enter(work);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < launches && !status; i++) {
         status = bw_cuda_timer_flush(plan);
-        if (!status) status = work->enqueue(work, first + i, false);
+        if (!status) status = bw_plan_spec_launch(&plan->spec, first + i, false);
     }
-    work->leave(work);
+    bw_work_leave(&plan->spec.work);
     return status;
 }
 
@@ -33,7 +32,7 @@ static bw_status run_some(bw_plan *plan, int64_t first, int64_t launches) {
     if (!work->foreign) BW_TRY(bw_replay_hold(&plan->replay, work->stream));
     bw_status status = enqueue(plan, first, launches);
     if (!status && !work->foreign) bw_replay_learn(&plan->replay, began_ns);
-    BW_TRY(bw_status_first(status, work->wait(work)));
+    BW_TRY(bw_status_first(status, bw_cuda_work_wait(work)));
     BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
     if (!work->foreign && count > 0) spans++, count--; /* the hold's own */
     return bw_cuda_trace_add(plan, spans, count, launches);

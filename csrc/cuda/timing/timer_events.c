@@ -19,17 +19,17 @@ static bw_status enqueue_one(const bw_plan *plan, int64_t index) {
     bw_cuda_api *api = &plan->device->api;
     BW_TRY(bw_cuda_timer_flush(plan));
     BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * index], plan->work.stream)));
-    BW_TRY(plan->work.enqueue(&plan->work, index, false));
+    BW_TRY(bw_plan_spec_launch(&plan->spec, index, false));
     return BW_CUDA(api, event_record(plan->pairs[2 * index + 1], plan->work.stream));
 }
 
 static bw_status enqueue_all(const bw_plan *plan) {
     const bw_cuda_work *work = &plan->work;
     bw_status status = BW_OK;
-    work->enter(work);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < plan->spec.launches && !status; i++) status = enqueue_one(plan, i);
-    work->leave(work);
-    return work->foreign ? bw_status_first(status, work->wait(work)) : status;
+    bw_work_leave(&plan->spec.work);
+    return work->foreign ? bw_status_first(status, bw_cuda_work_wait(work)) : status;
 }
 
 /* The median of the pairs, times the number of launches. */

@@ -18,14 +18,13 @@ static bw_status enqueue_flushes(void *context) {
 
 static bw_status enqueue_launches(void *context) {
     const bw_plan *plan = context;
-    const bw_cuda_work *work = &plan->work;
     bw_status status = BW_OK;
-    work->enter(work);
+    bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < plan->spec.launches && !status; i++) {
         status = bw_cuda_timer_flush(plan);
-        if (!status) status = work->enqueue(work, i, true);
+        if (!status) status = bw_plan_spec_launch(&plan->spec, i, true);
     }
-    work->leave(work);
+    bw_work_leave(&plan->spec.work);
     return status;
 }
 
@@ -35,7 +34,7 @@ static bw_status check_nodes(const bw_plan *plan, cudaGraph_t graph) {
     const int64_t flushes = plan->flush.memory ? plan->spec.launches : 0;
     BW_TRY(BW_CUDA(&plan->device->api, graph_nodes(graph, NULL, &nodes)));
     if ((int64_t)nodes > flushes) return BW_OK;
-    return plan->work.miscounted((int64_t)nodes, flushes, plan->spec.launches);
+    return bw_cuda_work_miscounted(&plan->work, (int64_t)nodes, flushes, plan->spec.launches);
 }
 
 static bw_status build_launches(bw_plan *plan) {
@@ -56,7 +55,7 @@ static bw_status build_flushes(bw_plan *plan) {
 static bw_status prepare(bw_plan *plan) {
     BW_TRY(build_launches(plan));
     if (plan->work.foreign && plan->flush.memory) BW_TRY(build_flushes(plan));
-    return plan->work.wait(&plan->work);
+    return bw_cuda_work_wait(&plan->work);
 }
 
 static bw_status begin(void *plan) {

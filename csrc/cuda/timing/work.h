@@ -1,4 +1,4 @@
-/* What is timed or counted: launches of a variant, or calls of a caller's function. */
+/* A plan's work (bw_work) as CUDA sees it: launches on the device's stream, or calls of a caller's function. */
 #ifndef BW_CUDA_WORK_H
 #define BW_CUDA_WORK_H
 
@@ -8,34 +8,25 @@
 extern "C" {
 #endif
 
-typedef struct bw_cuda_work bw_cuda_work;
-
-struct bw_cuda_work {
+typedef struct bw_cuda_work {
     bw_device *device;
     const bw_plan_spec *spec;
     cudaStream_t stream;
-    /* A caller's function may use any stream, and run anything: each launch has a flush of its own, its other streams
-     * are waited for, and what it ran is looked at. */
-    bool foreign;
-    /* Launches that follow each other come between `enter` and `leave`, outside of which `wait` waits for them all.
-     * `captured`: launch `index` goes into a graph. */
-    bw_status (*enqueue)(const bw_cuda_work *self, int64_t index, bool captured);
-    void (*enter)(const bw_cuda_work *self);
-    void (*leave)(const bw_cuda_work *self);
-    bw_status (*wait)(const bw_cuda_work *self);
-    /* The failure where so many kernels, the flushes among them, cannot be those of so many launches: each runs some,
-     * and as many as the others. */
-    bw_status (*miscounted)(int64_t kernels, int64_t flushes, int64_t launches);
-};
+    bool foreign; /* a caller's function: may use any stream, and run anything */
+} bw_cuda_work;
 
-/* Of the spec's variant, or the empty kernel, on the device's stream (work_variant.c); of its callable, on the
- * callable's stream (work_call.c). The spec must outlive the work. */
-bw_cuda_work bw_cuda_work_of_variant(bw_device *device, const bw_plan_spec *spec);
-bw_cuda_work bw_cuda_work_of_callable(bw_device *device, const bw_plan_spec *spec);
+/* The spec must outlive it. */
+bw_cuda_work bw_cuda_work_of(bw_device *device, const bw_plan_spec *spec);
 
-static inline bw_cuda_work bw_cuda_work_of(bw_device *device, const bw_plan_spec *spec) {
-    return spec->callable ? bw_cuda_work_of_callable(device, spec) : bw_cuda_work_of_variant(device, spec);
-}
+/* All launches: those of a caller's function also where it has enqueued them on streams of its own. */
+bw_status bw_cuda_work_wait(const bw_cuda_work *self);
+
+/* So many launches, plain ones, with their `enter` and `leave`; of a caller's function they are waited for. */
+bw_status bw_cuda_work_run(const bw_cuda_work *self, int64_t launches);
+
+/* The failure where so many kernels, the flushes among them, cannot be those of so many launches: each runs some, and
+ * as many as the others. */
+bw_status bw_cuda_work_miscounted(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 // How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
 // scratch it needs and for the traffic that the scratch adds.
 #include "cuda/kernels/attention/shape.h"
+#include "cuda/runtime/facts.h"
 
 namespace {
 
@@ -155,7 +156,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
-    const int64_t shared_limit = facts && facts->shared_bytes > 0 ? facts->shared_bytes : default_shared_bytes;
+    const int64_t shared_limit =
+        facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     if (split && divide_direct(&plan, dims, dtype, units)) {
