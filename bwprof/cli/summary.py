@@ -94,7 +94,7 @@ def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
         notes += [_listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
-        if line["status"] in ("failed", "skipped"):
+        if line["status"] in ("failed", "skipped", "predicted"):
             broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
     notes += [_listed(reason, held, len(lines)) for reason, held in broken.items()]
     return notes
