@@ -336,6 +336,7 @@ static void lay_out_launches(bw_case *self) {
                               .precision = self->precision,
                               .scratch = self->scratch_bytes ? base + self->scratch_offset : NULL,
                               .workspace = self->workspace,
+                              .set = set,
                               .once = self->once,
                               .device = self->session->device};
         for (int i = 0; i < self->operand_count; i++) {
