@@ -7,15 +7,32 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
+from bwprof.listing import Listing
 from bwprof.text import unknown, whole_number
 
 
-def operations() -> list[dict[str, Any]]:
+class Operations(Listing):
+    """Operations: a list of dicts, also by name; shown as a table."""
+
+    kind = "operation"
+
+    def cells(self, item: dict[str, Any]) -> dict[str, str]:
+        """An operation's line in the table."""
+        return {
+            "operation": item["name"],
+            "parameters": ", ".join(param["name"] for param in item["params"]),
+            "precisions": ", ".join(item["precisions"]),
+            "what it does": item["text"],
+        }
+
+
+def operations() -> Operations:
     """Every operation that can be measured.
 
     Returns
     -------
-    list of dict
+    Operations
+        A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
         Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
         text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
 
@@ -24,8 +41,10 @@ def operations() -> list[dict[str, Any]]:
     >>> import bwprof
     >>> [operation["name"] for operation in bwprof.operations() if operation["is_stream"]]
     ['stream_read', 'stream_write', 'stream_copy', 'stream_triad']
+    >>> [param["name"] for param in bwprof.operations()["gemm"]["params"]]
+    ['M', 'N', 'K', 'beta']
     """
-    return _core.operations()
+    return Operations(_core.operations())
 
 
 @cache

@@ -148,7 +148,7 @@ def test_small_mercies() -> None:
     assert repr(case) == "<bwprof.Case, closed>"
     with pytest.raises(ValueError, match="unknown variant of gemm on cpu '5'"):
         bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
-    frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_time=np.float32(20))
+    frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_total_seconds=np.float32(20))
     assert set(frame["status"]) == {"ok"}
 
 
