@@ -36,6 +36,16 @@ CUDA_FLOORS = {
     "backend.c": {"runtime", "libraries", "kernels", "timing", "profiling"},
 }
 CUDA_EXCEPTIONS = {("cuda/runtime/device.h", "cuda/libraries/nvml.h")}
+# The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
+CASE_PARTS = {
+    "problem": set[str](),
+    "choice": {"problem"},
+    "rotation": {"choice", "problem"},
+    "buffers": {"rotation", "choice", "problem"},
+    "reference": {"problem"},
+    "verify": {"buffers", "reference", "choice", "problem"},
+    "case": {"verify", "rotation", "buffers", "reference", "choice", "problem"},
+}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
 DESCRIPTOR_HEADERS = {"ops/op.h"}
@@ -114,6 +124,19 @@ def test_cuda_floors() -> None:
                 continue
             if cuda_floor(what) not in CUDA_FLOORS[cuda_floor(file)]:
                 wrong.append(f"{file}: may not include {what}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_parts_of_a_case() -> None:
+    wrong = []
+    for path in sorted((CSRC / "measure" / "case").iterdir()):
+        for quoted, what in includes(path):
+            if not quoted or not what.startswith("measure/"):
+                continue
+            folder, _, part = what.removesuffix(".h").rpartition("/")
+            allowed = CASE_PARTS[path.stem] | {path.stem}
+            if (folder == "measure/case" and part not in allowed) or (folder == "measure" and part != "session"):
+                wrong.append(f"{path.name}: may not include {what}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -1,8 +1,9 @@
-/* Correctness of a case at its real size: a sample of output rows against the descriptor's float64 reference. */
-#ifndef BW_MEASURE_VERIFY_H
-#define BW_MEASURE_VERIFY_H
+/* Correctness at a problem's real size: what a launch has written against the reference's rows. */
+#ifndef BW_MEASURE_CASE_VERIFY_H
+#define BW_MEASURE_CASE_VERIFY_H
 
-#include "measure/case.h"
+#include "measure/case/buffers.h"
+#include "measure/case/reference.h"
 
 typedef struct bw_verdict {
     bool verified;
@@ -13,18 +14,7 @@ typedef struct bw_verdict {
     char reason[320]; /* "" or the worst element, or row, in words */
 } bw_verdict;
 
-typedef struct bw_verify_options {
-    double budget_s; /* of processor time, shared by the processors there are */
-    /* true = stop (Ctrl-C): BW_CODE_INTERRUPTED; called on the caller's thread between reference rows; NULL = never */
-    bool (*poll)(void *context);
-    void *poll_context;
-} bw_verify_options;
-
-/* Compares set `set` as it stands. The sample (corners, then seeded random rows until the budget is spent; every row
- * where that is enough) is kept: a later call with a larger budget adds rows to it, none takes any away. */
-bw_status bw_verify_set(bw_case *self, int64_t set, const bw_verify_options *options, bw_verdict *out);
-
-/* Generated inputs, poisoned outputs, one launch on set 0, then bw_verify_set. */
-bw_status bw_verify_case(bw_case *self, const bw_verify_options *options, bw_verdict *out);
+/* Compares set `set` as it stands. */
+bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out);
 
 #endif
