@@ -40,6 +40,9 @@ ISA_HEADER = Path("csrc/cpu/isa.h")
 CUDA_SUFFIXES = (".cu", ".cpp", ".cc")
 DEFAULT_ARCHS = ("80", "86", "89", "90a", "100", "120")
 PTX_ARCH = "80"
+NEW_COMPILER_ARCH = 100  # from here on nvcc has another compiler, whose code is another
+SM90_ARCH = "90a"  # of files *_sm90.cu
+FP8_ARCH = "89"  # the oldest that converts FP8; of files *_fp8.cu
 OLDEST_CUDA = (12, 0)
 SANITIZERS = ("address", "undefined", "thread", "leak")
 
@@ -137,6 +140,30 @@ def choose_archs(nvcc: Path) -> tuple[tuple[str, ...], str]:
         if not available(arch):
             raise OptionError(f"BWPROF_CUDA_ARCHS: {nvcc} does not offer '{arch}'; it offers {', '.join(offered)}")
     return archs, ""
+
+
+def arch_flags(source: Path, archs: tuple[str, ...], ptx: str) -> list[str]:
+    """What nvcc compiles a file for. No source looks at which architecture it is compiled for, so that the plain ones
+    of a generation share the PTX of the oldest, which halves the work; those with instructions of their own ("90a")
+    have their own. A file's name may ask for less than all of `archs`; it is never left out, because the tables of
+    variants name what it defines."""
+    if source.stem.endswith("_sm90"):
+        archs, ptx = (SM90_ARCH,), ""
+    if source.stem.endswith("_fp8"):
+        archs = tuple(arch for arch in archs if int(arch.rstrip("af")) >= int(FP8_ARCH)) or (FP8_ARCH,)
+        ptx = ptx and max(ptx, FP8_ARCH, key=int)
+    wanted = [("sm", arch) for arch in archs if arch.isdigit()] + ([("compute", ptx)] if ptx else [])
+    flags = []
+    for newer in (False, True):
+        codes = [(kind, arch) for kind, arch in wanted if (int(arch) >= NEW_COMPILER_ARCH) == newer]
+        if codes:
+            oldest = min((arch for _, arch in codes), key=int)
+            names = ",".join(f"{kind}_{arch}" for kind, arch in codes)
+            flags += ["-gencode", f"arch=compute_{oldest},code=[{names}]"]
+    for arch in archs:
+        if not arch.isdigit():
+            flags += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+    return flags
 
 
 def find_toolkit_files(nvcc: Path) -> tuple[tuple[str, ...], str]:
@@ -308,10 +335,7 @@ class Plan:
         cupti = self.cuda.nvcc.resolve().parent.parent / "extras/CUPTI/include" if self.cuda.nvcc else None
         if cupti and cupti.is_dir():
             command += ["-isystem", str(cupti)]
-        for arch in self.cuda.archs:
-            command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
-        if self.cuda.ptx:
-            command += ["-gencode", f"arch=compute_{self.cuda.ptx},code=compute_{self.cuda.ptx}"]
+        command += arch_flags(source, self.cuda.archs, self.cuda.ptx)
         command += ["-Xcompiler", ",".join(host_flags), "-MMD", "-MF", str(output.with_suffix(".d"))]
         command += ["-c", str(source), "-o", str(output)]
         weight = (ROOT / source).stat().st_size

@@ -17,7 +17,9 @@ from bwprof.info import info
 from bwprof.measuring.function import measure
 from bwprof.registry import operations
 from bwprof.results import load, save
+from bwprof.results.row import Row
 from bwprof.results.summary import summary
+from bwprof.results.tables import columns, frame, rows
 from bwprof.selftest import selftest
 from bwprof.sweep import sweep
 
@@ -29,16 +31,20 @@ __all__ = [
     "Cost",
     "Measurement",
     "Profiler",
+    "Row",
     "SweepError",
     "__version__",
     "bandwidth_gb_s",
+    "columns",
     "cost",
     "devices",
+    "frame",
     "info",
     "load",
     "measure",
     "operations",
     "plot",
+    "rows",
     "save",
     "selftest",
     "summary",

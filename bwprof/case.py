@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
+from bwprof.hardware import Device
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -71,24 +72,24 @@ class Case:
         A name from `bwprof.operations()`.
     precision : str
         Storage type of the operands.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; the first device of the preferred backend that has one when left out.
     backend : str, optional
-        The preferred backend that has a device when left out.
-    device : int, optional
-        The device's number on that backend; its first when left out.
+        The same as the device's name without a number.
     variant : str, optional
         The backend's own choice when left out.
     seed : int
         Of the generated inputs.
     kv_lens : sequence of int, optional
         One length per batch entry, for operations that take it.
-    **params : int
-        The operation's parameters; those left out take their defaults.
+    **params : int or str
+        The operation's parameters, 4096 or "4Ki"; those left out take their defaults.
 
     Raises
     ------
     ValueError
         For anything unknown or out of range, with the nearest right name.
-    bwprof._core.UnavailableError
+    bwprof.errors.UnavailableError
         When the backend has no device.
 
     Examples
@@ -104,12 +105,12 @@ class Case:
         operation: str,
         *,
         precision: str = "fp32",
+        device: Device = None,
         backend: str | None = None,
-        device: int | None = None,
         variant: str | None = None,
         seed: int = 0,
-        kv_lens: Sequence[int] | None = None,
-        **params: int,
+        kv_lens: Sequence[int | str] | None = None,
+        **params: int | str,
     ) -> None:
         precision = registry.check_precision(precision)
         kv_lens = registry.lengths(kv_lens)
@@ -271,7 +272,7 @@ class Case:
             When the device has too little free memory; nothing was allocated then.
         ValueError
             For a timer that the backend does not have.
-        bwprof._core.UnavailableError
+        bwprof.errors.UnavailableError
             When the timer needs a library that cannot be used; the message says what to do.
         """
         result = self._case.measure(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text import unknown
+from bwprof.text import unknown, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def cost(
     operation: str,
     *,
     precision: str = "fp32",
-    kv_lens: Sequence[int] | None = None,
+    kv_lens: Sequence[int | str] | None = None,
     backend: str | None = None,
     variant: str | None = None,
     **params: Any,
@@ -84,7 +84,8 @@ def cost(
     backend, variant : str, optional
         Add what this variant's intermediates move to the algorithmic bytes.
     **params : int or array-like of int
-        The operation's parameters; arrays are broadcast against each other. Those left out take their defaults.
+        The operation's parameters, "4Ki" among them; arrays are broadcast against each other. Those left out take their
+        defaults.
 
     Returns
     -------
@@ -106,12 +107,16 @@ def cost(
     kv_lens = registry.lengths(kv_lens)
     if backend is not None:
         backend = registry.check_backend(backend)
-    if all(hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0 for value in params.values()):
+    if all(_is_single(value) for value in params.values()):
         whole = registry.complete(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
     return _cost_of_arrays(operation, precision, params, backend, variant)
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, str) or (hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0)
 
 
 def _cost_of_arrays(
@@ -122,6 +127,11 @@ def _cost_of_arrays(
     arrays: dict[str, Any] = {}
     for name, value in params.items():
         array = np.asarray(value)
+        if array.dtype.kind in "UO":  # "4Ki" among them
+            numbers = [whole_number(item, f"{operation}: {name}") for item in array.ravel().tolist()]
+            array = np.array(numbers, dtype=object).reshape(array.shape)
+            if all(-(2**63) <= number < 2**63 for number in numbers):
+                array = array.astype(np.int64)
         if array.size == 0 and isinstance(value, (list, tuple)):
             array = array.astype(np.int64)  # NumPy makes floats of an empty list
         if array.dtype.kind not in "iub":

@@ -1,10 +1,12 @@
-"""What a measurement depends on beside the device: the host, versions, environment variables."""
+"""What a run depends on beside its device: the host, versions, environment variables. And what it is called."""
 
 from __future__ import annotations
 
 import os
 import platform
+import secrets
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core
@@ -18,6 +20,11 @@ _VARIABLES = (
     "OMP_NUM_THREADS",
     "MALLOC_ARENA_MAX",
 )
+
+
+def new_run_id() -> str:
+    """Sorts by time, and two runs of one second differ."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def host() -> dict[str, Any]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bwprof import _core, registry
-from bwprof.text import whole_number
+from bwprof.text import shown
 
 _log = logging.getLogger("bwprof.measure")
 
+_NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9]{1,9})")
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
@@ -51,16 +53,75 @@ class Choice:
     warning: str
 
 
-def choose(backend: str | None = None, index: int | None = None) -> Choice:
+class NamedDevice(Protocol):
+    """What names a device as PyTorch's `torch.device` does."""
+
+    @property
+    def type(self) -> str:
+        """The backend."""
+        ...
+
+    @property
+    def index(self) -> int | None:
+        """The number on it, if any is named."""
+        ...
+
+
+Device = int | str | NamedDevice | None
+
+
+def parse(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
+    """What `device=` names: a backend and a number, None for what it leaves open. `backend` is another word for "cpu".
+
+    Parameters
+    ----------
+    device : int, str or torch.device, optional
+        "cpu", "cuda", "cuda:1", a number on the backend (1, "1"), or None.
+
+    Raises
+    ------
+    ValueError
+        For anything else, an unknown backend, and two that contradict each other.
+
+    Examples
+    --------
+    >>> parse("cuda:1"), parse("cpu"), parse(1, "cuda"), parse("1"), parse(None)
+    (('cuda', 1), ('cpu', None), ('cuda', 1), (None, 1), (None, None))
+    """
+    kind, index = _parsed(device)
+    named = registry.check_backend(backend) if backend is not None else None
+    if kind is not None and named not in (None, kind):
+        raise ValueError(f"device is {shown(device)} and backend is '{named}': they contradict each other")
+    return kind or named, index
+
+
+def _parsed(device: Any) -> tuple[str | None, int | None]:
+    if device is None:
+        return None, None
+    if isinstance(device, str):
+        match = _NAME.fullmatch(device.strip().lower())
+        if match and match["backend"] in (None, *registry.backend_names()):
+            number = match["index"] or match["alone"]
+            return match["backend"], int(number) if number else None
+    elif hasattr(device, "__index__") and not isinstance(device, bool):
+        return None, int(device.__index__())
+    elif isinstance(getattr(device, "type", None), str):  # a torch.device
+        return registry.check_backend(device.type), None if device.index is None else int(device.index)
+    known = [name for backend in registry.backend_names() for name in (f"'{backend}'", f"'{backend}:0'")]
+    raise ValueError(f"device is {shown(device)}: allowed are a number and names like {', '.join(known)}")
+
+
+def choose(backend: str | None = None, device: Device = None) -> Choice:
     """The device to measure: the named one, else the preferred backend's first.
 
     Raises
     ------
     ValueError
-        For an unknown backend, or a device number that it does not have.
-    bwprof._core.UnavailableError
+        For an unknown backend, a device number that it does not have, and what names no device (see `parse`).
+    bwprof.errors.UnavailableError
         For a backend without a device; the message says why.
     """
+    backend, index = parse(device, backend)
     rows = {row["name"]: row for row in _core.backends()}
     if backend is not None:
         row = rows[registry.check_backend(backend)]
@@ -149,24 +210,19 @@ def opened(backend: str, index: int) -> Iterator[_core.Device]:
             close_device(device)
 
 
-def chosen(backend: str | None, device: int | str | None) -> Choice:
-    """A device by backend and number, by a name as PyTorch has them ("cuda:1", "cpu"), or the current one."""
-    if isinstance(device, str):
-        kind, _, number = device.partition(":")
-        if backend not in (None, kind) or (number and not number.isdecimal()):
-            raise ValueError(f"device is '{device}': allowed are a number, or names like 'cpu', 'cuda', 'cuda:0'")
-        backend, device = kind, int(number) if number else None
-    if device is None:
+def chosen(backend: str | None, device: Device) -> Choice:
+    """The device that is named, else the one that is current: what a caller's own code works on."""
+    backend, index = parse(device, backend)
+    if index is None:
         choice = choose(backend)
-        device = current_device(choice.backend)
-        backend = choice.backend
         if choice.warning:
             _log.warning(choice.warning)
-    return choose(backend, whole_number(device, "device"))
+        backend, index = choice.backend, current_device(choice.backend)
+    return choose(backend, index)
 
 
 @contextmanager
-def opened_chosen(backend: str | None, device: int | str | None) -> Iterator[tuple[Choice, _core.Device]]:
+def opened_chosen(backend: str | None, device: Device) -> Iterator[tuple[Choice, _core.Device]]:
     """The chosen device, open and current."""
     choice = chosen(backend, device)
     with opened(choice.backend, choice.index) as handle:

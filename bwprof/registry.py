@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -124,13 +124,15 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
 
-def lengths(kv_lens: Sequence[int] | None) -> Sequence[int] | None:
-    """`kv_lens` as something that can be gone through more than once: a generator's values are kept."""
-    return list(kv_lens) if isinstance(kv_lens, Iterator) else kv_lens
+def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
+    """`kv_lens` as something that can be gone through more than once, "4Ki" as a number; the rest is left to checks."""
+    if kv_lens is None or isinstance(kv_lens, (str, bytes)) or not isinstance(kv_lens, Iterable):
+        return kv_lens  # type: ignore[return-value]
+    return [whole_number(value, "kv_lens") if isinstance(value, str) else value for value in kv_lens]
 
 
 def complete(
-    operation_name: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
+    operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
     """All parameters with their defaults, after every check.
 

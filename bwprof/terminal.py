@@ -20,7 +20,7 @@ _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks o
 class Spelt:
     """A stream for words of any origin: control characters are spelt out, not sent to the terminal.
 
-    What sends them on purpose, and spells out what it is given by others, writes to `obeyed`.
+    What sends them on purpose writes to `obeyed`, and spells out itself whatever comes from elsewhere.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -98,11 +98,19 @@ def parse_count(text: str, name: str) -> int:
 
 
 def whole_number(value: Any, name: str) -> int:
-    """An int from any whole number, NumPy's too; ValueError with `name` for anything else."""
+    """An int from any whole number, NumPy's too, and from text as `parse_count` reads it; else ValueError with `name`.
+
+    Examples
+    --------
+    >>> whole_number("4Ki", "kv_len")
+    4096
+    """
+    if isinstance(value, str):
+        return parse_count(value, name)
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} is {value!r}, a whole number is needed") from None
+        raise ValueError(f"{name} is {shown(value)}, a whole number is needed") from None
 
 
 def amount(value: Any, name: str) -> int:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
-LAYERS = ("base", "ops", "measure")
-NVML = ("cuda/libraries/nvml.c", "cuda/libraries/find.c")  # they need neither CUDA nor its headers
-CPU = ("cpu/host.c", "cpu/memory.c", "cpu/threads.c")
+_BUILT_FROM: dict[str, list[str]] = tomllib.loads((NATIVE / "checks.toml").read_text())
 _LANGUAGE = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
 FLAGS = [*_LANGUAGE, "-Icsrc", "-Itests/native"]
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
-WRAPPED = ("malloc", "calloc", "realloc", "aligned_alloc", "dlopen", "dlsym", "dlclose", "clock_gettime")
-WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in WRAPPED)
+WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in _BUILT_FROM["wrapped"])
 
 
 def clean_environment() -> dict[str, str]:
@@ -58,8 +56,8 @@ def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, 
 
 def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Sequence[str] = ()) -> Path:
     """The program, in `folder`, from a tree of C sources."""
-    sources = [path for layer in LAYERS for path in sorted((csrc / layer).rglob("*.c"))]
-    sources += [csrc / name for name in (*NVML, *CPU)]
+    sources = [path for layer in _BUILT_FROM["layers"] for path in sorted((csrc / layer).rglob("*.c"))]
+    sources += [csrc / name for name in _BUILT_FROM["sources"]]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
     include = [f"-I{csrc}", f"-I{NATIVE}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,6 +128,13 @@ def test_cost_of_arrays_of_shapes() -> None:
 def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.cost("gemm", **given)
+
+
+@pytest.mark.parametrize("given", [{"M": "x" * 100_000}, {"N": [[1] * 100_000]}, {"cache": [7] * 100_000}])
+def test_a_message_repeats_no_long_value(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(given))} is ") as caught:
+        bwprof.sweep("gemm", backend="cpu", roofs=False, **given)
+    assert len(str(caught.value)) < 300
 
 
 def test_small_mercies() -> None:

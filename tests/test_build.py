@@ -36,7 +36,7 @@ ISA_HEADER = """
 NVCC = """#!/bin/sh
 case "$*" in
   *--version*) echo "Cuda compilation tools, release $FAKE_CUDA, V$FAKE_CUDA.88";;
-  *--list-gpu-code*) printf 'sm_80\\nsm_90\\nsm_120\\n';;
+  *--list-gpu-code*) printf '%s\\n' sm_80 sm_86 sm_90 sm_100 sm_120;;
   *--dryrun*) echo '#$ INCLUDES="-I{home}/include"' >&2; echo '#$ LIBRARIES=  "-L{home}/lib"' >&2;;
   *) echo "kernels.cu(7): error: no such thing" >&2; exit 2;;
 esac
@@ -223,9 +223,34 @@ def test_nvcc_that_fails_is_an_error_that_names_the_way_out(tree: Path, toolkit:
     done = build(with_kernels(tree), BWPROF_CUDA="auto", CUDA_HOME=str(toolkit))
     assert done.returncode != 0
     assert f"CUDA on: nvcc 13.0.88 at {toolkit}/bin/nvcc" in done.stdout
-    assert "architectures: 80 90a 120, PTX for 80" in done.stdout
+    assert "architectures: 80 86 90a 100 120, PTX for 80" in done.stdout
     assert "kernels.cu(7): error: no such thing" in done.stdout
     assert "BWPROF_CUDA=0" in done.stdout
+
+
+OLD, NEW = ["compute_80,code=[sm_80,sm_86,compute_80]"], ["compute_100,code=[sm_100,sm_120]"]
+SM90 = ["compute_90a,code=sm_90a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "archs", "flags"),
+    [
+        ("kernels", "", [*OLD, *NEW, *SM90]),
+        ("kernels", "100,90a,86", ["compute_86,code=[sm_86]", "compute_100,code=[sm_100]", *SM90]),
+        ("kernels", "90a", SM90),
+        ("kernels_sm90", "", SM90),
+        ("kernels_sm90", "80", SM90),
+        ("kernels_fp8", "", ["compute_89,code=[compute_89]", *NEW, *SM90]),
+        ("kernels_fp8", "80", ["compute_89,code=[sm_89]"]),
+    ],
+)
+def test_architectures_of_a_generation_share_one_code(
+    tree: Path, toolkit: Path, name: str, archs: str, flags: list[str]
+) -> None:
+    with_kernels(tree)
+    (tree / "csrc/cuda/kernels.cu").rename(tree / f"csrc/cuda/{name}.cu")
+    done = build(tree, BWPROF_CUDA="1", CUDA_HOME=str(toolkit), BWPROF_CUDA_ARCHS=archs)
+    assert re.findall(r"-gencode '?arch=([^ ']+)", done.stdout) == flags
 
 
 @pytest.mark.parametrize(
@@ -234,7 +259,7 @@ def test_nvcc_that_fails_is_an_error_that_names_the_way_out(tree: Path, toolkit:
         ({"FAKE_CUDA": "11.8"}, "is CUDA 11.8; bwprof needs 12.0 or newer"),
         ({"BWPROF_CUDA_ARCHS": "90a,sm80"}, "'sm80' is no architecture"),
         ({"BWPROF_CUDA_ARCHS": "native"}, "'native' is no architecture"),
-        ({"BWPROF_CUDA_ARCHS": "70"}, "does not offer '70'; it offers 80, 90, 120"),
+        ({"BWPROF_CUDA_ARCHS": "70"}, "does not offer '70'; it offers 80, 86, 90, 100, 120"),
     ],
 )
 def test_toolkit_and_architectures_are_checked(

@@ -237,7 +237,11 @@ def test_it_can_measure_what_measures() -> None:
         ({"roofs": 1}, TypeError, "roofs is 1: allowed are"),
         ({"counters": "x"}, TypeError, "counters is 'x': allowed are True and False"),
         ({"device": "gpu:x"}, ValueError, "device is 'gpu:x'"),
-        ({"device": "cpu", "backend": "cuda"}, ValueError, "device is 'cpu'"),
+        (
+            {"device": "cpu", "backend": "cuda"},
+            ValueError,
+            "device is 'cpu' and backend is 'cuda': they contradict each other",
+        ),
         ({"min_samples": 0}, ValueError, "min_samples = 0"),
     ],
 )
@@ -256,6 +260,14 @@ def generator() -> Iterator[int]:
 
 async def generator_of_coroutines() -> AsyncIterator[int]:
     yield 1
+
+
+def wrapped_twice() -> object:
+    return wrapped()
+
+
+def takes_a_set(number: int) -> object:
+    return coroutine()
 
 
 class Coroutine:
@@ -282,10 +294,13 @@ def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> 
         bwprof.measure(lambda: None, check=function, **QUICK)
 
 
-def test_what_only_makes_a_coroutine_fails_in_a_sweep_too() -> None:
-    frame = bwprof.sweep(lambda n: coroutine(), n=[1], device="cpu", roofs=False)
-    assert frame["status"].tolist() == ["failed"]
-    assert "returned a coroutine" in frame["reason"][0]
+def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> None:
+    for sets, fn in ((None, lambda n: coroutine()), (None, lambda n: wrapped_twice), (2, lambda n: takes_a_set)):
+        frame = bwprof.sweep(fn, n=[1], sets=sets, footprint_bytes=1, device="cpu", roofs=False)
+        assert frame["status"].tolist() == ["failed"]
+        assert "returned a coroutine" in frame["reason"][0]
+    with pytest.raises(TypeError, match=r"fn returned a coroutine.*it does no work"):
+        bwprof.measure(takes_a_set, sets=2, footprint_bytes=1, **QUICK)
     with pytest.raises(TypeError, match="roofs is 'x'"):
         bwprof.sweep(lambda: None, device="cpu", roofs="x")
 

@@ -20,9 +20,9 @@ import bwprof
 from bwprof import _core, suites
 from bwprof.cli.sweep import main
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Outcome, unmeasured
+from bwprof.measuring.row import Outcome, unmeasured
+from bwprof.measuring.spec import Spec
 from bwprof.runs import local
-from bwprof.runs.plan import Spec
 
 # ---- a whole run
 

@@ -17,9 +17,10 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import case as measuring
 from bwprof.measuring import conditions
+from bwprof.measuring import spec as specs
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.schema import empty_row
-from bwprof.runs import plan
-from bwprof.runs.plan import Spec
 
 QUIET = {
     "sm_clock_mhz": 1755.0, "mem_clock_mhz": 3201.0, "power_w": 412.5, "temperature_c": 61.0, "energy_j": math.nan,
@@ -117,9 +118,9 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
         def measure(self, **options: Any) -> dict[str, Any]:
             return self.case.measure(**options) | {"conditions": given()}
 
-    monkeypatch.setattr(plan, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
+    monkeypatch.setattr(specs, "_core", SimpleNamespace(**vars(_core) | {"Case": Measured}))
     spec = Spec("copy", "stream_copy", "fp32", {"elements": 4096}, None, None, "hot", 0)
-    context = measuring.Context("run-1", "cpu", {}, None)
+    context = Context("run-1", "cpu", {}, None)
     with _core.Device("cpu") as device:
         return measuring.measure(device, spec, context, max_seconds=0.0, deadline=deadline).row
 
@@ -202,10 +203,10 @@ def test_readings_are_a_small_part_of_the_time(gpu: _core.Device) -> None:
     """50 in a second and the last one, fewer where the driver was slow to answer; one takes microseconds (20 on an
     H200) wherever nobody else asks the driver, whom it may keep waiting for milliseconds."""
     found = [sampled(gpu, COPY, 0.5)["conditions"] for _ in range(4)]
-    assert min(conditions["reading_us"] for conditions in found) < 1e3
-    for conditions in found:
-        assert conditions["readings"] <= 27
-        assert conditions["reading_us"] > 1e3 or conditions["readings"] >= 5
+    assert min(one["reading_us"] for one in found) < 1e3
+    for one in found:
+        assert one["readings"] <= 27
+        assert one["reading_us"] > 1e3 or one["readings"] >= 5
 
 
 @pytest.mark.cuda

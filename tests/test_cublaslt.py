@@ -1,4 +1,4 @@
-"""cuBLASLt's algorithms and the search among them, without a card: csrc/cuda/cublaslt.c on a toy runtime."""
+"""cuBLASLt's algorithms and the search among them, without a card: cublaslt_search.c on a toy runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SOURCES = (
     "csrc/base/status.c",
     "csrc/base/precision.c",
     "csrc/cuda/libraries/find.c",
-    "csrc/cuda/cublaslt.c",
+    "csrc/cuda/kernels/gemm/cublaslt_search.c",
+    "csrc/cuda/runtime/graph.c",
     "csrc/cuda/runtime/replay.c",
 )
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_search.c").read_text())

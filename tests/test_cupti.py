@@ -20,10 +20,12 @@ from compiled import FLAGS, call, clean_environment, sanitizers
 import bwprof
 from bwprof import _core
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Context
+from bwprof.measuring import row as measured_row
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.schema import empty_row
 from bwprof.runs import plan as plans
-from bwprof.runs.plan import Request, Spec
+from bwprof.runs.plan import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native_cuda"
@@ -32,8 +34,15 @@ SOURCES = (
     "csrc/base/order.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/libraries/cupti.c",
-    "csrc/cuda/timing/plan_timers.c",
+    "csrc/cuda/runtime/flush.c",
+    "csrc/cuda/runtime/graph.c",
     "csrc/cuda/runtime/replay.c",
+    "csrc/cuda/timing/plan.c",
+    "csrc/cuda/timing/timer.c",
+    "csrc/cuda/timing/timer_cupti.c",
+    "csrc/cuda/timing/timer_events.c",
+    "csrc/cuda/timing/timer_graph.c",
+    "csrc/cuda/timing/work.c",
 )
 CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
@@ -271,10 +280,10 @@ def test_columns_of_metrics() -> None:
     row = empty_row()
     found = {"tensor_pct": 91.5, "bank_conflicts": 12.0, "sectors_per_store": math.nan, "stall_wait": 2.0}
     found |= {"stall_long_scoreboard": 7.8, "stall_barrier": 0.3}
-    measuring._add_metrics(row, {"metrics": found, "metrics_status": "ok"})
+    measured_row._add_metrics(row, {"metrics": found, "metrics_status": "ok"})
     names = ("tensor_pct", "bank_conflicts", "sectors_per_store", "stall_reasons", "metrics_status")
     assert [row[name] for name in names] == [91.5, 12, None, "long_scoreboard=7.80;wait=2.00", "ok"]
-    measuring._add_metrics(row := empty_row(), {})
+    measured_row._add_metrics(row := empty_row(), {})
     assert (row["stall_reasons"], row["metrics_status"]) == (None, None)
 
 
@@ -350,15 +359,18 @@ def test_floors_by_timer(gpu: _core.Device) -> None:
 
 
 def counted(gpu: _core.Device, operation: str, precision: str, params: dict[str, int]) -> dict[str, float]:
+    """The least of three counts of one launch: somebody else's hundred kilobytes now and then only add to it."""
     with _core.Case(gpu, operation, precision, params) as case:
-        found, cost = case.count(), case.cost
-    if found["counters_status"] != "ok":
-        pytest.skip(found["counters_status"])
-    written = cost["algorithmic_bytes_written"]
+        found, cost = [case.count() for _ in range(3)], case.cost
+    if found[0]["counters_status"] != "ok":
+        pytest.skip(found[0]["counters_status"])
+    read, written, l2 = (
+        min(count[name] for count in found) for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes")
+    )
     return {
-        "read": found["dram_bytes_read"] / max(1, cost["algorithmic_bytes_read"]),
-        "written": found["dram_bytes_written"] / max(1, written),
-        "l2": found["l2_bytes"],
+        "read": read / max(1, cost["algorithmic_bytes_read"]),
+        "written": written / max(1, cost["algorithmic_bytes_written"]),
+        "l2": l2,
     }
 
 

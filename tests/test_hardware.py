@@ -11,9 +11,9 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware, registry
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.runs import local
-from bwprof.runs.plan import Spec
 
 
 class Handle:

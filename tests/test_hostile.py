@@ -25,12 +25,13 @@ from bwprof.cli.plot import main as plot_main
 from bwprof.cli.report import main as report_main
 from bwprof.cli.sweep import listing, main
 from bwprof.cli.sweep import run as sweep_command
+from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, frame
 from bwprof.runs import child, estimate, plan, worker
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import OutOfTimeError
-from bwprof.runs.plan import Plan, Request, Spec
+from bwprof.runs.plan import Plan, Request
 from bwprof.runs.progress import Bar
 from bwprof.suites import SuiteCase
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 
 import pytest
 
@@ -24,6 +25,42 @@ def test_the_console_script_and_info(capsys: pytest.CaptureFixture[str]) -> None
     assert [device["backend"] for device in found["devices"]][-1] == "cpu"
     assert bwprof_main(["info"]) == 0
     assert "cpu:0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["sweep", "report", "plot", "selftest", "info"])
+def test_a_module_is_the_subcommand_of_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bwprof.cli import main as bwprof_main
+
+    shown = []
+    assert bwprof_main([name, "--help"]) == 0
+    shown.append(capsys.readouterr())
+    for module, arguments in ((f"bwprof.{name}", ["--help"]), ("bwprof", [name, "--help"])):
+        monkeypatch.setattr("sys.argv", ["anything", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(module, run_name="__main__", alter_sys=False)
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr())
+    assert shown[0].out.startswith(f"usage: bwprof {name} ")
+    assert shown == [shown[0]] * 3
+
+
+def test_columns_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of the schema's in their order, or those that are named."""
+    from bwprof.cli import main as bwprof_main
+    from bwprof.results import schema
+
+    assert bwprof_main(["columns"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    named = [line.split("|")[0].strip() for line in lines]
+    assert [name for name in named if name] == list(schema.names())
+    assert bwprof_main(["columns", "throttle", "time_ms"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["throttle", "time_ms"]
+    assert "median time of one launch" in lines[-1]
+    assert bwprof_main(["columns", "tim_ms"]) == 2
+    assert "did you mean 'time_ms'?" in capsys.readouterr().err
 
 
 def test_info_is_a_dict() -> None:

@@ -6,6 +6,8 @@ import ast
 import re
 import shutil
 import subprocess
+from collections.abc import Collection
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,31 @@ CASE_PARTS = {
     "verify": {"buffers", "reference", "choice", "problem"},
     "case": {"verify", "rotation", "buffers", "reference", "choice", "problem"},
 }
+# The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
+# import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
+GROUND = {"callables", "errors", "terminal", "text"}
+_WORKING = {"_core", "environment", "hardware", "registry"}
+MAY_IMPORT: dict[str, set[str]] = {
+    **{part: {"_core", "text"} for part in sorted(GROUND)},
+    "registry": {"_core"},
+    "environment": {"_core"},
+    "costs": {"_core", "registry"},
+    "hardware": {"_core", "registry"},
+    "suites": {"_core", "registry"},
+    "results": {"_core", "registry"},
+    "case": {"_core", "costs", "hardware", "registry", "results"},
+    "roofs": {"_core", "costs", "hardware", "results"},
+    "measuring": _WORKING | {"costs", "results", "roofs"},
+    "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
+    "hooks": {"_core", "hardware", "results"},
+    "plot": {"results"},
+    "report": {"results"},
+    "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
+    "info": _WORKING | {"measuring", "results", "roofs", "runs"},
+    "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},
+}
+# Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
+DEVICE_FREE = {"measuring.grade": {"results.schema", "roofs.model", "roofs.signs"}}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
 DESCRIPTOR_HEADERS = {"ops/op.h"}
@@ -218,34 +245,146 @@ def test_python_names_no_operation() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def imports_of(path: Path) -> set[str]:
-    """The parts of bwprof that a file of the package imports, also inside functions."""
+def modules_of(root: Path) -> dict[str, Path]:
+    """Every module of a package by its name."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join([root.name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return found
+
+
+def imports_of(path: Path, modules: Collection[str]) -> set[str]:
+    """The package's modules that a file of it imports, also inside functions and for types alone."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: imports are absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else str(node.module) for name in names}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("bwprof.")}
-    return found
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name in modules}
 
 
-def test_python_imports_go_downwards() -> None:
-    """Commands and pictures stand on results and on the registry, never the other way round."""
-    top = {"cli", "sweep", "selftest", "info", "report", "plot"}
+def part_of(module: str) -> str:
+    """The part of the package that a module belongs to: a folder, or a file beside the folders."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def misplaced_imports(root: Path) -> list[str]:
+    """Imports that MAY_IMPORT, GROUND and DEVICE_FREE do not have."""
+    modules = modules_of(root)
+    known = {*modules, f"{root.name}._core"}
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if part in top | {"__init__", "__main__"}:
+    for module, path in modules.items():
+        part, alone = part_of(module), DEVICE_FREE.get(module.partition(".")[2])
+        if part in ("", "__main__", "cli"):  # what users import; the commands, which may use everything
             continue
-        allowed = {"results", "text", "_core"} if part == "results" else None
-        for name in sorted(imports_of(path)):
-            if name in top or (allowed is not None and name not in allowed):
-                wrong.append(f"{path.relative_to(PACKAGE)}: may not import bwprof.{name}")
+        where = str(path.relative_to(root))
+        if part not in MAY_IMPORT:
+            wrong.append(f"{where}: MAY_IMPORT has no part {part}")
+            continue
+        ground = set() if part in GROUND else GROUND
+        is_main = path.name == "__main__.py"
+        for name in sorted(imports_of(path, known)):
+            other = part_of(name)
+            if alone is not None and name.partition(".")[2] not in alone:
+                wrong.append(f"{where}: may import {', '.join(sorted(alone))} only, not {name}")
+            elif other not in {part, *MAY_IMPORT[part], *ground} and not (is_main and other == "cli"):
+                wrong.append(f"{where}: may not import {name}")
+    return wrong
+
+
+def cycle_of(root: Path) -> list[str]:
+    """Modules that import each other in a circle, if there are any."""
+    modules = modules_of(root)
+    known = {*modules, f"{root.name}._core"}
+    graph = {module: imports_of(path, known) - {module} for module, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_part_imports_what_it_may() -> None:
+    wrong = misplaced_imports(PACKAGE)
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_part_is_written_down_that_is_not_there() -> None:
+    assert set(MAY_IMPORT) <= {part_of(module) for module in modules_of(PACKAGE)}
+    assert set().union(*MAY_IMPORT.values()) <= {*MAY_IMPORT, "_core"}
+    assert {f"bwprof.{module}" for module in DEVICE_FREE} <= set(modules_of(PACKAGE))
+
+
+def test_parts_stand_on_each_other() -> None:
+    """MAY_IMPORT itself has no circle."""
+    list(TopologicalSorter({part: below - {part} for part, below in MAY_IMPORT.items()}).static_order())
+
+
+def test_contributors_read_the_same_table(source_tree: Path) -> None:
+    found: dict[str, set[str]] = {}
+    for line in (source_tree / "CONTRIBUTING.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| `") else []
+        names = [re.fullmatch(r"`(\w+)`", name.strip()) for name in cells[0].split(",")] if len(cells) == 3 else []
+        if names and all(name and name[1] in {*MAY_IMPORT, "cli"} for name in names):
+            found |= {str(name and name[1]): set(re.findall(r"`(\w+)`", cells[2])) for name in names}
+    assert found.pop("cli") == set()
+    assert found == MAY_IMPORT
+
+
+def test_no_modules_import_each_other() -> None:
+    assert not cycle_of(PACKAGE)
+
+
+def toy_package(folder: Path, files: dict[str, str]) -> Path:
+    root = folder / "bwprof"
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_cycle_is_found(tmp_path: Path) -> None:
+    """Also one inside functions, over a package's own module, and over modules in between."""
+    files = {
+        "__init__.py": "from bwprof.plan import make\n",
+        "plan.py": "def make():\n    from bwprof.runs import loop\n",
+        "runs/__init__.py": "",
+        "runs/loop.py": "import bwprof.text\nfrom bwprof.runs import local\n",
+        "runs/local.py": "from bwprof.text import shown\n",
+        "text.py": "import json\n",
+    }
+    assert not cycle_of(toy_package(tmp_path / "none", files))
+    found = cycle_of(toy_package(tmp_path / "one", files | {"runs/local.py": "from bwprof.plan import make\n"}))
+    assert set(found) == {"bwprof.plan", "bwprof.runs.loop", "bwprof.runs.local"}
+
+
+def test_a_misplaced_import_is_found(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "text.py": "def shown():\n    from bwprof.results import schema\n",
+        "errors.py": "from bwprof import _core, registry\n",
+        "registry.py": "from bwprof import _core\n",
+        "hardware.py": "",
+        "measuring/grade.py": "from bwprof import hardware\nfrom bwprof.results import schema\n",
+        "results/__init__.py": "",
+        "results/schema.py": "from bwprof.cli import main\n",
+        "sweep/__main__.py": "from bwprof.cli import main\n",
+        "cli/__init__.py": "from bwprof.attic import box\n",
+        "attic/box.py": "",
+    }
+    found = misplaced_imports(toy_package(tmp_path, files))
+    assert [line.partition(":")[0] for line in found] == [
+        "attic/box.py",
+        "errors.py",
+        "measuring/grade.py",
+        "results/schema.py",
+        "text.py",
+    ]
 
 
 def object_files(root: Path) -> list[Path]:

@@ -13,12 +13,13 @@ from commands import PLANT, TINY, csv_rows, finished
 
 import bwprof
 from bwprof import _core
-from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.spec import Spec
 from bwprof.results.writer import Store
 from bwprof.roofs import RoofPoint, Roofs, Wanted, survey
 from bwprof.runs import loop, plan
 from bwprof.runs.loop import Limits, OutOfTimeError
-from bwprof.runs.plan import Request, Spec
+from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
 
 OVER = "the 2 s of --max-time were over"

@@ -15,14 +15,15 @@ import pytest
 
 import bwprof
 from bwprof import _core
-from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Outcome
+from bwprof.measuring import grade
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, jsonfile
 from bwprof.results.difference import comparable
 from bwprof.results.schema import Row, empty_row
 from bwprof.results.writer import Store
 from bwprof.runs import loop, plan
-from bwprof.runs.plan import Request, Spec
+from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
 
 QUIET = {
@@ -73,8 +74,8 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
 )
 def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
     row = empty_row() | {"noise": spread}
-    assert said in "; ".join(measuring._disturbances(row, QUIET | found))
-    assert bool(said) == bool(measuring._disturbances(row, QUIET | found))
+    assert said in "; ".join(grade.doubts(row, QUIET | found))
+    assert bool(said) == bool(grade.doubts(row, QUIET | found))
 
 
 def test_disturbed_rows_are_not_compared() -> None:
@@ -156,11 +157,11 @@ class Executor:
             raise KeyboardInterrupt
         self.clock.now += 1.0
         found = {name: value for name, value in tried(flags, float(len(self.tries))).items() if value is not None}
-        row = measuring.blank_row(spec, CONTEXT) | found
+        row = spec.blank_row(CONTEXT) | found
         return Outcome(row, [float(len(self.tries))])
 
 
-CONTEXT = measuring.Context("run-1", "cpu", {"name": "toy"}, None)
+CONTEXT = Context("run-1", "cpu", {"name": "toy"}, None)
 
 
 def run(executor: Executor, count: int, monkeypatch: pytest.MonkeyPatch, store: Store, max_time: float) -> None:

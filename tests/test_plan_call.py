@@ -1,4 +1,4 @@
-"""How the card's plans time a function, without a card: csrc/cuda/timing/plan_call.c and replay.c on a toy runtime."""
+"""How the card's plans time a function, without a card: csrc/cuda/timing on a toy runtime."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
-from test_cupti import NATIVE, Native, build_library, includes  # noqa: F401 - a fixture
+from test_cupti import NATIVE, SOURCES, Native, build_library, includes  # noqa: F401 - a fixture
 
-SOURCES = (
-    "csrc/base/status.c",
-    "csrc/base/order.c",
-    "csrc/cuda/libraries/find.c",
-    "csrc/cuda/libraries/cupti.c",
-    "csrc/cuda/timing/plan_call.c",
-    "csrc/cuda/timing/plan_timers.c",
-    "csrc/cuda/runtime/replay.c",
-)
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_call.c").read_text())
 
 

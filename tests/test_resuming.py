@@ -13,15 +13,15 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof import registry, results
+from bwprof import environment, registry, results
 from bwprof.cli.sweep import main, options
 from bwprof.cli.sweep import run as command
+from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, jsonfile
 from bwprof.results.files import Claim
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs import loop, metadata
+from bwprof.runs import loop
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.plan import Spec
 from bwprof.runs.resuming import still_to_do
 
 TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
@@ -158,7 +158,7 @@ def test_a_run_whose_json_is_damaged_says_so(tmp_path: Path, capsys: pytest.Capt
 
 def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = iter(["20260101-000000-aa", "20260101-000000-aa", "20260101-000000-bb"])
-    monkeypatch.setattr(metadata, "new_run_id", lambda: next(ids))
+    monkeypatch.setattr(environment, "new_run_id", lambda: next(ids))
     parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "runs")])
     for wanted in ("20260101-000000-aa", "20260101-000000-bb"):
         run_id, targets = command._new_targets(parsed)
@@ -168,7 +168,7 @@ def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest
 
 def test_run_ids_seldom_collide() -> None:
     """32 random bits: of 200 in one second no two are alike (all but one in 200 000 times)."""
-    assert len({metadata.new_run_id()[-8:] for _ in range(200)}) == 200
+    assert len({environment.new_run_id()[-8:] for _ in range(200)}) == 200
 
 
 def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,8 +15,9 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import contexts
+from bwprof.measuring.row import Outcome
 from bwprof.roofs import RoofPoint, Roofs, store, survey
-from bwprof.runs import calls
+from bwprof.runs import loop
 
 MIB = 1 << 20
 WORK: dict[str, Any] = {"device": "cpu", "bytes_read": MIB, "bytes_written": MIB, "max_seconds": 0.0}
@@ -67,6 +69,30 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
                 device.limit_threads(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="this Device is closed"):
         device.limit_threads(1)
+
+
+def test_nobody_sees_half_of_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BWPROF_CPU_THREADS", "2")
+    interval = sys.getswitchinterval()
+    seen: set[str] = set()
+    with _core.Device("cpu") as device:
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                seen.add(repr(device.facts()))
+
+        thread = threading.Thread(target=look)
+        before = repr(device.facts())
+        sys.setswitchinterval(1e-5)
+        try:
+            thread.start()
+            device.limit_threads(1)
+        finally:
+            over.set()
+            thread.join()
+            sys.setswitchinterval(interval)
+        assert seen <= {before, repr(device.facts())}
 
 
 def test_one_threads_roofs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +207,21 @@ def test_the_caller_may_say_how_many() -> None:
 
 
 @pytest.mark.usefixtures("three")
+def test_a_row_that_beats_its_roof_marks_those_of_its_threads() -> None:
+    row = {"bytes_read": MIB, "bytes_written": MIB, "cache": "cold"}
+    with _core.Device("cpu") as device:
+        found = contexts.Contexts("run-1", device, True, ("cold",))
+        whole, one = found.of(None), found.of(1)
+        found.learn(one, Outcome(row, beaten=0.2))
+        for threads, beaten in ((None, 0.0), (1, 0.2)):
+            roofs = found.of(threads).roofs
+            assert roofs is not None
+            assert [point.beaten for point in roofs.points] == [beaten]
+        found.learn(whole, Outcome(row))
+        assert found.of(None) is whole
+
+
+@pytest.mark.usefixtures("three")
 @pytest.mark.parametrize("wrong", ["x", "1", 0, -1, True, 1.5, 4, 10**30, [1]])
 def test_wrong_numbers_of_threads(wrong: Any) -> None:
     called: list[int] = []
@@ -214,7 +255,7 @@ def test_sweeps_over_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     last = [0]
     monkeypatch.setattr(contexts, "obtain", obtain)
     monkeypatch.setattr(contexts, "runs_alone", alone_where_asked)
-    monkeypatch.setattr(calls, "case_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(loop, "case_seconds", lambda *_: 0.0)
 
     def work(threads: int) -> None:
         last[0] = threads

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rows import row
 
 from bwprof import _core, hardware
-from bwprof.measuring import case as measure
-from bwprof.measuring.case import Context
-from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, survey
+from bwprof.measuring import case, grade
+from bwprof.measuring.row import Context, Outcome
+from bwprof.roofs import Check, Rate, RoofPoint, Roofs, neighbours, signs, survey
 
 # read: 100 GB/s at 1 MB (10 us), 200 GB/s at 100 MB; write: 50 and 100; copy (half read): 80 and 160 GB/s.
 POINTS = (
@@ -94,7 +94,7 @@ def graded(**more: object) -> dict[str, object]:
     made.update(bytes_read=100_000_000, bytes_written=0, time_ms=100e6 / 150e9 * 1e3, arithmetic_intensity=10.0)
     made["tflops"] = 10**9 / (made["time_ms"] / 1e3) / 1e12
     made.update(more)
-    measure.grade(made, Context("run-1", "cpu", FACTS, ROOFS))
+    grade.hold(made, FACTS, ROOFS)
     return made
 
 
@@ -132,7 +132,7 @@ def test_a_hot_row_is_not_held_against_dram() -> None:
     ] * 5
 
 
-def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> measure.Outcome:
+def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
     """A row as measuring makes it from a result: 100 MB read, 10^6 FLOP."""
     made = row("a", "fp32", flops=10**6, arithmetic_intensity=0.01)
     made.update(bytes_read=100_000_000, bytes_written=0, status=None, flags=None)
@@ -174,7 +174,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> measure.O
     }
     result.update(more)
     made["cache"] = result["cache"]
-    return measure._finished(made, result, Context("run-1", "cpu", FACTS, roofs))
+    return case._finished(made, result, Context("run-1", "cpu", FACTS, roofs))
 
 
 def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
@@ -432,7 +432,7 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
 def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A point what its own samples saw, all of them what others took meanwhile."""
     stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
-    monkeypatch.setattr(neighbours, "disturbances", lambda _: ["threads waited", "stolen"])
+    monkeypatch.setattr(signs, "disturbances", lambda _: ["threads waited", "stolen"])
     point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
     assert point is not None
     assert point.disturbance == "threads waited; stolen"

@@ -5,6 +5,7 @@ Measuring is replaced: what a device "measures" is a number of the test's own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import types
@@ -18,12 +19,12 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 import bwprof
 from bwprof import _core, hardware
 from bwprof.cli.sweep import options
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, beaten, neighbours, store, survey
 from bwprof.roofs import obtain as obtain_or_none
 from bwprof.roofs.obtain import NEW
 from bwprof.runs import local
-from bwprof.runs.plan import Spec
 
 
 @pytest.fixture
@@ -125,6 +126,20 @@ def test_measured_once_then_checked(cpu: _core.Device, bench: Bench) -> None:
     assert [check.deviation for check in again.checks] == pytest.approx([1 / 1.01 - 1] * 3)
     assert again.to_dict()["checks"][0]["stored_gb_s"] == pytest.approx(256 * MIB / 64e-6 / 1e9)
     assert Roofs.from_dict(json.loads(json.dumps(again.to_dict()))) == again
+
+
+def test_a_probe_beside_others_contradicts_nothing(
+    cpu: _core.Device, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slower while other processes had a third of the processors."""
+    first = obtain(cpu)
+    monkeypatch.setattr(neighbours, "watched", lambda _: contextlib.nullcontext(neighbours.Others(1 / 3)))
+    bench.calls.clear()
+    bench.factor = 1.2
+    found = obtain(cpu)
+    assert "all" not in bench.calls
+    assert found.points == first.points
+    assert "other processes took 33 % of the processors" in found.unconfirmed
 
 
 def out_of_time(*_: object, **__: object) -> None:

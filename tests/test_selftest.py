@@ -17,9 +17,10 @@ import bwprof
 from bwprof import _core, terminal
 from bwprof.cli import selftest as cli
 from bwprof.measuring import case as measuring
+from bwprof.measuring import spec as specs
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.difference import differ
-from bwprof.runs import plan
-from bwprof.runs.plan import Spec
 from bwprof.selftest import cache, repeat, run, timers
 from bwprof.selftest.part import Bench, Report
 
@@ -91,10 +92,10 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
             found = dict.fromkeys(("dram_bytes_read", "dram_bytes_written", "l2_bytes"), 4.0 * elements)
             return found | ({"dram_bytes_read": rotation_reads} if rotated else {}) | {"counters_status": "ok"}
 
-    monkeypatch.setattr(plan, "_core", type("Fake", (), vars(_core) | {"Case": Counted}))
+    monkeypatch.setattr(specs, "_core", type("Fake", (), vars(_core) | {"Case": Counted}))
     spec = Spec("copy", "stream_copy", "fp32", {"elements": elements}, None, None, "cold", 0, counters=True)
     with _core.Device("cpu") as device:
-        outcome = measuring.measure(device, spec, measuring.Context("r", "cpu", {}, None), max_seconds=0.0)
+        outcome = measuring.measure(device, spec, Context("r", "cpu", {}, None), max_seconds=0.0)
     assert outcome.row["status"] == "ok", outcome.row["reason"]
     assert outcome.row["dram_bytes_read"] == 4 * elements  # of the flushed launch
     assert asked == ([False, True] if elements >= 1 << 18 else [False])
@@ -213,7 +214,7 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
     [
         (["timer"], "unknown part of the self-test 'timer': did you mean 'timers'?"),
         (["--backend", "cudda"], "unknown backend 'cudda'"),
-        (["--device", "x"], "--device: 'x' is not a whole number"),
+        (["--device", "x"], "device is 'x': allowed are a number"),
         (["timers", "--backend", "cpu", "--device", "7"], "has no device 7"),
     ],
 )

@@ -375,6 +375,23 @@ def test_two_things_that_go_wrong_are_both_said(tmp_path: Path, monkeypatch: pyt
     assert len(caught.value.frame) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("kind", ["operations", "a callable"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json"])
+def test_a_sweep_replaces_a_file_only_by_force(tmp_path: Path, kind: str, name: str) -> None:
+    path = tmp_path / name
+    path.touch()  # of tempfile's, for example: there is nothing to lose
+    sweep_of(kind, output=path)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"exists already.*force=True.*rows\.") as caught:
+        sweep_of(kind, output=path)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [name]
+    sweep_of(kind, output=path, force=True)
+    assert path.read_bytes() != before
+    assert len(bwprof.load(path)) == 2
+
+
 @pytest.mark.parametrize("text", ["two\rlines", "half \udc80 a letter", "x" * 200_000, '"=1\n\r\n'])
 def test_an_exceptions_text_cannot_spoil_the_files(tmp_path: Path, text: str) -> None:
     """One point's words, in the reason and in a label of its own."""

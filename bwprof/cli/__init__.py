@@ -1,6 +1,6 @@
-"""The command ``bwprof`` and its subcommands: `bwprof sweep ...`, `bwprof info ...` and the others.
+"""The command ``bwprof`` and its subcommands: `bwprof sweep ...`, `bwprof info ...`, ...
 
-Without a subcommand it is `bwprof sweep`. Nothing imports this room but ``__main__``.
+Without a subcommand it is `bwprof sweep`. Nothing imports this folder but the ``__main__`` modules.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 
 from bwprof.cli.guard import guarded
 
-FAILED = 3
-
-_COMMANDS = ("sweep", "report", "plot", "selftest", "info")
+_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof report RUN|FILE     the summary of results
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
+       bwprof columns             what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
        bwprof --version
@@ -26,9 +25,9 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
+    """Run a subcommand; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(given), failed=FAILED)
+    return guarded(lambda: _main(given))
 
 
 def _main(given: list[str]) -> int:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bwprof.cli.guard import guarded
+from bwprof.cli.guard import OK, USAGE, guarded
 
-USAGE, FAILED = 2, 3
+DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
+BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
 
 
 class _StoreOnce(argparse.Action):
@@ -52,7 +53,7 @@ def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argp
         try:
             options = parser.parse_args(arguments)
         except SystemExit as ended:
-            return USAGE if ended.code else 0
+            return USAGE if ended.code else OK
         logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", force=True)
         try:
             return command(options)
@@ -63,4 +64,4 @@ def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argp
         sys.stderr.write(f"bwprof: error: {said}\n")
         return USAGE
 
-    return guarded(checked, failed=FAILED)
+    return guarded(checked)

@@ -12,11 +12,13 @@ from typing import Any, TextIO, cast
 from bwprof.terminal import Spelt, safe_stderr
 from bwprof.text import spelt
 
-INTERRUPTED = 130
+# Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
+# cannot be; a case failed or rows could not be written; a signal came.
+OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def guarded(command: Callable[[], int], *, failed: int) -> int:
-    """A command's exit code; `failed`, and a sentence, when its standard streams cannot be written.
+def guarded(command: Callable[[], int]) -> int:
+    """A command's exit code; INCOMPLETE, and a sentence, when its standard streams cannot be written.
 
     A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
     (``>&-``) become the null device: a pipe opened later must not get their numbers.
@@ -34,20 +36,20 @@ def guarded(command: Callable[[], int], *, failed: int) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _silence(1)
-        return failed
+        return INCOMPLETE
     except MemoryError:
         with suppress(OSError):
             sys.stderr.write("bwprof: error: out of memory\n")
-        return failed
+        return INCOMPLETE
     except OSError as error:
         where = error.filename or "the standard output"
         _silence(1)
         with suppress(OSError):
             sys.stderr.write(spelt(f"bwprof: error: {where}: {error.strerror or error}\n"))
             sys.stderr.flush()
-            return failed
+            return INCOMPLETE
         _silence(2)
-        return failed
+        return INCOMPLETE
     return code
 
 

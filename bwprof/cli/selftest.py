@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import _core
-from bwprof.cli.arguments import Parser
-from bwprof.cli.guard import check_open, guarded
+from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, check_open, guarded
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.selftest.part import Report, Value
 from bwprof.terminal import console, table
 from bwprof.terminal import show as show_table
-from bwprof.text import parse_count, seconds_text
-
-OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
+from bwprof.text import seconds_text
 
 _DESCRIPTION = "Hold bwprof's figures against independent witnesses on this machine, and print how well they agree."
 _EPILOG = """\
@@ -38,15 +36,15 @@ exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device e
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return guarded(lambda: _main(arguments), failed=INCOMPLETE)
+    return guarded(lambda: _main(arguments))
 
 
 def _parser() -> Parser:
     parser = Parser("bwprof selftest", _DESCRIPTION, _EPILOG)
     parser.add_argument("parts", nargs="*", metavar="PART", help="timers, cache, counters, repeat")
     parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
-    parser.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
-    parser.add_argument("--device", metavar="N", help="the device's number on that backend (default: its first)")
+    parser.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     return parser
@@ -103,7 +101,7 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
         options.parts,
         quick=options.quick,
         backend=options.backend,
-        device=parse_count(options.device, "--device") if options.device is not None else None,
+        device=options.device,
         progress=progress,
         poll=interrupts.check,
         show=show,

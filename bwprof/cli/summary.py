@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
 from bwprof.results.summary import PAIR, summary_rows
 
@@ -32,8 +33,9 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
 
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]
-    headers = ["case", "variant", *(f"{name.upper()}\nGB/s" for name in (*PAIR, *others))]
-    ratios = ["GB/s\nratio", "bytes\nratio", "time\ngain", "%\nattain."]
+    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_attainable"))
+    headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in (*PAIR, *others))]
+    ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nattain."]
     result: list[RenderableType] = []
     grid = table(screen, "", [*headers, *ratios, "bound"], numbers=[*headers[2:], *ratios])
     for line in lines:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
 from bwprof.callables import only_makes
+from bwprof.hardware import Device
 from bwprof.text import amount, unknown, whole_number
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Profiler:
         False: no device is touched, and start and stop do nothing. May be set later.
     stream : optional
         As in `bwprof.measure`; asked for when the Profiler is first enabled.
-    backend, device : optional
+    device, backend : optional
         As in `bwprof.measure`.
     capacity : int
         Ranges that can wait to be read before more events are made.
@@ -113,7 +114,7 @@ class Profiler:
         enabled: bool = True,
         stream: Any = None,
         backend: str | None = None,
-        device: int | str | None = None,
+        device: Device = None,
         capacity: int = 4096,
     ) -> None:
         self._core = _core.Profiler()

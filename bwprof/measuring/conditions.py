@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bwprof.measuring.grade import throttle_reasons
 from bwprof.results import schema
 from bwprof.results.schema import Row
 
@@ -23,14 +24,14 @@ def fill(row: Row, conditions: dict[str, Any]) -> None:
     row["throttle"] = conditions["throttle"] or None
 
 
-def reasons(conditions: dict[str, Any]) -> list[str]:
-    """Why the clock was held down, as words; empty when it was not, or nobody can tell."""
-    return [word for word in conditions["throttle"].split(";") if word not in ("", "none")]
-
-
 def is_hot(conditions: dict[str, Any]) -> bool:
     """Heat held the clock down."""
-    return not _THERMAL.isdisjoint(reasons(conditions))
+    return not _THERMAL.isdisjoint(throttle_reasons(conditions))
+
+
+def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
+    """Whether there is time for a second measurement, when asked."""
+    return lambda: deadline is None or time.monotonic() + COOL_SECONDS + max_seconds < deadline
 
 
 def measure_cool(

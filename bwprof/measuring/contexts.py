@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.measuring.case import Context, Outcome, learned
-from bwprof.roofs import Roofs, Wanted, obtain, store
+from bwprof.measuring.row import Context, Outcome
+from bwprof.roofs import Roofs, Wanted, beaten, obtain, store
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.
@@ -85,6 +86,16 @@ def runs_alone(call: Callable[[], object]) -> bool:
 
 def _clocks() -> tuple[float, float, float]:
     return time.perf_counter(), time.process_time(), time.thread_time()
+
+
+def learned(context: Context, outcome: Outcome) -> Context:
+    """The context of the rows after this one: if it should not have been as fast as it was, its roofs are in doubt."""
+    if not outcome.beaten or context.roofs is None:
+        return context
+    row = outcome.row
+    moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
+    hot = row["cache"] == "hot"
+    return replace(context, roofs=beaten(context.backend, context.facts, context.roofs, moved, outcome.beaten, hot=hot))
 
 
 class Contexts:

@@ -11,14 +11,17 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
-from bwprof.measuring import case as rows
+from bwprof.environment import new_run_id
+from bwprof.hardware import Device
 from bwprof.measuring import conditions
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
+from bwprof.measuring.grade import moved_bytes
+from bwprof.measuring.row import Context, Outcome
 from bwprof.results import schema
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
-from bwprof.runs.metadata import new_run_id
 from bwprof.text import amount, nearest, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
@@ -26,25 +29,6 @@ _TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
-
-
-class MeasuredRow(dict[str, Any]):
-    """A row: every column of the schema, and the caller's labels. `samples_ns` are the raw samples, ns per call."""
-
-    samples_ns: list[float]
-
-    def __init__(self, row: Row, samples_ns: list[float]) -> None:
-        super().__init__(row)
-        self.samples_ns = samples_ns
-
-    def __repr__(self) -> str:
-        speed = "" if self["bandwidth_gb_s"] is None else f", {self['bandwidth_gb_s']:.4g} GB/s"
-        flags = f"; flags: {self['flags']}" if self["flags"] else ""
-        interval = f"{self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g}"
-        return (
-            f"<{self['case']}: {self['time_ms']:.4g} ms ({interval}){speed}, {self['cache']}, {self['timer']}, "
-            f"{self['device']}{flags}>"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +120,7 @@ def measure(
     check: Callable[[], object] | None = None,
     precision: str = "",
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     roofs: bool | Roofs | None = None,
     roof_threads: int | None = None,
     precision_target: float = 0.005,
@@ -144,7 +128,7 @@ def measure(
     max_seconds: float = 2.0,
     poll: Callable[[], object] | None = None,
     **labels: Any,
-) -> MeasuredRow:
+) -> PublicRow:
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
     It is called without arguments, many times, in this thread; it should enqueue its GPU work and return (waiting in it
@@ -186,8 +170,10 @@ def measure(
         (RuntimeError). Without it the row has the flag `unverified`.
     precision : str
         Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
-    backend, device : optional
-        The preferred backend; its current device (PyTorch's, where it is in use). ``device="cpu"`` is the processor.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; when left out the preferred backend's current device (PyTorch's, where it is in use).
+    backend : str, optional
+        The same as the device's name without a number.
     roofs : bool or Roofs, optional
         Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
         none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
@@ -204,8 +190,9 @@ def measure(
 
     Returns
     -------
-    MeasuredRow
-        A dict with the columns of `bwprof.results.schema` and the labels; None where something is not known.
+    Row
+        A dict with the columns of `bwprof.columns()` and the labels, which are attributes, too; None where something is
+        not known. `bwprof.frame` makes a frame of such rows.
 
     Raises
     ------
@@ -216,7 +203,7 @@ def measure(
         For what is no function, or one that only makes a coroutine or a generator, and for an argument of another type.
     RuntimeError
         When `check` says that the result is wrong.
-    bwprof._core.UnavailableError
+    bwprof.errors.UnavailableError
         For a timer that cannot be had here.
     Exception
         Whatever `fn` raises, as it is.
@@ -255,8 +242,6 @@ def measure(
     with hardware.opened_chosen(backend, device) as (_, handle):
         contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
-        if handle.backend == "cpu" and sets is None:  # on a GPU the stream tells what does no work
-            refuse_coroutine(fn(), "fn")
         outcome = measure_on(
             handle,
             subject,
@@ -266,7 +251,7 @@ def measure(
             max_seconds=max_seconds,
             poll=poll,
         )
-    return MeasuredRow(outcome.row, outcome.samples or [])
+    return PublicRow(outcome.row, outcome.samples or ())
 
 
 def once(subject: Subject) -> Callable[[], object]:
@@ -286,6 +271,9 @@ def measure_on(
     poll: Callable[[], object] | None = None,
 ) -> Outcome:
     """Measure on an open device; what goes wrong is raised."""
+    callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
+    if device.backend == "cpu" and callable_so:  # on a GPU the stream tells what does no work
+        refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": precision_target, "min_samples": min_samples, "max_seconds": max_seconds}
@@ -297,7 +285,7 @@ def measure_on(
         _ask(subject)
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
     alone = ""
-    if subject.cache == "cold" and subject.roof_threads is None and rows.moved_bytes(row) is not None:
+    if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, once(subject))
     beaten = rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
@@ -398,7 +386,7 @@ def _timed(
 
         try:
             result, waited = conditions.measure_cool(
-                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
+                once, device.conditions, poll, may_repeat=conditions.may_repeat(deadline, options["max_seconds"])
             )
         except (_core.UnavailableError, _core.DeviceError) as error:  # CUPTI's lost records are a device's error
             if timer == timers[-1] or getattr(error, "fatal", False):
@@ -433,7 +421,7 @@ def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
     row["footprint_bytes"] = _footprint(subject)
-    moved = rows.moved_bytes(row)
+    moved = moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: as counted"] if taken else []

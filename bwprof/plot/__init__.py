@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.results.summary import ordered_precisions
 from bwprof.text import spelt
@@ -173,7 +174,7 @@ def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str], left_out
     ax.set_yticks(range(len(groups)), [_label(group, groups) for group in groups], fontsize=8.5, parse_math=False)
     ax.set_ylim(len(groups) - 0.45, -0.55)
     ax.set_xlim(0, longest * 1.07)
-    ax.set_xlabel("effective bandwidth (GB/s)")
+    ax.set_xlabel(schema.column("bandwidth_gb_s").label)
     ax.set_title(_title(groups, left_out), loc="left", fontsize=11, parse_math=False)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -266,11 +267,12 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
                 marker="|",
                 markersize=9,
                 markeredgewidth=1.6,
-                label="attainable: a plain stream of the same bytes",
+                label=f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes",
             )
         )
     if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
-        handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label="theoretical peak"))
+        peak = schema.column("peak_gb_s").title
+        handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
     if any(row.get("flags") for row in rows):
         handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label="see flags"))
     legend = ax.legend(

@@ -18,11 +18,22 @@ __all__ = ["load", "load_samples", "read_rows", "save"]
 
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
-_MODULES = ("compare", "csvfile", "difference", "files", "frame", "frozen", "jsonfile", "schema")  # imported when used
+_MODULES = (
+    "columns",
+    "compare",
+    "csvfile",
+    "difference",
+    "files",
+    "frame",
+    "frozen",
+    "jsonfile",
+    "row",
+    "schema",
+)  # imported when used
 _log = logging.getLogger("bwprof.results")
 
 
-def load(path: str | PathLike[str]) -> pd.DataFrame:
+def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     """Read results.
 
     Parameters
@@ -30,6 +41,8 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     path : path
         A run folder, a .json or .csv file of ours, or a CSV that has only the nine classic columns (precisions in
         any case: FP32, fp16, ...).
+    samples : bool
+        Add a last column `samples_ns`, each row's raw samples as a list, ns per launch; None where it has none.
 
     Returns
     -------
@@ -42,7 +55,8 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         When there is no such file, or no results in the folder.
     ValueError
-        When it is not a result file, or a later bwprof wrote it. Of a folder's two files one is enough.
+        When it is not a result file, or a later bwprof wrote it. Of a folder's two files one is enough. With `samples`
+        also for a CSV file, which keeps none.
 
     Examples
     --------
@@ -53,12 +67,14 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     >>> bwprof.load(path)["precision"].tolist()
     ['fp16']
     """
-    from bwprof.results import compare, frame
+    from bwprof.results import compare
+    from bwprof.results import frame as frames
 
-    rows, samples, run = read_rows(Path(path))
-    if all(row["speedup_vs_fp32"] is None for row in rows):
-        compare.fill(rows)
-    return frame.from_rows(rows, run, samples)
+    found, values, run = _with_samples(path) if samples else read_rows(Path(path))
+    if all(row["speedup_vs_fp32"] is None for row in found):
+        compare.fill(found)
+    whole = frames.from_rows(found, run, values)
+    return frames.with_samples(whole, values) if samples else whole
 
 
 def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
@@ -69,10 +85,15 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
     ValueError
         When the file is not a JSON result file or a run folder.
     """
+    return _with_samples(path)[1]
+
+
+def _with_samples(path: str | PathLike[str]) -> Content:
+    """What `read_rows` gives; ValueError for a file that has no place for samples."""
     found = Path(path)
     if found.is_file() and found.suffix.lower() == ".csv":
         raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
-    return read_rows(found)[1]
+    return read_rows(found)
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
@@ -163,8 +184,9 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
 
     Whatever columns the frame has are kept, and the raw samples and metadata of its run by a .json (as long as `attrs`
-    hold them, which they do not after `pandas.concat`). A CSV tells numbers from text by their looks, and an empty text
-    is a missing one there.
+    hold them, which they do not after `pandas.concat`; a column `samples_ns`, as ``load(..., samples=True)`` makes it,
+    keeps the samples through everything). A CSV tells numbers from text by their looks, and an empty text is a missing
+    one there.
 
     Returns
     -------
@@ -179,19 +201,18 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     OSError
         When it cannot be written, or a run is writing to it; an older file is then untouched.
     """
-    from bwprof.results import csvfile, frame, jsonfile
+    from bwprof.results import csvfile, jsonfile
+    from bwprof.results import frame as frames
     from bwprof.results.files import Claim, atomic_write, is_plain_target
-    from bwprof.results.frozen import Run
 
     target = Path(path)
-    rows = frame.to_rows(data)
-    run = data.attrs.get("run", {})
+    found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if target.suffix.lower() == ".json":
-        samples = run.samples_of(rows) if isinstance(run, Run) else [None] * len(rows)
-        text, parse = jsonfile.text(rows, samples, run), jsonfile.parse
+        samples = frames.samples_of(data, found)
+        text, parse = jsonfile.text(found, samples, data.attrs.get("run", {})), jsonfile.parse
     elif target.suffix.lower() == ".csv":
-        text, parse = csvfile.text(rows), csvfile.parse
+        text, parse = csvfile.text(found), csvfile.parse
     else:
         raise ValueError(f"{path}: results are saved as .csv or .json")
     claim = Claim(target) if is_plain_target(target) else None

@@ -70,7 +70,7 @@ class CsvWriter:
     """A CSV file that grows by one flushed row at a time.
 
     The header is written at once, so that a file that cannot be written is noticed before anything is measured.
-    A file that others remove or change meanwhile is written anew, with all rows.
+    A file that somebody else removes or changes meanwhile is written anew, with all rows.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class CsvWriter:
                 raise OSError(error.errno, error.strerror, self._pipe.name) from None
 
     def finish(self, rows: Iterable[Row], *, stale: bool = True) -> None:
-        """The last word: the whole file in one step where rows have changed since, or others have changed the file.
+        """The last word: the whole file in one step where rows, or somebody else the file, have changed since.
 
         Nothing happens on a pipe or a terminal.
         """
@@ -269,7 +269,7 @@ def _number(cell: str) -> int | float:
 
 
 def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
-    """The value of which this cell is what is written; ValueError for others: '007' stays text."""
+    """The value that is written as this cell; ValueError where there is none: '007' stays text."""
     value = kind(cell)
     if repr(value) != cell:
         raise ValueError(cell)

@@ -27,6 +27,14 @@ def is_plain_target(path: Path) -> bool:
         return True
 
 
+def holds_something(path: Path) -> bool:
+    """A regular file that is not empty: what writing to it would replace."""
+    try:
+        return is_plain_target(path) and path.stat().st_size > 0
+    except OSError:  # there is none, or what is wrong is said when it is opened
+        return False
+
+
 def is_stream(path: Path) -> bool:
     """What must get a document once only: a pipe, or an open file. A device forgets what it got before."""
     try:
@@ -198,7 +206,7 @@ class Claim:
         os.ftruncate(self._number, 0)
 
     def release(self, *, keep: bool = False) -> None:
-        """Let others write; `keep` leaves the lines, for whoever reads the file next. Safe to call again."""
+        """Let other processes write; `keep` leaves the lines, for whoever reads the file next. Safe to call again."""
         if self._number is None:
             return
         with suppress(OSError):
@@ -236,7 +244,7 @@ def _write_synced(number: int, text: str, target: Path) -> None:
 
 
 class GrowingFile:
-    """A file that grows by whole pieces, each on disk when `append` returns, and that notices when others change it.
+    """A file that grows by whole pieces, each on disk when `append` returns, and notices when somebody else changes it.
 
     Raises
     ------
@@ -251,7 +259,7 @@ class GrowingFile:
 
     @property
     def changed(self) -> str:
-        """What others have done to the file, in words; "" when nothing."""
+        """What somebody else has done to the file, in words; "" when nothing."""
         assert self._number is not None
         if not is_at(self._number, self._path):
             return "replaced" if self._path.exists() else "removed"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,9 @@ import pandas as pd
 from bwprof.results import compare, schema
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
+from bwprof.text import shown
+
+SAMPLES = "samples_ns"  # the column that `with_samples` adds
 
 
 def from_rows(
@@ -42,8 +46,40 @@ def _series(values: list[Any]) -> pd.Series[Any]:
     return pd.Series(values, dtype=object if large else None)
 
 
+def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None]) -> pd.DataFrame:
+    """The frame with its raw samples in a last column of lists, ns per launch; None where a row has none."""
+    frame[SAMPLES] = pd.Series([None if values is None else list(values) for values in samples], dtype=object)
+    return frame
+
+
+def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float] | None]:
+    """Each row's raw samples: of the frame's own column of them, else those that its run remembers.
+
+    Raises
+    ------
+    ValueError
+        For a column of that name that holds something else.
+    """
+    if SAMPLES in frame.columns:
+        return [_checked_samples(values) for values in frame[SAMPLES]]
+    run = frame.attrs.get("run")
+    return run.samples_of(rows) if isinstance(run, Run) else [None] * len(rows)
+
+
+def _checked_samples(values: Any) -> list[float] | None:
+    if values is None or (isinstance(values, float) and math.isnan(values)) or values is pd.NA:
+        return None
+    try:
+        found = [float(value) for value in values]
+    except (TypeError, ValueError):
+        found = [-1.0]
+    if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in found):
+        raise ValueError(f"column {SAMPLES} holds {shown(values)}: a list of times in ns is needed, or None")
+    return found
+
+
 def to_rows(frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame, also of one that has only the nine classic columns.
+    """The rows of a frame, also of one that has only the nine classic columns; without their raw samples.
 
     Raises
     ------
@@ -55,6 +91,8 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
+    if SAMPLES in frame.columns:
+        frame = frame.drop(columns=SAMPLES)
     names = [schema.clean(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:

@@ -1,8 +1,6 @@
-"""The row, schema v1: which columns there are, in which order, of which type, and what they mean.
+"""The row, schema v1: what its columns (`bwprof.results.columns`) hold.
 
 A row is a plain dict from column to value, with None for "not measured"; frames, CSV and JSON are made from it.
-The parameters of the operations are columns too: they are read from the registry, so that a new operation's
-parameters need no change here.
 """
 
 from __future__ import annotations
@@ -12,16 +10,57 @@ import math
 import operator
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from bwprof import _core
+from bwprof.results.columns import (
+    CLASSIC_NAMES,
+    COMPARISON_NAMES,
+    FLAGS,
+    METRIC_NAMES,
+    METRICS,
+    Column,
+    Kind,
+    columns,
+    param_columns,
+)
 from bwprof.text import shown
+
+__all__ = [
+    "CLASSIC_NAMES",
+    "COMPARISON_NAMES",
+    "DTYPES",
+    "FLAGS",
+    "METRICS",
+    "METRIC_NAMES",
+    "MOST_TEXT",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "Column",
+    "Kind",
+    "Row",
+    "all_param_names",
+    "check_version",
+    "clean",
+    "column",
+    "columns",
+    "empty_row",
+    "encodable",
+    "free",
+    "is_missing",
+    "kinds",
+    "more_names",
+    "names",
+    "normalise",
+    "normalise_row",
+    "param_columns",
+    "precision_text",
+    "said",
+]
 
 SCHEMA_VERSION = 1
 
-Kind = Literal["text", "integer", "number", "truth"]
 Row = dict[str, Any]
 
 DTYPES: dict[Kind, str] = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
@@ -30,242 +69,6 @@ STATUSES = ("ok", "skipped", "failed", "predicted")
 
 MOST_TEXT = 32_000  # letters: a cell of a spreadsheet holds so many, and 131 072 are too many for Python's CSV reader
 _BREAK = re.compile(r"\r\n|[\r\n]")
-
-# Words of the column `flags`.
-FLAGS = {
-    "above_attainable": "faster than a plain stream of the same bytes: see the row's reason",
-    "near_timer_floor": "within three times an empty launch",
-    "not_cold": "inputs may have been in the cache",
-    "not_converged": "the confidence interval is wider than asked",
-    "throttled": "the clock was held down",
-    "noisy": "the samples lie far apart, or something else used the CPUs or their memory: see the row's reason",
-    "noisy_roof": "what it is graded against is itself in doubt: see the row's reason",
-    "single_thread": "ran on one thread: the reason says whether it is held against the roofs of one",
-    "event_bias": "timed by event pairs, which add a few microseconds",
-    "unverified": "the result was not checked",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its name, kind, and one line for people (with the unit)."""
-
-    name: str
-    kind: Kind
-    text: str
-
-
-def _columns(kind: Kind, **texts: str) -> list[Column]:
-    return [Column(name, kind, text) for name, text in texts.items()]
-
-
-_CLASSIC = (
-    Column("operation", "text", "operation measured"),
-    Column("precision", "text", "storage type of the operands"),
-    Column("M", "integer", "rows of the result"),
-    Column("N", "integer", "columns of the result"),
-    Column("K", "integer", "reduction length"),
-    Column("time_ms", "number", "median time of one launch, ms"),
-    Column("bandwidth_gb_s", "number", "(bytes_read + bytes_written) / time, GB/s (10^9 bytes): effective bandwidth"),
-    Column("bytes_read", "integer", "compulsory bytes read: each operand once"),
-    Column("bytes_written", "integer", "compulsory bytes written"),
-)
-
-CLASSIC_NAMES = tuple(column.name for column in _CLASSIC)
-
-# Parameters that have their place; others follow in the registry's order.
-_PARAM_ORDER = ("batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal")
-
-_IDENTITY = _columns(
-    "text",
-    kv_lens="lengths of a batch's entries, joined by ';', where they differ",
-    backend="cuda or cpu",
-    device="device's name",
-    variant="kernel that ran",
-    status="ok, skipped, failed or predicted",
-    reason="why, in plain words",
-)
-
-_METHOD = [
-    *_columns(
-        "text",
-        timer="graph, events or cupti on a GPU, monotonic on a CPU",
-        cache="cold: inputs outside the cache at every launch; hot: one buffer set",
-    ),
-    *_columns(
-        "integer",
-        buffer_sets="sets of buffers rotated through",
-        launches_per_sample="launches timed together",
-        samples="samples taken",
-    ),
-    *_columns("truth", converged="the confidence interval became narrow enough within the time limit"),
-    *_columns("integer", seed="seed of the inputs"),
-]
-
-_TIME = _columns(
-    "number",
-    time_ms_lo="lower end of the median's 95 % confidence interval, ms",
-    time_ms_hi="upper end, ms",
-    time_ms_min="fastest sample, ms",
-    noise="interquartile range / median",
-    timer_floor_us="time of an empty kernel under the same timer, us",
-    host_launch_us="host time to start one launch, us",
-)
-
-_WORK = [
-    *_columns("integer", flops="floating-point operations, multiply and add counted separately"),
-    *_columns("number", tflops="flops / time, 10^12 per second", arithmetic_intensity="flops per compulsory byte"),
-    *_columns(
-        "integer",
-        algorithmic_bytes_read="bytes this variant reads, intermediates included",
-        algorithmic_bytes_written="bytes this variant writes, intermediates included",
-        footprint_bytes="memory that one launch touches",
-    ),
-]
-
-_ROOFS = [
-    *_columns(
-        "number",
-        peak_gb_s="theoretical memory bandwidth, GB/s",
-        ceiling_gb_s="best measured by a plain stream of the same read/write mix, GB/s",
-        attainable_gb_s="what a plain stream of the same bytes and mix reaches, cold, GB/s",
-        pct_peak="bandwidth / peak, %",
-        pct_ceiling="bandwidth / ceiling, %",
-        pct_attainable="bandwidth / attainable, %: the grade of a kernel at any size",
-        peak_tflops="dense arithmetic rate, TFLOP/s: theoretical on a GPU, measured in registers on a CPU",
-        roofline_tflops="min(peak_tflops, arithmetic_intensity x ceiling), TFLOP/s",
-        pct_roofline="tflops / roofline, %",
-    ),
-    *_columns("text", bound="what limits it: memory, compute or latency"),
-]
-
-_COUNTERS = [
-    *_columns(
-        "integer",
-        dram_bytes_read="DRAM bytes read by a cold launch, counted",
-        dram_bytes_written="written, likewise",
-    ),
-    *_columns("number", dram_gb_s="counted DRAM bytes / time, GB/s"),
-    *_columns("integer", l2_bytes="L2 bytes, counted"),
-    *_columns("number", traffic_ratio="counted / algorithmic bytes"),
-    *_columns("text", counters_status="ok, or why nothing was counted and what to do; empty: not asked for"),
-]
-
-_CONDITIONS = [
-    *_columns(
-        "number",
-        energy_j="energy of one launch, J; only where the samples took longer than a second or so",
-        power_w="power between the samples, median, W; only where they took longer than 0.2 s",
-        sm_clock_mhz="multiprocessor clock between the samples, median, MHz",
-        mem_clock_mhz="memory clock, median, MHz",
-        temperature_c="highest temperature, degrees C",
-    ),
-    *_columns(
-        "text",
-        throttle="why the clock was held down: sw_power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake, "
-        "joined by ';'; none when it was not",
-    ),
-]
-
-_TRUST = [
-    *_columns("truth", verified="agreed with the float64 reference before and after the timing"),
-    *_columns(
-        "number",
-        max_error="the error nearest to its tolerance, or furthest past it",
-        tolerance="what that error may be",
-    ),
-    *_columns("text", flags=f"what should make a reader doubt the row: {', '.join(FLAGS)}; joined by ';'"),
-]
-
-_COMPARISON = _columns(
-    "number",
-    speedup_vs_fp32="FP32 time / time of the same configuration",
-    bandwidth_vs_fp32="GB/s / FP32 GB/s",
-    byte_ratio_vs_fp32="FP32 bytes / bytes; speed-up = byte ratio x bandwidth ratio",
-)
-
-_PROVENANCE = [
-    *_columns(
-        "text",
-        run_id="run that this row belongs to",
-        timestamp="when it was measured, UTC",
-        device_uuid="device's UUID",
-        driver="driver's version (or the CUDA version that it supports); the kernel's release on a CPU",
-        bwprof_version="version that measured it",
-    ),
-    *_columns("integer", schema_version="version of these columns"),
-]
-
-# Behind all others: columns that came later leave the earlier ones where they were.
-_LATER = [
-    *_columns(
-        "integer",
-        rows_checked="rows of the output, or parts of long ones, held against the reference in the last check",
-        rows_total="how many of them there are",
-    ),
-    *_columns("number", measured_tflops="best rate of a large matrix product in this precision, measured, TFLOP/s"),
-]
-
-METRICS = [
-    *_columns(
-        "number",
-        tensor_pct="tensor pipe busy, % of its peak over the active cycles (this and what follows: on request)",
-        fma_pct="FMA pipe busy, likewise",
-        occupancy_pct="warps resident, % of the most possible",
-    ),
-    *_columns("text", stall_reasons="why warps waited: reason=warps per issued instruction, joined by ';'"),
-    *_columns(
-        "integer",
-        bank_conflicts="bank conflicts in shared memory",
-        shared_wavefronts="accesses to shared memory, conflicts included",
-    ),
-    *_columns(
-        "number",
-        sectors_per_load="sectors of 32 bytes for each load request of a warp to global memory",
-        sectors_per_store="for each store request, likewise",
-    ),
-    *_columns("text", metrics_status="ok, or which metrics were not counted and why; empty: not asked for"),
-]
-
-_REPLACES = Column(
-    "replaces", "text", "timestamp of an earlier row of the same case that this one stands in for: it was disturbed"
-)
-
-METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
-COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
-
-
-@cache
-def param_columns() -> tuple[Column, ...]:
-    """One column per parameter of any operation, without those that the classic columns have."""
-    found: dict[str, Column] = {}
-    for operation in _core.operations():
-        for param in operation["params"]:
-            unit = f", {param['unit']}" if param["unit"] else ""
-            found.setdefault(param["name"], Column(param["name"], "integer", param["text"] + unit))
-    placed = [found.pop(name) for name in _PARAM_ORDER if name in found]
-    return tuple(placed + [column for name, column in found.items() if name not in CLASSIC_NAMES])
-
-
-@cache
-def columns() -> tuple[Column, ...]:
-    """Every column, in the order of the CSV file."""
-    case = Column("case", "text", "configuration's name")
-    groups = (
-        _METHOD,
-        _TIME,
-        _WORK,
-        _ROOFS,
-        _COUNTERS,
-        _CONDITIONS,
-        _TRUST,
-        _COMPARISON,
-        _PROVENANCE,
-        _LATER,
-        METRICS,
-    )
-    rest = [column for group in groups for column in group]
-    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, _REPLACES)
 
 
 @cache
@@ -278,6 +81,16 @@ def names() -> tuple[str, ...]:
 def kinds() -> dict[str, Kind]:
     """Column -> kind."""
     return {column.name: column.kind for column in columns()}
+
+
+@cache
+def _by_name() -> dict[str, Column]:
+    return {column.name: column for column in columns()}
+
+
+def column(name: str) -> Column:
+    """The column of a name; KeyError where there is none."""
+    return _by_name()[name]
 
 
 @cache

@@ -166,7 +166,7 @@ class Store:
         with _Attempts() as attempts:
             for _, claim in self._json_files:
                 with attempts.one():
-                    due |= not claim.append(jsonfile.line(row, samples) + "\n")  # others have removed it
+                    due |= not claim.append(jsonfile.line(row, samples) + "\n")  # somebody else has removed it
             for writer in self._writers:
                 if again and writer.path is None:
                     continue

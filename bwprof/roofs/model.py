@@ -17,7 +17,7 @@ from bwprof.text import bytes_text
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.
 UNCERTAINTY_LIMIT = 0.02
 NOISE_LIMIT = 0.10
-# Processor time that others took while the roofs of a CPU were measured, as a share of all there was.
+# Processor time that other processes took while the roofs of a CPU were measured, as a share of all there was.
 OTHERS_LIMIT = 0.05
 # A point contradicts another measurement of it that differs by more than this.
 DEVIATION_LIMIT = 0.03
@@ -49,7 +49,7 @@ class RoofPoint:
 
     @property
     def measurement(self) -> tuple[str, int, float]:
-        """What tells this measurement from others."""
+        """What tells this measurement from one of another point, or of another time."""
         return self.stream, self.total_bytes, self.seconds
 
     @property

@@ -8,13 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 STATISTICS = Path("/proc/stat")
-NOISY_WAITED = 0.02  # of the sampling time
-NOISY_STOLEN = 0.05
-NOISY_PRESSED = 0.01
-NOISY_SLOWED = 0.10  # most reference streams; where nobody disturbs them they differ by about half of that
 _LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -25,27 +20,6 @@ class Others:
     """`share`: processor time of other processes over all that there was; 0 until known, and where it is not."""
 
     share: float = 0.0
-
-
-def disturbances(result: dict[str, Any]) -> list[str]:
-    """What a measurement's result says of others who used the CPUs while its samples were taken, in words.
-
-    A share that is not known is NaN, and above no limit.
-    """
-    waited, stolen = result["waited_share"], result["stolen_share"]
-    pressed, slowed = result["pressed_share"], result["slowed_share"]
-    found = []
-    if waited > NOISY_WAITED:
-        found.append(f"threads waited for a CPU {waited:.0%} of the time: something else runs on it")
-    if stolen > NOISY_STOLEN:
-        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
-    if pressed > NOISY_PRESSED:
-        found.append(f"processes waited for memory {pressed:.0%} of the time")
-    if slowed > NOISY_SLOWED:
-        found.append(
-            f"a reference stream beside the samples took {slowed:.0%} longer than it can: others use the memory"
-        )
-    return found
 
 
 def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> float | None:
@@ -65,7 +39,7 @@ def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> fl
 
 @contextmanager
 def watched(backend: str) -> Iterator[Others]:
-    """Fills an `Others` at the end of the block. A GPU's speed does not depend on who uses the host's processors."""
+    """Fills an `Others` at the end of the block; not on a GPU, whose speed the host's processes do not touch."""
     others = Others()
     if backend != "cpu":
         yield others

@@ -19,7 +19,7 @@ NEW = "measured for this run"
 
 # Which points of stored roofs are measured again before they are used: of the stream with the nearest read fraction
 # the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
-# would say nothing of the others. On a GPU no small ones: in some processes each launch takes 0.18 us more.
+# would say nothing of other mixes and sizes. On a GPU no small ones: in some processes each launch takes 0.18 us more.
 _PROBES = {
     "cpu": ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06)),
     "cuda": ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01)),

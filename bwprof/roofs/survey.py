@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from bwprof import _core, hardware
-from bwprof.roofs import neighbours
+from bwprof.roofs import neighbours, signs
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -32,7 +32,7 @@ _CACHE_FACTOR = 4
 LARGEST_BYTES = {"cpu": 256 * 1024**2, "cuda": 4 * 1024**3}
 
 # Seconds for the four ceilings and the curve below them; for the curve of hot streams. On a CPU each point first fills
-# four times its caches: the ceilings take about 2 s, and with less than this most of the others would be in doubt.
+# four times its caches: the ceilings take about 2 s, and with less than this most of the curve would be in doubt.
 BUDGET_SECONDS = {"cpu": 6.0, "cuda": 1.9}
 HOT_BUDGET_SECONDS = {"cpu": 1.8, "cuda": 0.9}
 # Seconds of sampling for one point at most. A GPU's clock is up after the first; a CPU is noisier.
@@ -208,8 +208,8 @@ class _Survey:
 
     def _limits(self) -> tuple[int, int]:
         facts = self._device.facts()
-        room = max(SMALLEST_BYTES, self._device.memory()[0] // 8)
-        largest = min(LARGEST_BYTES.get(self._device.backend, 1024**3), room)
+        fitting = max(SMALLEST_BYTES, self._device.memory()[0] // 8)
+        largest = min(LARGEST_BYTES.get(self._device.backend, 1024**3), fitting)
         if self._cache == "hot":
             cache_bytes = _CACHE_FACTOR * facts["cache_bytes"] or largest
             return SMALLEST_BYTES, max(SMALLEST_BYTES, min(largest, cache_bytes))
@@ -328,7 +328,7 @@ def measure_point(
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
-            disturbance="; ".join(neighbours.disturbances(result)),
+            disturbance="; ".join(signs.disturbances(result)),
         )
     return None
 

@@ -7,19 +7,22 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bwprof import _core, hardware, registry
+from bwprof import _core, environment, hardware, registry
 from bwprof.callables import name_of, refuse_coroutine
-from bwprof.measuring import case as measure
+from bwprof.hardware import Choice
 from bwprof.measuring import function as functions
-from bwprof.measuring.case import Outcome
-from bwprof.measuring.contexts import Contexts, Given, check_roofs
+from bwprof.measuring.contexts import Contexts, Given, check_roofs, check_threads
 from bwprof.measuring.function import WORK, Subject
+from bwprof.measuring.row import Context, Outcome, ended
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import inprocess, metadata
-from bwprof.runs.loop import Limits, case_seconds
+from bwprof.runs.loop import Limits
 from bwprof.runs.plan import MOST_CASES
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ class Request:
     options: dict[str, Any]  # of Subject, work included
     caches: tuple[str, ...]
     backend: str | None
-    device: int | str | None
+    device: hardware.Device
     known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
 
 
@@ -71,46 +74,28 @@ def run(
     with_roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
-    limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic())
+    limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic(), option="max_time")
     check_roofs(with_roofs)
     _check_axes(request)
     _check_options(request)
-    points = [
-        (dict(zip(request.axes, values, strict=True)), cache)
-        for values in itertools.product(*request.axes.values())
-        for cache in request.caches
-    ]
-    shown = inprocess.progress_of(progress)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
-    run_data = metadata.describe(metadata.new_run_id(), choice, None)
-    store = inprocess.store_of(run_data, output)
-    with inprocess.keeping_rows(store, shown), hardware.opened_chosen(choice.backend, choice.index) as (_, device):
-        run_data["facts"] = hardware.facts(device)
-        given = with_roofs if limits.left() > 0 else False
-        if given:
-            shown.stage("looking for the roofs")
-        contexts = Contexts(
-            run_data["run_id"],
-            device,
-            given,
-            request.caches,
-            recalibrate=recalibrate,
-            deadline=lambda: None if limits.deadline is None else limits.deadline - limits.left() / 2,
-        )
-        found = contexts.of(request.options.get("roof_threads")).roofs
-        run_data["roofs"] = found.to_dict() if found else None
-        shown.begin(len(points))
-        for number, (params, cache) in enumerate(points):
-            shown.case(" ".join(f"{name}={value}" for name, value in params.items()))
-            outcome = _point(device, request, params, cache, contexts, limits, len(points) - number)
-            store.add(outcome.row, outcome.samples)
-            shown.row(outcome.row)
-            inprocess.stop_when_lost(outcome)
-    return inprocess.frame_of(store)
+    run_data = metadata.describe(environment.new_run_id(), choice, None)
+    return inprocess.into_frame(
+        _points(request),
+        CallExecutor(choice, request, run_data["run_id"], with_roofs, limits),
+        run_data,
+        limits,
+        with_roofs=with_roofs is not False,
+        recalibrate=recalibrate,
+        output=output,
+        force=force,
+        progress=progress,
+    )
 
 
 def _check_axes(request: Request) -> None:
@@ -141,58 +126,111 @@ def _check_options(request: Request) -> None:
     Subject(request.function, request.options.get("name") or name_of(request.function), **options)
 
 
-def _point(
-    device: _core.Device,
-    request: Request,
-    params: dict[str, Any],
-    cache: str,
-    contexts: Contexts,
-    limits: Limits,
-    points_left: int,
-) -> Outcome:
-    """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
-    labels = {name: _label(value) for name, value in params.items()}
-    precision = str(labels.pop("precision", ""))
-    name = request.options.get("name") or name_of(request.function)
-    subject = Subject(request.function, name, precision=precision, cache=cache, labels=labels)
-    context = contexts.of(request.options.get("roof_threads"))
-    if limits.left() <= 0:
-        reason = f"the {limits.max_time:g} s of max_time were over"
-        return measure.ended(functions.blank_row(subject, context), "skipped", reason)
-    seconds = case_seconds(limits.left(), points_left)
-    try:
-        subject = _subject(request, name, params, precision, labels, cache)
-        return functions.measure_on(device, subject, contexts, max_seconds=seconds, deadline=limits.deadline)
-    except (_core.UnsupportedError, MemoryError) as error:
-        return measure.ended(functions.blank_row(subject, context), "skipped", str(error) or "out of memory")
-    except Exception as error:
-        fatal = bool(getattr(error, "fatal", False))
-        return measure.ended(
-            functions.blank_row(subject, context), "failed", f"{type(error).__name__}: {error}", fatal=fatal
-        )
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One call to measure: the function with its arguments."""
+
+    request: Request
+    params: dict[str, Any]
+    cache: str
+    repeatable: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """For progress lines: the arguments."""
+        return " ".join(f"{name}={value}" for name, value in self.params.items())
+
+    def _named(self) -> dict[str, Any]:
+        """What `Subject` is told whatever is called: the row's name, precision and labels."""
+        labels = {name: _label(value) for name, value in self.params.items()}
+        precision = str(labels.pop("precision", ""))
+        name = self.request.options.get("name") or name_of(self.request.function)
+        return {"name": name, "precision": precision, "cache": self.cache, "labels": labels}
+
+    def blank_row(self, context: Context) -> Row:
+        """The row before anything has run."""
+        return functions.blank_row(Subject(self.request.function, **self._named()), context)
+
+    def subject(self) -> Subject:
+        """What is measured: what the function returns for the arguments, if that is callable, else the call itself."""
+        options = dict(self.request.options) | self._named()
+        for work in WORK:  # a number, or a function of the arguments
+            if callable(options.get(work)):
+                options[work] = options[work](**self.params)
+        if callable(options.get("check")):
+            options["check"] = functools.partial(options["check"], **self.params)
+
+        def call() -> object:
+            return self.request.function(**self.params)
+
+        made = call()
+        refuse_coroutine(made, options["name"])
+        function = made if callable(made) else call
+        if function is call and options.get("sets") is not None:
+            raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
+        return Subject(function, **options)
 
 
-def _subject(
-    request: Request, name: str, params: dict[str, Any], precision: str, labels: dict[str, Any], cache: str
-) -> Subject:
-    """What is measured at a point: what the function returns for it, if that is callable, else the function itself."""
-    options = dict(request.options)
-    options.pop("name", None)
-    for work in WORK:  # a number, or a function of the point's parameters
-        if callable(options.get(work)):
-            options[work] = options[work](**params)
-    if callable(options.get("check")):
-        options["check"] = functools.partial(options["check"], **params)
+def _points(request: Request) -> list[Point]:
+    return [
+        Point(request, dict(zip(request.axes, values, strict=True)), cache)
+        for values in itertools.product(*request.axes.values())
+        for cache in request.caches
+    ]
 
-    def call() -> object:
-        return request.function(**params)
 
-    made = call()
-    refuse_coroutine(made, name)
-    function = made if callable(made) else call
-    if function is call and options.get("sets") is not None:
-        raise TypeError(f"with sets= {name} must return a function that takes a set's number")
-    return Subject(function, name, precision=precision, labels=labels, cache=cache, **options)
+class CallExecutor:
+    """An executor of points, in this process; the device is the thread's current one from `open` to `close`."""
+
+    def __init__(self, choice: Choice, request: Request, run_id: str, roofs: Given, limits: Limits) -> None:
+        self._choice, self._request, self._run_id, self._given, self._limits = choice, request, run_id, roofs, limits
+        self._threads = request.options.get("roof_threads")
+        self._opened = ExitStack()
+        self._device: _core.Device | None = None
+        self._contexts: Contexts | None = None
+
+    def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
+        """The device's facts."""
+        where = hardware.opened_chosen(self._choice.backend, self._choice.index)
+        _, self._device = self._opened.enter_context(where)
+        self._contexts = self._made(False)
+        check_threads(self._threads, self._contexts.threads)
+        return hardware.facts(self._device)
+
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - asked for anew
+        """The roofs of as many threads as rows are held against; those of one may follow when a call asks for it."""
+        self._contexts = self._made(self._given, recalibrate=wanted.recalibrate)
+        return self._contexts.of(self._threads).roofs
+
+    def _made(self, given: Given, *, recalibrate: bool = False) -> Contexts:
+        assert self._device is not None
+        caches, half = self._request.caches, self._limits.half
+        return Contexts(self._run_id, self._device, given, caches, recalibrate=recalibrate, deadline=half)
+
+    def set_context(self, context: Context) -> None:
+        """Nothing: each row has the context of the threads that it is held against."""
+
+    def measure(self, point: Point, max_seconds: float, deadline: float | None, /) -> Outcome:
+        """One point. What goes wrong in it becomes a failed row; only Ctrl-C and the like end the sweep."""
+        assert self._device is not None
+        assert self._contexts is not None
+        context = self._contexts.of(self._threads)
+        row = point.blank_row(context)
+        try:
+            subject = point.subject()
+            row = functions.blank_row(subject, context)  # which knows the bytes, too
+            return functions.measure_on(
+                self._device, subject, self._contexts, max_seconds=max_seconds, deadline=deadline
+            )
+        except (_core.UnsupportedError, MemoryError) as error:
+            return ended(row, "skipped", str(error) or "out of memory")
+        except Exception as error:
+            fatal = bool(getattr(error, "fatal", False))
+            return ended(row, "failed", f"{type(error).__name__}: {error}", fatal=fatal)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._opened.close()
 
 
 def _label(value: Any) -> Any:

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import estimate, worker
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import OutOfTimeError
-from bwprof.runs.plan import Spec
+from bwprof.runs.loop import MAX_TIME, OutOfTimeError
 from bwprof.text import seconds_text
 
 _log = logging.getLogger("bwprof.sweep")
@@ -108,7 +108,7 @@ class ChildExecutor:
         except OutOfTimeError:
             ended = "the process that ran this case was ended"
             if until is not None and time.monotonic() >= until:
-                return unmeasured(spec, self._context, "skipped", f"not finished when --max-time was over: {ended}")
+                return unmeasured(spec, self._context, "skipped", f"not finished when {MAX_TIME} was over: {ended}")
             reason = f"not finished within {seconds_text(limit)} (--max-case-time allows more): {ended}"
             return unmeasured(spec, self._context, "failed", reason)
         if "error" in answer:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Spec
+from bwprof.measuring.spec import Spec
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 # Where the device's theory says nothing: an ordinary machine, for an estimate that is only an estimate.
 _GUESSED_GB_S = {"cpu": 20.0, "cuda": 1000.0}

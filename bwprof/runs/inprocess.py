@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -11,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from bwprof import hardware
+from bwprof import environment, hardware
 from bwprof.errors import SweepError
-from bwprof.measuring.case import Outcome
+from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
+from bwprof.results.files import holds_something
 from bwprof.results.writer import Store
 from bwprof.runs import loop, metadata, plan
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.loop import Limits
+from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress, on_stderr
 from bwprof.text import shown
 
@@ -34,6 +36,7 @@ def run(
     with_roofs: bool,
     recalibrate: bool,
     output: str | PathLike[str] | None,
+    force: bool,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
@@ -41,35 +44,58 @@ def run(
     max_time = seconds_of(max_time)
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
-    run_data = metadata.describe_run(metadata.new_run_id(), made, choice, None)
-    shown = progress_of(progress)
-    executor = LocalExecutor(choice.backend, choice.index)
-    store = store_of(run_data, output)
-    with keeping_rows(store, shown):
+    return into_frame(
+        made.specs,
+        LocalExecutor(choice.backend, choice.index),
+        metadata.describe_run(environment.new_run_id(), made, choice, None),
+        Limits(made.target_seconds, max_time, started),
+        with_roofs=with_roofs,
+        recalibrate=recalibrate,
+        output=output,
+        force=force,
+        progress=progress,
+    )
+
+
+def into_frame(
+    items: Sequence[T],
+    executor: Executor[T],
+    run_data: dict[str, Any],
+    limits: Limits,
+    *,
+    with_roofs: bool,
+    recalibrate: bool,
+    output: str | PathLike[str] | None,
+    force: bool,
+    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+) -> pd.DataFrame:
+    """Measure all of them, with an executor that is closed afterwards; the rows, which are in `output` as well."""
+    store = _store_of(run_data, output, force=force)
+    shown = _progress_of(progress)
+    with _keeping_rows(store, shown):
         try:
-            limits = Limits(made.target_seconds, max_time, started)
             context = loop.prepare(
                 executor,
                 run_data,
-                made.specs,
+                items,
                 limits=limits,
                 progress=shown,
                 with_roofs=with_roofs,
                 recalibrate=recalibrate,
             )
-            loop.run_cases(made.specs, executor, context, store, limits=limits, progress=shown, after=stop_when_lost)
+            loop.run_cases(items, executor, context, store, limits=limits, progress=shown, after=_stop_when_lost)
         finally:
             executor.close()
-    return frame_of(store)
+    return _frame_of(store)
 
 
-def frame_of(store: Store) -> pd.DataFrame:
+def _frame_of(store: Store) -> pd.DataFrame:
     """A run's rows so far."""
     return frames.from_rows(store.rows, store.run, store.samples)
 
 
 @contextmanager
-def keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
+def _keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
     """Around a run: its files are finished however it ends, and what ends it early has the finished rows as `frame`."""
     ending: BaseException | None = None
     try:
@@ -88,13 +114,13 @@ def keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
         else:
             ending.add_note(f"beside that, results could not be written: {error}")
     if isinstance(ending, DeviceLostError):
-        raise SweepError(str(ending), frame_of(store)) from None
+        raise SweepError(str(ending), _frame_of(store)) from None
     if ending is None:
         return
     try:
-        ending.frame = frame_of(store)  # type: ignore[attr-defined]
+        ending.frame = _frame_of(store)  # type: ignore[attr-defined]
     except AttributeError:  # an exception that takes no attributes
-        raise SweepError(f"{type(ending).__name__}: {ending}", frame_of(store)) from ending
+        raise SweepError(f"{type(ending).__name__}: {ending}", _frame_of(store)) from ending
     raise ending
 
 
@@ -117,7 +143,7 @@ def seconds_of(given: Any) -> float | None:
     return seconds
 
 
-def stop_when_lost(outcome: Outcome) -> None:
+def _stop_when_lost(outcome: Outcome) -> None:
     """DeviceLostError after a row that cost the device."""
     if outcome.fatal:
         row = outcome.row
@@ -125,23 +151,25 @@ def stop_when_lost(outcome: Outcome) -> None:
         raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
-def progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+def _progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
     """What shows a run: a caller's function, standard error, or nothing."""
     if callable(wanted):
         return Callback(wanted)
     return on_stderr(quiet=not wanted)
 
 
-def store_of(run_data: dict[str, Any], output: str | PathLike[str] | None) -> Store:
-    """Where a run's rows go: memory, and the file that was named."""
+def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:
+    """Where a run's rows go: memory, and the file that was named; `force` replaces one that holds something."""
     if output is None:
         return Store(run_data)
     try:
         path = Path(output)
     except TypeError:
         raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
-    if path.suffix.lower() == ".csv":
-        return Store(run_data, csv_targets=[path])
-    if path.suffix.lower() == ".json":
-        return Store(run_data, json_targets=[path])
-    raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".json"):
+        raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+    if not force and holds_something(path):
+        said = "exists already: name another file, or replace it with force=True"
+        raise FileExistsError(errno.EEXIST, said, str(path))
+    return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])

@@ -55,7 +55,7 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block that a signal ends where it is, by StoppedError: one that may wait for others, or takes long."""
+        """A block that a signal ends where it is, by StoppedError: one that may wait for a pipe, or takes long."""
         before, self._at_once = self._at_once, True
         try:
             self.check()

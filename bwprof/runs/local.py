@@ -7,9 +7,10 @@ from typing import Any
 
 from bwprof import _core, hardware, roofs
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Context, Outcome
+from bwprof.measuring.contexts import learned
+from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs.plan import Spec
 
 
 class LocalExecutor:
@@ -53,7 +54,7 @@ class LocalExecutor:
             outcome = measuring.measure(
                 self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll
             )
-        self._context = measuring.learned(self._context, outcome)
+        self._context = learned(self._context, outcome)
         if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
             hardware.counted(self.device, outcome.row)
         return outcome

@@ -1,4 +1,4 @@
-"""The loop over a plan's cases: time budget, roofs, rows. Where the cases run is an executor's business."""
+"""The loop over what a run measures: time budget, roofs, rows. Where and how that is done is an executor's business."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from bwprof.measuring.case import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Item, Outcome, unmeasured
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Spec
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
+MAX_TIME = "--max-time"
 _SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
 _LEAST_SECONDS = 0.05
 _AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 
 
-class Executor(Protocol):
-    """Opens a device and runs cases on it, here or in another process."""
+Item_contra = TypeVar("Item_contra", bound=Item, contravariant=True)
+T = TypeVar("T", bound=Item)
+
+
+class Executor(Protocol[Item_contra]):
+    """Opens a device and measures items of its kind on it, here or in another process."""
 
     def open(self, deadline: float | None) -> dict[str, Any]:
         """The device's facts; OutOfTimeError when they are not there at `deadline`, a time.monotonic()."""
@@ -36,8 +41,8 @@ class Executor(Protocol):
         """What the rows of this run share."""
         ...
 
-    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case, which must not go on after `deadline`."""
+    def measure(self, item: Item_contra, max_seconds: float, deadline: float | None, /) -> Outcome:
+        """One item, which must not go on after `deadline`."""
         ...
 
     def close(self) -> None:
@@ -47,6 +52,15 @@ class Executor(Protocol):
 
 class OutOfTimeError(Exception):
     """--max-time was over before an answer came."""
+
+
+def ran_out_of_time(row: Row) -> bool:
+    """Whether a row, maybe read from a file, was not measured because the command's time was over.
+
+    A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
+    (`bwprof.runs.child`), and in no other skipped row's.
+    """
+    return row["status"] == "skipped" and MAX_TIME in (row["reason"] or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,7 @@ class Limits:
     target_seconds: float | None
     max_time: float | None
     started: float
+    option: str = MAX_TIME  # what `max_time` is called where it was given
 
     @property
     def deadline(self) -> float | None:
@@ -69,11 +84,15 @@ class Limits:
         """Seconds until then; infinite without a limit."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
+    def half(self) -> float | None:
+        """When half of that will be over; None for no limit."""
+        return None if self.deadline is None else self.deadline - self.left() / 2
+
 
 def prepare(
-    executor: Executor,
+    executor: Executor[T],
     run: dict[str, Any],
-    specs: Sequence[Spec],
+    items: Sequence[T],
     *,
     limits: Limits,
     progress: Progress,
@@ -91,11 +110,10 @@ def prepare(
     with suppress(OutOfTimeError):
         run["facts"] = facts = executor.open(limits.deadline)
         roofs = None if recalibrate else _earlier_roofs(run, facts)
-        caches = {spec.cache for spec in specs}
+        caches = {item.cache for item in items}
         if roofs is None and with_roofs and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
-            half = None if limits.deadline is None else limits.deadline - limits.left() / 2
-            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), half)
+            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), limits.half())
         run["roofs"] = roofs.to_dict() if roofs else None
     context = Context(run["run_id"], run["backend"], facts, roofs)
     executor.set_context(context)
@@ -115,8 +133,8 @@ def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
 
 
 def run_cases(
-    specs: Sequence[Spec],
-    executor: Executor,
+    items: Sequence[T],
+    executor: Executor[T],
     context: Context,
     store: Store,
     *,
@@ -124,10 +142,10 @@ def run_cases(
     progress: Progress,
     after: Callable[[Outcome], None] | None = None,
 ) -> None:
-    """Measure the cases in order; every one of them leaves a row in the store.
+    """Measure cases, or points of a function, in order; every one of them leaves a row in the store.
 
-    Rows of a CPU that others disturbed are measured once more when all have had their turn, for a while; the better row
-    of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
+    Rows of a CPU that other processes disturbed are measured once more when all have had their turn, for a while; the
+    better row of the two stays. Until the run ends a CSV file has the first one, so that it is never without either.
 
     Parameters
     ----------
@@ -135,18 +153,18 @@ def run_cases(
         Called with each outcome once its row is stored.
     """
     begun = time.monotonic()
-    doubted: list[tuple[int, Spec, float]] = []
-    progress.begin(len(specs))
-    for number, spec in enumerate(specs):
+    doubted: list[tuple[int, T, float]] = []
+    progress.begin(len(items))
+    for number, item in enumerate(items):
         if limits.left() <= 0:
-            outcome = unmeasured(spec, context, "skipped", f"the {limits.max_time:g} s of --max-time were over")
+            outcome = unmeasured(item, context, "skipped", f"the {limits.max_time:g} s of {limits.option} were over")
         else:
-            progress.case(spec.title)
+            progress.case(item.title)
             target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-            seconds = case_seconds(min(target, limits.left()), len(specs) - number)
-            outcome = executor.measure(spec, seconds, limits.deadline)
-            if is_disturbed(outcome.row):
-                doubted.append((len(store.rows), spec, seconds))
+            seconds = case_seconds(min(target, limits.left()), len(items) - number)
+            outcome = executor.measure(item, seconds, limits.deadline)
+            if item.repeatable and is_disturbed(outcome.row):
+                doubted.append((len(store.rows), item, seconds))
         store.add(outcome.row, outcome.samples)
         progress.row(outcome.row)
         if after is not None:
@@ -155,13 +173,13 @@ def run_cases(
 
 
 def is_disturbed(row: Row) -> bool:
-    """Whether a second try may be better: others come and go on a CPU, a GPU's rows have other reasons."""
+    """Whether a second try may be better: other processes come and go on a CPU, a GPU's rows have other reasons."""
     return row["backend"] == "cpu" and row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
 
 
 def _measure_again(
-    doubted: Sequence[tuple[int, Spec, float]],
-    executor: Executor,
+    doubted: Sequence[tuple[int, T, float]],
+    executor: Executor[T],
     store: Store,
     seconds_left: float,
     limits: Limits,
@@ -171,11 +189,11 @@ def _measure_again(
     until = time.monotonic() + min(seconds_left, limits.left())
     if doubted:
         progress.stage("disturbed cases once more")
-    for number, spec, seconds in doubted:
+    for number, item, seconds in doubted:
         if time.monotonic() >= until:
             return
-        progress.case(spec.title)
-        outcome = executor.measure(spec, min(seconds, limits.left()), limits.deadline)
+        progress.case(item.title)
+        outcome = executor.measure(item, min(seconds, limits.left()), limits.deadline)
         row = better(store.rows[number], outcome.row)
         store.replace(number, row, outcome.samples if row is outcome.row else None)
 

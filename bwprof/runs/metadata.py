@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +9,6 @@ from typing import Any
 from bwprof import _core, environment
 from bwprof.hardware import Choice
 from bwprof.runs.plan import Plan
-
-
-def new_run_id() -> str:
-    """Sorts by time, and two runs of one second differ."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def describe_run(run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any
 
-from bwprof import _core, registry, suites
+from bwprof import registry, suites
+from bwprof.hardware import Device
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
 EVERY_VARIANT = "all"
-CACHES = ("cold", "hot")
-DEFAULT_CACHE = "cold"
 BOTH_CACHES = "both"
 DEFAULT_CASE_SECONDS = 2.0
 MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
@@ -37,82 +36,12 @@ class Request:
     caches: tuple[str, ...] = ()
     suite: str | None = None
     backend: str | None = None
-    device: int | None = None
+    device: Device = None
     seed: int = 0
     timer: str | None = None
     counters: bool = False
     metrics: tuple[str, ...] = ()
     target_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One case to measure. `variant` and `timer` None leave the choice to the device."""
-
-    case: str
-    operation: str
-    precision: str
-    params: dict[str, int]
-    kv_lens: tuple[int, ...] | None
-    variant: str | None
-    cache: str
-    seed: int
-    timer: str | None = None
-    counters: bool = False
-    metrics: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_dict`."""
-        lens = found["kv_lens"]
-        metrics = tuple(found.get("metrics", ()))
-        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
-
-    def open(self, device: _core.Device) -> _core.Case:
-        """The case on a device, nothing allocated yet."""
-        return _core.Case(
-            device,
-            self.operation,
-            self.precision,
-            self.params,
-            kv_lens=self.kv_lens,
-            variant=self.variant,
-            seed=self.seed,
-        )
-
-    @classmethod
-    def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
-        """The same from a file that others may have written; ValueError for what cannot be run."""
-        spec = cls.from_dict(found)
-        for name in ("case", "cache", "timer", "variant"):
-            value = getattr(spec, name)
-            if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
-                raise ValueError(f"{name} is {value!r}, text is needed")
-        registry.check_timer(spec.timer, backend)
-        if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
-        if spec.cache not in CACHES:
-            raise ValueError(unknown("cache", spec.cache, CACHES))
-        known = registry.variant_names(spec.operation, backend)
-        if spec.variant is not None and spec.variant not in known:
-            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
-        registry.check_seed(spec.seed)
-        registry.check_metrics(spec.metrics, backend)
-        allowed = registry.operation(spec.operation)["precisions"]
-        precision = registry.check_precision(spec.precision)
-        usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
-        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
-        return replace(spec, precision=precision, params=whole)
-
-    @property
-    def title(self) -> str:
-        """For progress lines: case, precision, variant."""
-        words = [self.case, self.precision, self.variant or "", "" if self.cache == DEFAULT_CACHE else self.cache]
-        return " ".join(word for word in words if word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.text import spelt
 
 
 class Progress:
-    """Shows nothing; the others build on it."""
+    """Shows nothing; the base of those that do."""
 
     def stage(self, text: str) -> None:
         """What is being prepared."""
@@ -105,7 +106,7 @@ class Callback(Progress):
 
     def row(self, row: Row) -> None:
         self._done += 1
-        self._function(self._done, self._total, dict(row))
+        self._function(self._done, self._total, PublicRow(row))
 
 
 def on_stderr(*, quiet: bool = False) -> Progress:

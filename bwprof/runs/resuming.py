@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from functools import cache
 
 from bwprof import registry
+from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.runs.plan import Spec
+from bwprof.runs.loop import ran_out_of_time
 
 _FINISHED = ("ok", "skipped")
 
@@ -31,10 +32,10 @@ def still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], 
         if key not in asked:
             kept.append(place)
             strangers += 1
-        elif row["status"] in _FINISHED and not _ran_out_of_time(row):
+        elif row["status"] in _FINISHED and not ran_out_of_time(row):
             waiting.setdefault(key, {}).setdefault(row["variant"], deque()).append(place)
     found: set[int] = set()  # of the cases
-    # Cases that name their variant choose first: the others take whatever row is left.
+    # Cases that name their variant choose first: those that name none take whatever row is left.
     for number, spec in sorted(enumerate(specs), key=lambda numbered: numbered[1].variant is None):
         taken = _taken(waiting.get(keys[number], {}), spec.variant)
         if taken is not None:
@@ -71,7 +72,3 @@ def _param_names(operation: str) -> tuple[str, ...]:
         return tuple(registry.param_names(operation))
     except ValueError:  # no operation that this bwprof knows
         return ()
-
-
-def _ran_out_of_time(row: Row) -> bool:
-    return row["status"] == "skipped" and "--max-time" in (row["reason"] or "")

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.case import Context
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.plan import Spec
 from bwprof.terminal import safe_stderr
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.worker import main; main()"

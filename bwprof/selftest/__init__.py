@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bwprof.hardware import Device
 
 __all__ = ["selftest"]
 
@@ -13,7 +16,7 @@ def selftest(
     *,
     quick: bool = False,
     backend: str | None = None,
-    device: int | None = None,
+    device: Device = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """Hold bwprof's figures against other ways of getting them.
@@ -26,8 +29,10 @@ def selftest(
         all when left out.
     quick : bool
         Fewer cases and repetitions.
-    backend, device : optional
-        The preferred backend that has a device, and its first device, when left out.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; the first device of the preferred backend that has one when left out.
+    backend : str, optional
+        The same as the device's name without a number.
     progress : callable, optional
         Gets a line of text now and then.
 
@@ -42,7 +47,7 @@ def selftest(
     ------
     ValueError
         For an unknown part, backend or device.
-    bwprof._core.UnavailableError
+    bwprof.errors.UnavailableError
         When the backend has no device.
 
     Examples

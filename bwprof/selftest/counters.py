@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 
 from bwprof import _core
-from bwprof.measuring.case import COLD_READS_LEAST, COLD_SEEN_FROM_BYTES
+from bwprof.measuring.case import COLD_SEEN_FROM_BYTES
+from bwprof.measuring.grade import COLD_READS_LEAST
 from bwprof.selftest.part import Bench, Report, Value, fits
 
 NAME = "counters"

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bwprof import _core
+from bwprof.measuring.spec import Spec
 from bwprof.runs import plan
-from bwprof.runs.plan import Request, Spec
+from bwprof.runs.plan import Request
 
 Value = float | int | str | None
 

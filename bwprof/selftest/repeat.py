@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from bwprof import _core
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Context
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.plan import Spec
 from bwprof.selftest.part import Bench, Report, Value
 
 NAME = "repeat"

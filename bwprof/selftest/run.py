@@ -23,7 +23,7 @@ def run(
     *,
     quick: bool,
     backend: str | None,
-    device: int | None,
+    device: hardware.Device,
     progress: Callable[[str], object] | None = None,
     poll: Callable[[], object] | None = None,
     show: Callable[[Report], object] | None = None,

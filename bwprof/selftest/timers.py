@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.runs.plan import Spec
+from bwprof.measuring.spec import Spec
 from bwprof.selftest.part import Bench, Report, Value, fits
 
 NAME = "timers"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bwprof.hardware import Device
     from bwprof.roofs import Roofs
     from bwprof.runs.plan import Request
 
@@ -30,7 +31,7 @@ def sweep(
     suite: str | PathLike[str] | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | None = None,
+    device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -42,6 +43,7 @@ def sweep(
     roofs: bool = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: int | Iterable[int],
 ) -> pd.DataFrame: ...
@@ -62,7 +64,7 @@ def sweep(
     roof_threads: int | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     cache: Words = None,
     timer: str | None = None,
     counters: bool = False,
@@ -70,6 +72,7 @@ def sweep(
     roofs: bool | Roofs = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
 ) -> pd.DataFrame: ...
@@ -81,7 +84,7 @@ def sweep(
     suite: str | PathLike[str] | None = None,
     precision: Words = None,
     backend: str | None = None,
-    device: int | str | None = None,
+    device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -93,6 +96,7 @@ def sweep(
     roofs: bool | Roofs = True,
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
     **params: Any,
 ) -> pd.DataFrame:
@@ -115,8 +119,11 @@ def sweep(
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
         The suite's when left out, else FP32 and FP16.
-    backend, device : optional
-        The preferred backend that has a device, and its first device, when left out.
+    device : int, str or torch.device, optional
+        "cpu", "cuda:1", 1, ...; when left out the first device of the preferred backend that has one, for a callable
+        that backend's current one.
+    backend : str, optional
+        The same as the device's name without a number.
     variant : str or iterable of str, optional
         Variants to run, "all" for every one; the device's choice when left out. Operations without a variant of that
         name keep their own choice.
@@ -144,6 +151,8 @@ def sweep(
         Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
+    force : bool
+        Replace a file that `output` names and that holds something already.
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row).
     **params : int or iterable of int
@@ -162,7 +171,8 @@ def sweep(
     SweepError
         When the device is lost in the middle; `frame` holds the finished rows.
     OSError
-        When `output` cannot be written, or another run is writing to it.
+        When `output` cannot be written, or another run is writing to it; FileExistsError when it holds something
+        already and `force` was not given.
 
     Whatever ends a sweep early (Ctrl-C, a full disk, an exception of `progress`) has the finished rows as `frame`.
 
@@ -196,6 +206,7 @@ def sweep(
             with_roofs=roofs,
             recalibrate=recalibrate,
             output=output,
+            force=force,
             progress=progress,
         )
     if not isinstance(roofs, bool):
@@ -214,14 +225,20 @@ def sweep(
         caches=_words("cache", cache),
         suite=str(suite) if suite is not None else None,
         backend=backend,
-        device=whole_number(device, "device") if device is not None else None,
+        device=device,
         seed=whole_number(seed, "seed"),
         timer=timer,
         counters=counters,
         metrics=_words("metrics", metrics),
     )
     return inprocess.run(
-        request, max_time=max_time, with_roofs=roofs, recalibrate=recalibrate, output=output, progress=progress
+        request,
+        max_time=max_time,
+        with_roofs=roofs,
+        recalibrate=recalibrate,
+        output=output,
+        force=force,
+        progress=progress,
     )
 
 
@@ -238,7 +255,7 @@ def _sweep_calls(
     options: dict[str, Any],
     caches: tuple[str, ...],
     backend: str | None,
-    device: int | str | None,
+    device: Device,
     **how: Any,
 ) -> pd.DataFrame:
     from bwprof.runs import calls, plan
@@ -257,15 +274,17 @@ def _sweep_calls(
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
+    from bwprof.names import shown
+
     if value is None:
         return ()
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(word.strip() if isinstance(word, str) else word for word in words)
     if not found:
-        raise ValueError(f"{name} is {value!r}: at least one name is needed")
+        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
     for word in found:
         if not isinstance(word, str) or not word:
-            raise ValueError(f"{name} is {value!r}: names are needed")
+            raise ValueError(f"{name} is {shown(value)}: names are needed")
     return found
 
 

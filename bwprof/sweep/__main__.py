@@ -12,4 +12,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(_main, failed=3))
+    sys.exit(guarded(_main))

@@ -244,7 +244,7 @@ typedef struct bw_memory_calls {
     /* Optional: the same for buffer sets, where it matters which processor a part's memory is near. */
     bw_status (*allocate_sets)(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out);
     void (*release)(bw_device *device, void *memory, int64_t bytes);
-    /* Elements [0, count) of operand `operand` for `seed`, as base/input.h defines them. */
+    /* Blocks [0, count) of operand `operand` for `seed`, as bw_input_fill makes them. */
     bw_status (*fill)(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);
     bw_status (*poison)(bw_device *device, void *memory, int64_t bytes); /* every byte 0xff */
     bw_status (*duplicate)(bw_device *device, void *to, const void *from, int64_t bytes);

@@ -68,4 +68,40 @@ BW_HD float bw_fp16_to_float(uint16_t bits) {
     return bw_bits_float(sign | ((exponent + 112u) << 23) | (fraction << 13));
 }
 
+/* E4M3 has no infinity: what is beyond 448 is 448, as tensor cores convert it. */
+BW_HD uint8_t bw_float_to_fp8_e4m3(float value) {
+    uint32_t bits = bw_float_bits(value);
+    uint32_t sign = (bits >> 24) & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+    if (magnitude >= 0x43e00000u) return (uint8_t)(sign | 0x7eu);
+    if (magnitude < 0x3c800000u) {
+        /* Subnormal: adding 2^14 lets the float unit round at the last place (2^-9). */
+        float rounded = bw_bits_float(magnitude) + 16384.0f;
+        return (uint8_t)(sign | (bw_float_bits(rounded) - 0x46800000u));
+    }
+    magnitude += 0x7ffffu + ((magnitude >> 20) & 1u);
+    return (uint8_t)(sign | ((magnitude - 0x3c000000u) >> 20));
+}
+
+BW_HD float bw_fp8_e4m3_to_float(uint8_t bits) {
+    uint32_t sign = ((uint32_t)bits & 0x80u) << 24;
+    uint32_t exponent = (bits >> 3) & 0xfu;
+    uint32_t fraction = bits & 7u;
+    if ((bits & 0x7fu) == 0x7fu) return bw_bits_float(sign | 0x7fc00000u);
+    if (exponent == 0) {
+        float magnitude = (float)fraction * (1.0f / 512.0f); /* 2^-9 */
+        return bw_bits_float(bw_float_bits(magnitude) | sign);
+    }
+    return bw_bits_float(sign | ((exponent + 120u) << 23) | (fraction << 20));
+}
+
+/* To nearest, ties to even, within -128 .. 127; 0 for NaN. */
+BW_HD int8_t bw_float_to_int8(float value) {
+    const float round_at = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    if (!(value > -128.0f)) return value == value ? -128 : 0;
+    if (value > 127.0f) return 127;
+    return (int8_t)((value + round_at) - round_at);
+}
+
 #endif

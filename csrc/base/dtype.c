@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/q4_0.h"
 
 /* ---- how each type is decoded, encoded and filled ---- */
 
@@ -48,6 +49,45 @@ FLOAT_ELEMENTS(FP32, float, as_float, as_float)
 FLOAT_ELEMENTS(TF32, float, as_float, bw_float_to_tf32)
 FLOAT_ELEMENTS(FP16, uint16_t, bw_fp16_to_float, bw_float_to_fp16)
 FLOAT_ELEMENTS(BF16, uint16_t, bw_bf16_to_float, bw_float_to_bf16)
+
+/* Of one byte: four of each hashed word, of which `mask` keeps bits. E4M3 loses its highest exponent bit, so that
+ * numbers are below 2, and no NaN. */
+#define FILL_BYTES(id, mask)                                                           \
+    static void fill_##id(bw_input_key key, int64_t first, int64_t count, void *out) { \
+        for (int64_t i = 0; i < count; i++) {                                          \
+            const uint64_t index = (uint64_t)(first + i);                              \
+            const uint32_t hashed = bw_input_bits(key, index / 4);                     \
+            ((uint8_t *)out)[i] = (uint8_t)(hashed >> (8 * (index % 4)) & (mask));     \
+        }                                                                              \
+    }
+
+DECODE_ELEMENTS(FP8_E4M3, uint8_t, bw_fp8_e4m3_to_float)
+ENCODE_ELEMENTS(FP8_E4M3, uint8_t, bw_float_to_fp8_e4m3)
+FILL_BYTES(FP8_E4M3, 0xbfu)
+
+DECODE_ELEMENTS(INT8, int8_t, )
+ENCODE_ELEMENTS(INT8, int8_t, bw_float_to_int8)
+FILL_BYTES(INT8, 0xffu)
+
+static void decode_Q4_0(const void *blocks, int64_t count, double *out) {
+    for (int64_t i = 0; i < count; i++) {
+        float values[BW_Q4_0_ELEMS];
+        bw_q4_0_decode((const char *)blocks + i * BW_Q4_0_BYTES, values);
+        for (int j = 0; j < BW_Q4_0_ELEMS; j++) out[i * BW_Q4_0_ELEMS + j] = (double)values[j];
+    }
+}
+
+static void encode_Q4_0(const float *values, int64_t count, void *out) {
+    for (int64_t i = 0; i < count; i++) {
+        float block[BW_Q4_0_ELEMS];
+        memcpy(block, (const char *)values + i * (int64_t)sizeof block, sizeof block);
+        bw_q4_0_encode(block, (char *)out + i * BW_Q4_0_BYTES);
+    }
+}
+
+static void fill_Q4_0(bw_input_key key, int64_t first, int64_t count, void *out) {
+    for (int64_t i = 0; i < count; i++) bw_q4_0_fill(key, (uint64_t)(first + i), (char *)out + i * BW_Q4_0_BYTES);
+}
 
 /* Page ids, lengths and checksums are nobody's values: made and written as what they are. */
 DECODE_ELEMENTS(I32, int32_t, )
@@ -217,15 +257,18 @@ static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t 
     }
 }
 
-/* Made as they are stored, block by block. */
+/* Made as they are stored, some blocks at a time. */
 static void stored_doubles(const bw_dtype_info *info, bw_input_key key, int64_t first, int64_t count, double *out) {
-    char stored[BW_BLOCK_BYTES_MAX];
-    double block[BW_BLOCK_ELEMS_MAX];
+    enum { ELEMS = 16 * BW_BLOCK_ELEMS_MAX };
+    char stored[ELEMS * sizeof(float)]; /* narrow types take less */
+    double values[ELEMS];
     while (count > 0) {
-        const int64_t skipped = first % info->block_elems, taken = bw_min64(count, info->block_elems - skipped);
-        info->fill_blocks(key, first / info->block_elems, 1, stored);
-        info->decode_blocks(stored, 1, block);
-        memcpy(out, block + skipped, (size_t)taken * sizeof *out);
+        const int64_t block = first / info->block_elems, skipped = first % info->block_elems;
+        const int64_t taken = bw_min64(count, ELEMS - skipped);
+        const int64_t blocks = bw_ceil_div(skipped + taken, info->block_elems);
+        info->fill_blocks(key, block, blocks, stored);
+        info->decode_blocks(stored, blocks, values);
+        memcpy(out, values + skipped, (size_t)taken * sizeof *out);
         out += taken;
         first += taken;
         count -= taken;

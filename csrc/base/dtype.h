@@ -21,13 +21,17 @@ extern "C" {
  *   that of the smallest normal number. Both 0 where values do not follow such a rule;
  * - inverse square: 1 over the mean square of a generated element; 3, exactly, where they are uniform in [-1, 1);
  * - item is the letter that Python's struct module has for such an element, ' ' where it has none. */
-#define BW_DTYPES(X)                                                                              \
-    X(NONE, "none", NONE, 1, 0, 0, 0, 0, ' ', "no operand has it: what a precision does without") \
-    X(FP32, "fp32", FLOAT, 1, 4, 23, -126, 3.0, 'f', "IEEE 754 binary32")                         \
-    X(TF32, "tf32", FLOAT, 1, 4, 10, -126, 3.0, 'f', "binary32 storage, rounded to 10 bits")      \
-    X(FP16, "fp16", FLOAT, 1, 2, 10, -14, 3.0, 'e', "IEEE 754 binary16")                          \
-    X(BF16, "bf16", FLOAT, 1, 2, 7, -126, 3.0, ' ', "bfloat16: binary32 with 7 significand bits") \
-    X(I32, "int32", INDEX, 1, 4, 0, 0, 0, 'i', "32-bit integers: page ids, lengths, checksums")   \
+#define BW_DTYPES(X)                                                                                                \
+    X(NONE, "none", NONE, 1, 0, 0, 0, 0, ' ', "no operand has it: what a precision does without")                   \
+    X(FP32, "fp32", FLOAT, 1, 4, 23, -126, 3.0, 'f', "IEEE 754 binary32")                                           \
+    X(TF32, "tf32", FLOAT, 1, 4, 10, -126, 3.0, 'f', "binary32 storage, rounded to 10 bits")                        \
+    X(FP16, "fp16", FLOAT, 1, 2, 10, -14, 3.0, 'e', "IEEE 754 binary16")                                            \
+    X(BF16, "bf16", FLOAT, 1, 2, 7, -126, 3.0, ' ', "bfloat16: binary32 with 7 significand bits")                   \
+    /* exponents below 1 only, subnormal numbers among them */                                                      \
+    X(FP8_E4M3, "fp8_e4m3", BITS, 1, 1, 3, -6, 2.7928, ' ', "OCP 8-bit floating point: 3 significand bits, to 448") \
+    X(INT8, "int8", BITS, 1, 1, 0, 0, 1.831e-4, 'b', "8-bit whole numbers, to be scaled")                           \
+    X(Q4_0, "q4_0", BITS, 32, 18, 0, 0, 5.1062, ' ', "4-bit whole numbers, 32 with a scale in FP16")                \
+    X(I32, "int32", INDEX, 1, 4, 0, 0, 0, 'i', "32-bit integers: page ids, lengths, checksums")                     \
     X(I64, "int64", INDEX, 1, 8, 0, 0, 0, 'q', "64-bit integers: slot ids")
 
 typedef enum bw_dtype {

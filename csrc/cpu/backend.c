@@ -123,6 +123,7 @@ static bw_status start_threads(bw_device *device, int threads) {
     bw_pool_free(device->pool);
     device->neighbours = neighbours;
     device->pool = pool;
+    device->walks = (bw_walks){0};
     neighbours = NULL;
     pool = NULL;
     find_facts(&device->facts, device->kernels->isa, device->pool);
@@ -200,7 +201,7 @@ typedef struct fill_task {
     char *out;
 } fill_task;
 
-/* Shares are whole blocks of elements and of cache lines. */
+/* Shares are whole cache lines. */
 static void fill_share(void *context, int rank, int ranks) {
     fill_task *task = context;
     int64_t first, last;
@@ -208,7 +209,7 @@ static void fill_share(void *context, int rank, int ranks) {
     first *= ALIGNMENT;
     last = bw_min64(last * ALIGNMENT, task->count);
     if (first >= last) return;
-    char *out = task->out + bw_dtype_bytes(task->dtype, first);
+    char *out = task->out + first * bw_dtype_get(task->dtype)->block_bytes;
     task->kernels->fill(task->dtype, task->key, first, last - first, out);
 }
 

@@ -42,7 +42,7 @@ enum { BW_CPU_OPERATION_COUNT = 0 BW_OPERATIONS(BW_CPU_ONE_MORE) };
 typedef struct bw_cpu_kernels {
     const char *isa;
     const bw_variant_table *tables[BW_CPU_OPERATION_COUNT]; /* in the operation list's order */
-    /* Elements [first, first + count) of an input in their stored form, as bw_input_fill; out is element `first`. */
+    /* Blocks [first, first + count) of an input in their stored form, as bw_input_fill; out is block `first`. */
     void (*fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
     /* The wrapping sum of the whole 32-bit words in `bytes` bytes: reads them all. */
     uint32_t (*sum)(const void *data, int64_t bytes);

@@ -8,6 +8,9 @@
 
 #include "cuda/libraries/cupti.h"
 #include "cuda/runtime/device.h"
+#include "cuda/runtime/service.h"
+#include "cuda/timing/marks.h"
+#include "cuda/timing/plan.h"
 
 static const bw_variant_table *const variant_tables[] = {
 #define BW_CUDA_TABLE(name) &bw_cuda_##name,
@@ -437,14 +440,11 @@ static const bw_context_calls context_calls = {
 
 static const bw_fault_calls fault_calls = {.set = fault_set, .calls_made = calls_made};
 
-/* In the order of bw_cuda_timer. */
-static const char *const timers[] = {"graph", "events", "cupti", NULL};
-
 const bw_backend bw_cuda_backend = {
     .name = "cuda",
     .text = "NVIDIA GPUs",
     .built = true,
-    .timers = timers,
+    .timers = bw_cuda_timers,
     .devices = &device_calls,
     .memory = &memory_calls,
     .plans = &plan_calls,

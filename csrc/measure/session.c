@@ -49,6 +49,7 @@ bw_status bw_session_limit_threads(bw_session *session, int threads) {
                        session->backend->name);
     }
     for (int i = 0; i < BW_TIMERS_MAX; i++) session->floor_ns[i] = NAN;
+    session->reference_ns = NAN; /* fewer threads are slower: nobody disturbs them for that */
     return session->backend->devices->limit_threads(session->device, threads);
 }
 

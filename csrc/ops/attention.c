@@ -1,6 +1,6 @@
 /* attention_prefill and attention_decode: see ops/attention.h.
- * Bytes: q, k, v and out once each, however the heads are grouped and whether causal or not. FLOPs: 4 B H D P, with P
- * the query-key pairs attended: Sq L, or causal Sq L - Sq (Sq - 1) / 2; decode P = L. */
+ * Bytes: q, k, v (with their scales) and out once each, however the heads are grouped and whether causal or not. FLOPs:
+ * 4 B H D P, with P the query-key pairs attended: Sq L, or causal Sq L - Sq (Sq - 1) / 2; decode P = L. */
 #include "ops/attention.h"
 
 #include <inttypes.h>
@@ -9,15 +9,16 @@
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 #include "ops/reference.h"
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
-
-#define BATCH_PARAM \
-    { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
+#define BATCH_PARAM                                                                                                    \
+    {                                                                                                                  \
+        .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX, \
+        .from_list = BW_FROM_COUNT                                                                                     \
+    }
 #define HEAD_PARAMS                                                                                                \
     {.name = "num_heads", .unit = "heads", .text = "query heads", .fallback = 32, .minimum = 1, .maximum = 65536}, \
         {.name = "num_kv_heads",                                                                                   \
@@ -61,7 +62,8 @@ static const bw_param decode_params[] = {
      .text = "keys per sequence (the longest, with kv_lens)",
      .fallback = 4096,
      .minimum = 1,
-     .maximum = LENGTH_MAX},
+     .maximum = LENGTH_MAX,
+     .from_list = BW_FROM_LARGEST},
     HEAD_PARAMS,
 };
 
@@ -70,7 +72,7 @@ typedef struct shape {
     const char *op_name;
     int64_t batch, seq, len, heads, kv_heads, dim;
     bool causal;
-    const int64_t *kv_lens;
+    const int64_t *kv_lens; /* NULL: all are `len` */
 } shape;
 
 static shape prefill_shape(const bw_dims *dims) {
@@ -83,7 +85,7 @@ static shape prefill_shape(const bw_dims *dims) {
 static shape decode_shape(const bw_dims *dims) {
     const int64_t *v = dims->value;
     return (shape){"attention_decode",        v[BW_DECODE_BATCH],    1,     v[BW_DECODE_KV_LEN], v[BW_DECODE_NUM_HEADS],
-                   v[BW_DECODE_NUM_KV_HEADS], v[BW_DECODE_HEAD_DIM], false, dims->kv_lens};
+                   v[BW_DECODE_NUM_KV_HEADS], v[BW_DECODE_HEAD_DIM], false, dims->list};
 }
 
 static bw_status check_shape(const shape *s) {
@@ -111,8 +113,10 @@ static bw_checked keys_in_all(const shape *s) {
 
 static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_cost *out) {
     bw_checked keys = keys_in_all(s);
+    bw_checked heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
     bw_checked q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked kv = bw_bytes_of(precision->cache, bw_mul(keys, bw_mul3(2, s->kv_heads, s->dim)));
+    bw_checked kv = bw_bytes_of(precision->cache, bw_mul(heads, bw_num(s->dim)));
+    kv = bw_add(kv, bw_bytes_of(precision->scale, heads));
     bw_checked pairs = bw_mul(keys, bw_num(s->seq));
     if (s->causal) {
         bw_checked masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
@@ -123,31 +127,26 @@ static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_co
     return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
 }
 
-static bw_operand tensor(const char *name, bw_role role, bw_dtype dtype, int64_t tokens, int64_t heads,
-                         const shape *s) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
-                        .rank = 4,
-                        .shape = {s->batch, tokens, heads, s->dim}};
-}
-
 static int shape_operands(const shape *s, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    out[BW_ATTENTION_Q] = tensor("q", BW_IN, precision->result, s->seq, s->heads, s);
-    out[BW_ATTENTION_K] = tensor("k", BW_IN, precision->cache, s->len, s->kv_heads, s);
-    out[BW_ATTENTION_V] = tensor("v", BW_IN, precision->cache, s->len, s->kv_heads, s);
-    out[BW_ATTENTION_OUT] = tensor("out", BW_OUT, precision->result, s->seq, s->heads, s);
-    if (!s->kv_lens) return 4;
+    const bw_dtype cache = precision->cache, result = precision->result, scale = precision->scale;
+    out[BW_ATTENTION_Q] = bw_operand_make("q", BW_IN, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
+    out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
+    out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
+    out[BW_ATTENTION_OUT] = bw_operand_make("out", BW_OUT, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
     out[BW_ATTENTION_KV_LENS] = (bw_operand){.name = "kv_lens",
+                                             .present = s->kv_lens != NULL,
                                              .role = BW_IN,
                                              .dtype = BW_I32,
-                                             .recipe = BW_RECIPE_HOST,
+                                             .recipe = BW_RECIPE_LIST,
                                              .rank = 1,
                                              .shape = {s->batch},
                                              .minimum = 1,
                                              .maximum = s->len};
-    return 5;
+    out[BW_ATTENTION_K_SCALE] =
+        bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
+    out[BW_ATTENTION_V_SCALE] =
+        bw_operand_scales("v_scale", &out[BW_ATTENTION_V], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
+    return BW_ATTENTION_OPERANDS;
 }
 
 /* A reference row: one query's rows of up to so many heads that share a K/V head, whose rows then serve them all. */
@@ -195,8 +194,12 @@ static double soften(double *scores, int64_t keys) {
 
 static bw_status shape_reference(const shape *s, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
-    bw_input_key q_key = bw_input_key_make(seed, BW_ATTENTION_Q), k_key = bw_input_key_make(seed, BW_ATTENTION_K);
-    bw_input_key v_key = bw_input_key_make(seed, BW_ATTENTION_V);
+    bw_operand operands[BW_MAX_OPERANDS];
+    const int count = shape_operands(s, precision, operands);
+    BW_TRY(bw_operand_measure(s->op_name, operands, count));
+    const bw_source q_source = bw_source_of(operands, count, BW_ATTENTION_Q, seed);
+    const bw_source k_source = bw_source_of(operands, count, BW_ATTENTION_K, seed);
+    const bw_source v_source = bw_source_of(operands, count, BW_ATTENTION_V, seed);
     queries of = queries_of(s, row);
     const int64_t dim = s->dim, stride = s->kv_heads * dim, first = of.first_kv_row * dim;
     double other[BW_HEAD_DIM_MAX], squares = 0.0;
@@ -206,9 +209,9 @@ static bw_status shape_reference(const shape *s, const bw_precision *precision, 
     out->operand = BW_ATTENTION_OUT;
     out->offset = (row / (chunks_of(s) * s->kv_heads) * s->heads + of.first_head) * dim;
     out->count = of.heads * dim;
-    bw_input_doubles(precision->result, q_key, out->offset, out->count, of.q);
+    bw_source_read(&q_source, out->offset, out->count, of.q);
     for (int64_t l = 0; l < of.keys; l++) {
-        bw_input_doubles(precision->cache, k_key, first + l * stride, dim, other);
+        bw_source_read(&k_source, first + l * stride, dim, other);
         for (int64_t h = 0; h < of.heads; h++) {
             weights[h * of.keys + l] = bw_dot(of.q + h * dim, other, dim) / sqrt((double)dim);
         }
@@ -216,12 +219,12 @@ static bw_status shape_reference(const shape *s, const bw_precision *precision, 
     for (int64_t h = 0; h < of.heads; h++) squares += soften(weights + h * of.keys, of.keys) / (double)of.heads;
     for (int64_t i = 0; i < out->count; i++) out->values[i] = 0.0;
     for (int64_t l = 0; l < of.keys; l++) {
-        bw_input_doubles(precision->cache, v_key, first + l * stride, dim, other);
+        bw_source_read(&v_source, first + l * stride, dim, other);
         for (int64_t h = 0; h < of.heads; h++) {
             bw_add_scaled(out->values + h * dim, weights[h * of.keys + l], other, dim);
         }
     }
-    out->scale = sqrt(squares / 3.0); /* v is uniform: variance 1/3 */
+    out->scale = sqrt(squares / bw_source_inverse_square(&v_source));
     /* Each head's: the errors of 1 / squares weights, in dim mixtures. */
     out->freedom = (double)of.heads / (1.0 / (double)dim + squares);
     free(weights);
@@ -284,7 +287,7 @@ const bw_op bw_op_attention_prefill = {
     .text = "attention of a prompt: seq_len queries per sequence",
     .params = prefill_params,
     .param_count = sizeof prefill_params / sizeof prefill_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .validate = prefill_validate,
     .cost = prefill_cost,
     .operands = prefill_operands,
@@ -311,11 +314,6 @@ static int decode_operands(const bw_dims *dims, const bw_precision *precision, b
     return shape_operands(&s, precision, out);
 }
 
-static void decode_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
-    (void)seed, (void)operand;
-    for (int64_t b = 0; b < dims->value[BW_DECODE_BATCH]; b++) ((int32_t *)out)[b] = (int32_t)dims->kv_lens[b];
-}
-
 static bw_rows decode_rows(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
     shape s = decode_shape(dims);
@@ -339,12 +337,11 @@ const bw_op bw_op_attention_decode = {
     .text = "attention of one new token per sequence over its KV cache",
     .params = decode_params,
     .param_count = sizeof decode_params / sizeof decode_params[0],
-    .precisions = PRECISIONS,
-    .takes_kv_lens = true,
+    .precisions = BW_CACHE_PRECISIONS,
+    .list = "kv_lens",
     .validate = decode_validate,
     .cost = decode_cost,
     .operands = decode_operands,
-    .host_input = decode_host_input,
     .rows = decode_rows,
     .reference = decode_reference,
     .tolerance = decode_tolerance,

@@ -17,8 +17,18 @@ enum {
 
 enum { BW_DECODE_BATCH, BW_DECODE_KV_LEN, BW_DECODE_NUM_HEADS, BW_DECODE_NUM_KV_HEADS, BW_DECODE_HEAD_DIM };
 
-/* KV_LENS (int32, one per batch entry) is there only for a decode with kv_lens. */
-enum { BW_ATTENTION_Q, BW_ATTENTION_K, BW_ATTENTION_V, BW_ATTENTION_OUT, BW_ATTENTION_KV_LENS };
+/* KV_LENS (int32, one per batch entry) is there only for a decode with kv_lens; K_SCALE, V_SCALE(B, L, G), one per
+ * token and head, for precisions with scales beside the values. K and V are a cache's, Q and OUT results. */
+enum {
+    BW_ATTENTION_Q,
+    BW_ATTENTION_K,
+    BW_ATTENTION_V,
+    BW_ATTENTION_OUT,
+    BW_ATTENTION_KV_LENS,
+    BW_ATTENTION_K_SCALE,
+    BW_ATTENTION_V_SCALE,
+    BW_ATTENTION_OPERANDS
+};
 
 enum { BW_HEAD_DIM_MAX = 256 };
 

@@ -1,4 +1,5 @@
-/* gemm: see ops/gemm.h. Bytes and FLOPs: M K e_A + K N e_B [+ M N e_C] read, M N e_D written, 2 M N K. */
+/* gemm: see ops/gemm.h. Bytes and FLOPs: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written, 2 M N K.
+ */
 #include "ops/gemm.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 #include "ops/reference.h"
 
 enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
@@ -35,32 +36,29 @@ static const bw_param params[] = {
     {.name = "beta", .unit = "", .text = "1 adds C(M, N) to the product", .fallback = 0, .minimum = 0, .maximum = 1},
 };
 
-static bw_status gemm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    bw_checked d = bw_bytes_of(precision->result, bw_mul(bw_num(m), bw_num(n)));
-    bw_checked read = bw_add(bw_bytes_of(precision->activation, bw_mul(bw_num(m), bw_num(k))),
-                             bw_bytes_of(precision->weight, bw_mul(bw_num(n), bw_num(k))));
-    if (dims->value[BW_GEMM_BETA]) read = bw_add(read, d);
-    return bw_cost_set("gemm", read, d, bw_mul4(2, m, n, k), out);
-}
-
-static bw_operand matrix(const char *name, bw_role role, bw_dtype dtype, int64_t rows, int64_t columns) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
-                        .rank = 2,
-                        .shape = {rows, columns}};
-}
-
 static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    out[BW_GEMM_A] = matrix("A", BW_IN, precision->activation, m, k);
-    out[BW_GEMM_B] = matrix("B", BW_IN, precision->weight, n, k);
-    out[BW_GEMM_D] = matrix("D", BW_OUT, precision->result, m, n);
-    if (!dims->value[BW_GEMM_BETA]) return 3;
-    out[BW_GEMM_C] = matrix("C", BW_IN, precision->result, m, n);
-    return 4;
+    out[BW_GEMM_A] = bw_operand_make("A", BW_IN, precision->activation, BW_SHAPE(m, k));
+    out[BW_GEMM_B] = bw_operand_make("B", BW_IN, precision->weight, BW_SHAPE(n, k));
+    out[BW_GEMM_D] = bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(m, n));
+    out[BW_GEMM_C] = bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(m, n));
+    out[BW_GEMM_C].present = dims->value[BW_GEMM_BETA] != 0;
+    out[BW_GEMM_A_SCALE] = bw_operand_scales("A_scale", &out[BW_GEMM_A], precision->scale, BW_SHAPE(m));
+    out[BW_GEMM_B_SCALE] = bw_operand_scales("B_scale", &out[BW_GEMM_B], precision->scale, BW_SHAPE(n));
+    out[BW_GEMM_A].row_elems = out[BW_GEMM_B].row_elems = k; /* blocks lie along K and end with a row */
+    return BW_GEMM_OPERANDS;
+}
+
+/* Every operand is moved once. */
+static bw_status gemm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
+    bw_operand operands[BW_MAX_OPERANDS];
+    BW_TRY(bw_operand_measure("gemm", operands, gemm_operands(dims, precision, operands)));
+    bw_checked read = bw_num(0);
+    for (int i = 0; i < BW_GEMM_OPERANDS; i++) {
+        if (operands[i].role == BW_IN) read = bw_add(read, bw_num(operands[i].bytes));
+    }
+    bw_checked flops = bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
+    return bw_cost_set("gemm", read, bw_num(operands[BW_GEMM_D].bytes), flops, out);
 }
 
 static bw_rows gemm_rows(const bw_dims *dims, const bw_precision *precision) {
@@ -74,21 +72,26 @@ static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precisi
     int64_t n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     int64_t tiles = bw_ceil_div(n, TILE);
     int64_t m = row / tiles, column = row % tiles * TILE;
-    bw_input_key a_key = bw_input_key_make(seed, BW_GEMM_A), b_key = bw_input_key_make(seed, BW_GEMM_B);
+    bw_operand operands[BW_MAX_OPERANDS];
+    int count = gemm_operands(dims, precision, operands);
+    BW_TRY(bw_operand_measure("gemm", operands, count));
+    bw_source a_source = bw_source_of(operands, count, BW_GEMM_A, seed);
+    bw_source b_source = bw_source_of(operands, count, BW_GEMM_B, seed);
     double c[TILE];
     double *a = malloc(2 * (size_t)k * sizeof *a);
     if (!a) return bw_fail(BW_CODE_MEMORY, "no host memory for a reference row of %lld values", (long long)k);
     double *b = a + k;
-    bw_input_doubles(precision->activation, a_key, m * k, k, a);
+    bw_source_read(&a_source, m * k, k, a);
     out->operand = BW_GEMM_D;
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
-    out->scale = sqrt((double)k) / 3.0; /* a product of two uniform values has variance 1/9 */
+    /* A product's mean square is that of its factors: 1/9 of two that are uniform in [-1, 1). */
+    out->scale = sqrt((double)k) / sqrt(bw_source_inverse_square(&a_source) * bw_source_inverse_square(&b_source));
     for (int64_t j = 0; j < out->count; j++) {
-        bw_input_doubles(precision->weight, b_key, (column + j) * k, k, b);
+        bw_source_read(&b_source, (column + j) * k, k, b);
         out->values[j] = bw_dot(a, b, k);
     }
-    if (dims->value[BW_GEMM_BETA]) {
+    if (operands[BW_GEMM_C].present) {
         bw_input_doubles(precision->result, bw_input_key_make(seed, BW_GEMM_C), out->offset, out->count, c);
         for (int64_t j = 0; j < out->count; j++) out->values[j] += c[j];
     }
@@ -110,7 +113,7 @@ const bw_op bw_op_gemm = {
     .text = "D = A B^T [+ C], weights B stored N x K",
     .params = params,
     .param_count = sizeof params / sizeof params[0],
-    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    .precisions = BW_WEIGHT_PRECISIONS,
     .is_product = true,
     .cost = gemm_cost,
     .operands = gemm_operands,

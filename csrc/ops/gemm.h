@@ -3,7 +3,8 @@
 #define BW_OPS_GEMM_H
 
 enum { BW_GEMM_M, BW_GEMM_N, BW_GEMM_K, BW_GEMM_BETA };
-/* C is there only when beta is 1. C and D have the precision's result type, A and B the precision itself. */
-enum { BW_GEMM_A, BW_GEMM_B, BW_GEMM_D, BW_GEMM_C };
+/* A is an activation, B a weight, C (there only when beta is 1) and D are results. A_SCALE(M) and B_SCALE(N), one for
+ * each row, are there for precisions with scales beside the values. */
+enum { BW_GEMM_A, BW_GEMM_B, BW_GEMM_D, BW_GEMM_C, BW_GEMM_A_SCALE, BW_GEMM_B_SCALE, BW_GEMM_OPERANDS };
 
 #endif

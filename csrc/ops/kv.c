@@ -1,15 +1,14 @@
 /* kv_append, kv_gather, kv_copy: see ops/kv.h. Pure moves of K and V, checked bit by bit.
  * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
- * (+ 4 ceil(L / page) page ids for gather) and written. */
+ * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more for each token of a cache.
+ */
 #include "ops/kv.h"
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 
 #define LENGTH_MAX (((int64_t)1 << 31) - 1)
-
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
 #define BATCH_PARAM \
     { .name = "batch", .unit = "sequences", .text = "sequences", .fallback = 1, .minimum = 1, .maximum = LENGTH_MAX }
@@ -65,12 +64,24 @@ static bw_rows whole_rows(int64_t tokens, int64_t width) {
 
 static bw_operand cache(const char *name, bw_role role, bw_dtype dtype, int64_t outer, int64_t inner, int64_t heads,
                         int64_t dim) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_OUT ? BW_RECIPE_POISON : BW_RECIPE_HASH,
-                        .rank = 4,
-                        .shape = {outer, inner, heads, dim}};
+    return bw_operand_make(name, role, dtype, BW_SHAPE(outer, inner, heads, dim));
+}
+
+/* A scale per token and head of a cache. */
+static bw_operand cache_scales(const char *name, const bw_operand *of, bw_dtype dtype) {
+    return bw_operand_scales(name, of, dtype, BW_SHAPE(of->shape[0], of->shape[1], of->shape[2]));
+}
+
+/* What so many tokens of a K and a V cache hold. */
+static bw_checked cache_bytes(const bw_precision *precision, int64_t tokens, int64_t heads, int64_t dim) {
+    bw_checked values = bw_bytes_of(precision->cache, bw_mul4(2, tokens, heads, dim));
+    return bw_add(values, bw_bytes_of(precision->scale, bw_mul3(2, tokens, heads)));
+}
+
+/* Whether a cache's scales were written right, and values with them, is not worked out here. */
+static bw_status refuse_scales(const char *op_name, const bw_precision *precision) {
+    if (precision->scale == BW_NONE) return BW_OK;
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", op_name, precision->name);
 }
 
 /* ---- append ---- */
@@ -130,35 +141,32 @@ static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int6
 
 static bw_status append_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     append_shape s = append_of(dims);
-    bw_checked moved = bw_bytes_of(precision->cache, bw_mul4(2, s.tokens, s.heads, s.dim));
+    bw_checked taken = bw_bytes_of(precision->result, bw_mul4(2, s.tokens, s.heads, s.dim));
     bw_checked ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
-    return bw_cost_set("kv_append", bw_add(moved, ids), moved, bw_num(0), out);
+    return bw_cost_set("kv_append", bw_add(taken, ids), cache_bytes(precision, s.tokens, s.heads, s.dim), bw_num(0),
+                       out);
 }
 
 static int append_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     append_shape s = append_of(dims);
-    bw_operand token = {.role = BW_IN,
-                        .dtype = precision->result,
-                        .recipe = BW_RECIPE_HASH,
-                        .rank = 3,
-                        .shape = {s.tokens, s.heads, s.dim}};
-    out[BW_APPEND_K] = out[BW_APPEND_V] = token;
-    out[BW_APPEND_K].name = "k";
-    out[BW_APPEND_V].name = "v";
+    out[BW_APPEND_K] = bw_operand_make("k", BW_IN, precision->result, BW_SHAPE(s.tokens, s.heads, s.dim));
+    out[BW_APPEND_V] = bw_operand_make("v", BW_IN, precision->result, BW_SHAPE(s.tokens, s.heads, s.dim));
     /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
      * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
     out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
     out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
-    if (!s.page) return 4;
     out[BW_APPEND_SLOTS] = (bw_operand){.name = "slots",
+                                        .present = s.page != 0,
                                         .role = BW_IN,
                                         .dtype = BW_I64,
                                         .recipe = BW_RECIPE_HOST,
                                         .rank = 1,
                                         .shape = {s.tokens},
                                         .maximum = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1)};
-    return 5;
+    out[BW_APPEND_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_APPEND_K_CACHE], precision->scale);
+    out[BW_APPEND_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_APPEND_V_CACHE], precision->scale);
+    return BW_APPEND_OPERANDS;
 }
 
 static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
@@ -183,6 +191,7 @@ static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_append", precision));
     append_shape s = append_of(dims);
     int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
@@ -196,8 +205,9 @@ static bw_status append_reference(const bw_dims *dims, const bw_precision *preci
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
-    part_values(precision->cache, seed, written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand,
-                written ? index : slot, slot, part, width, out);
+    part_values(written ? precision->result : precision->cache, seed,
+                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, part, width,
+                out);
     return BW_OK;
 }
 
@@ -207,7 +217,7 @@ const bw_op bw_op_kv_append = {
     .text = "write new tokens' K and V into a contiguous or paged cache",
     .params = append_params,
     .param_count = sizeof append_params / sizeof append_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = append_cost,
     .operands = append_operands,
     .host_input = append_host_input,
@@ -241,8 +251,8 @@ static int64_t gather_pages(const bw_dims *dims) {
 
 static bw_status gather_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(precision->cache, bw_mul5(2, v[BW_GATHER_BATCH], v[BW_GATHER_KV_LEN],
-                                                             v[BW_GATHER_NUM_KV_HEADS], v[BW_GATHER_HEAD_DIM]));
+    bw_checked moved = cache_bytes(precision, v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS],
+                                   v[BW_GATHER_HEAD_DIM]);
     bw_checked ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
     return bw_cost_set("kv_gather", bw_add(moved, ids), moved, bw_num(0), out);
 }
@@ -254,6 +264,7 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
     out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
     out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
     out[BW_GATHER_TABLE] = (bw_operand){.name = "table",
+                                        .present = true,
                                         .role = BW_IN,
                                         .dtype = BW_I32,
                                         .recipe = BW_RECIPE_HOST,
@@ -262,7 +273,11 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
                                         .maximum = batch * pages - 1};
     out[BW_GATHER_K] = cache("k", BW_OUT, precision->cache, batch, len, heads, dim);
     out[BW_GATHER_V] = cache("v", BW_OUT, precision->cache, batch, len, heads, dim);
-    return 5;
+    out[BW_GATHER_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_GATHER_K_CACHE], precision->scale);
+    out[BW_GATHER_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_GATHER_V_CACHE], precision->scale);
+    out[BW_GATHER_K_SCALE] = cache_scales("k_scale", &out[BW_GATHER_K], precision->scale);
+    out[BW_GATHER_V_SCALE] = cache_scales("v_scale", &out[BW_GATHER_V], precision->scale);
+    return BW_GATHER_OPERANDS;
 }
 
 static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
@@ -288,6 +303,7 @@ static bw_rows gather_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_gather", precision));
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
     int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
@@ -308,7 +324,7 @@ const bw_op bw_op_kv_gather = {
     .text = "collect scattered cache pages into contiguous K and V",
     .params = gather_params,
     .param_count = sizeof gather_params / sizeof gather_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .validate = gather_validate,
     .cost = gather_cost,
     .operands = gather_operands,
@@ -333,19 +349,22 @@ static const bw_param copy_params[] = {
 
 static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
     const int64_t *v = dims->value;
-    bw_checked moved = bw_bytes_of(precision->cache, bw_mul5(2, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN],
-                                                             v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]));
+    bw_checked moved =
+        cache_bytes(precision, v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
     return bw_cost_set("kv_copy", moved, moved, bw_num(0), out);
 }
 
 static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    static const char *const names[] = {"k", "v", "k_copy", "v_copy"};
+    static const char *const names[] = {"k",       "v",       "k_copy",       "v_copy",
+                                        "k_scale", "v_scale", "k_copy_scale", "v_copy_scale"};
     const int64_t *v = dims->value;
-    for (int i = 0; i < 4; i++) {
-        out[i] = cache(names[i], i < BW_COPY_K_COPY ? BW_IN : BW_OUT, precision->cache, v[BW_COPY_BATCH],
-                       v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
+    for (int i = 0; i < BW_COPY_K_SCALE; i++) {
+        bw_role role = i < BW_COPY_K_COPY ? BW_IN : BW_OUT;
+        out[i] = cache(names[i], role, precision->cache, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS],
+                       v[BW_COPY_HEAD_DIM]);
+        out[BW_COPY_K_SCALE + i] = cache_scales(names[BW_COPY_K_SCALE + i], &out[i], precision->scale);
     }
-    return 4;
+    return BW_COPY_OPERANDS;
 }
 
 static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
@@ -356,6 +375,7 @@ static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
+    BW_TRY(refuse_scales("kv_copy", precision));
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
     int64_t part = row % parts_of(width), token = row / parts_of(width);
@@ -372,7 +392,7 @@ const bw_op bw_op_kv_copy = {
     .text = "copy a whole contiguous cache",
     .params = copy_params,
     .param_count = sizeof copy_params / sizeof copy_params[0],
-    .precisions = PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS,
     .cost = copy_cost,
     .operands = copy_operands,
     .rows = copy_rows,

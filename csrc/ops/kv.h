@@ -4,7 +4,9 @@
  *     paged: cache (pages, page_size, G, D); token t goes to row slots[t] of the cache seen as rows of G * D
  *   kv_gather  k_cache, v_cache(pages, page_size, G, D), table(B, ceil(L / page_size)) -> k, v(B, L, G, D)
  *     row l of entry b comes from page table[b][l / page_size], row l % page_size
- *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy */
+ *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy
+ * In precisions with scales beside the values every cache has a scale per token and head, (..., G), that moves with it;
+ * the new tokens of kv_append are results, of another type than the cache. */
 #ifndef BW_OPS_KV_H
 #define BW_OPS_KV_H
 
@@ -16,12 +18,42 @@ enum {
     BW_APPEND_HEAD_DIM,
     BW_APPEND_PAGE_SIZE /* 0: contiguous */
 };
-enum { BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE, BW_APPEND_SLOTS }; /* slots: int64, paged */
+enum {
+    BW_APPEND_K,
+    BW_APPEND_V,
+    BW_APPEND_K_CACHE,
+    BW_APPEND_V_CACHE,
+    BW_APPEND_SLOTS, /* int64; only where the cache is paged */
+    BW_APPEND_K_CACHE_SCALE,
+    BW_APPEND_V_CACHE_SCALE,
+    BW_APPEND_OPERANDS
+};
 
 enum { BW_GATHER_BATCH, BW_GATHER_KV_LEN, BW_GATHER_NUM_KV_HEADS, BW_GATHER_HEAD_DIM, BW_GATHER_PAGE_SIZE };
-enum { BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_TABLE, BW_GATHER_K, BW_GATHER_V }; /* table: int32 */
+enum {
+    BW_GATHER_K_CACHE,
+    BW_GATHER_V_CACHE,
+    BW_GATHER_TABLE, /* int32 */
+    BW_GATHER_K,
+    BW_GATHER_V,
+    BW_GATHER_K_CACHE_SCALE,
+    BW_GATHER_V_CACHE_SCALE,
+    BW_GATHER_K_SCALE,
+    BW_GATHER_V_SCALE,
+    BW_GATHER_OPERANDS
+};
 
 enum { BW_COPY_BATCH, BW_COPY_KV_LEN, BW_COPY_NUM_KV_HEADS, BW_COPY_HEAD_DIM };
-enum { BW_COPY_K, BW_COPY_V, BW_COPY_K_COPY, BW_COPY_V_COPY };
+enum {
+    BW_COPY_K,
+    BW_COPY_V,
+    BW_COPY_K_COPY,
+    BW_COPY_V_COPY,
+    BW_COPY_K_SCALE,
+    BW_COPY_V_SCALE,
+    BW_COPY_K_COPY_SCALE,
+    BW_COPY_V_COPY_SCALE,
+    BW_COPY_OPERANDS
+};
 
 #endif

@@ -15,7 +15,10 @@
 extern "C" {
 #endif
 
-enum { BW_MAX_PARAMS = 10, BW_MAX_OPERANDS = 8, BW_MAX_RANK = 4 };
+enum { BW_MAX_PARAMS = 10, BW_MAX_OPERANDS = 10, BW_MAX_RANK = 4 };
+
+/* What a parameter is by default where the caller gives the operation's list (bw_op.list). */
+typedef enum bw_from_list { BW_FROM_NOTHING, BW_FROM_COUNT, BW_FROM_LARGEST } bw_from_list;
 
 typedef struct bw_param {
     const char *name; /* also the result's column */
@@ -24,14 +27,15 @@ typedef struct bw_param {
     int64_t fallback;          /* the default, unless fallback_from is set */
     const char *fallback_from; /* an earlier parameter whose value is the default */
     int64_t minimum, maximum;  /* inclusive */
+    bw_from_list from_list;
 } bw_param;
 
-/* An operation's parameters in its descriptor's order. kv_lens, where the operation takes it, is one length per
- * batch entry, none above the kv_len parameter; NULL means that all are kv_len. The array is borrowed. */
+/* An operation's parameters in its descriptor's order, and the list that it may be given (bw_op.list): NULL where it
+ * is not. The array is borrowed. */
 typedef struct bw_dims {
     int64_t value[BW_MAX_PARAMS];
-    const int64_t *kv_lens;
-    int64_t kv_lens_count;
+    const int64_t *list;
+    int64_t list_count;
 } bw_dims;
 
 /* Compulsory traffic (each operand moved once) and what a variant's intermediates move on top of it. */
@@ -44,20 +48,28 @@ typedef struct bw_cost {
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
 
 typedef enum bw_recipe {
-    BW_RECIPE_HASH,  /* bw_input_value of (seed, operand, element) */
-    BW_RECIPE_HOST,  /* small integers that the descriptor's host_input writes; uploaded */
-    BW_RECIPE_POISON /* outputs: all bits set (a NaN in every float type) until a kernel writes them */
+    BW_RECIPE_HASH,     /* bw_input_fill of (seed, operand, element): the only one that a backend fills by itself */
+    BW_RECIPE_HOST,     /* small integers that the descriptor's host_input writes; uploaded */
+    BW_RECIPE_LIST,     /* the list that the caller gave: as many whole numbers as there are elements; uploaded */
+    BW_RECIPE_CONSTANT, /* every element is `value`; uploaded */
+    BW_RECIPE_POSITIVE, /* hashed values, uniform from half of `value` up to it: scales; uploaded */
+    BW_RECIPE_POISON    /* outputs: all bits set (a NaN in every float type) until a kernel writes them */
 } bw_recipe;
 
 typedef struct bw_operand {
     const char *name;
+    bool present; /* absent operands keep their place: those after them keep their numbers, hence their inputs */
     bw_role role;
     bw_dtype dtype;
     bw_recipe recipe;
     int rank;
     int64_t shape[BW_MAX_RANK]; /* row-major */
-    int64_t minimum, maximum;   /* BW_RECIPE_HOST: what an element may be; a caller's array is held to it */
-    int64_t elems, bytes;       /* products of the shape, filled by bw_op_operands */
+    int64_t row_elems;          /* so many elements begin with a block of their own; 0: all lie behind each other */
+    const char *scale_of;       /* the operand whose elements these multiply, each a stretch of them; NULL = none */
+    double value;               /* BW_RECIPE_CONSTANT, BW_RECIPE_POSITIVE */
+    int64_t minimum,
+        maximum;          /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be; a caller's array is held to it */
+    int64_t elems, bytes; /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
 } bw_operand;
 
 /* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
@@ -97,8 +109,8 @@ typedef struct bw_op {
     const bw_param *params;
     int param_count;
     unsigned precisions; /* BW_MASK(...) */
-    bool takes_kv_lens;
-    bool is_stream;  /* one of the four streams that the roofs are made of */
+    const char *list;    /* the operand (BW_RECIPE_LIST) that a caller may give as a list of lengths; NULL = none */
+    bool is_stream;      /* one of the four streams that the roofs are made of */
     bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */
 
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
@@ -125,11 +137,23 @@ bw_status bw_op_find(const char *name, int *out);
 
 int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such parameter */
 
-/* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, kv_lens,
- * the operation's own rules, sizes that would overflow. */
+/* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the list, the
+ * operation's own rules, sizes that would overflow. */
 bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims);
 
-/* Operands with their sizes; fails when one overflows. */
+/* Of the present ones; -1: there is none of this name. */
+int bw_operand_find(const bw_operand *operands, int count, const char *name);
+
+/* Whether its elements are held to minimum and maximum: they index memory, or say how much of it is used. */
+static inline bool bw_operand_ranged(const bw_operand *operand) {
+    return operand->recipe == BW_RECIPE_HOST || operand->recipe == BW_RECIPE_LIST;
+}
+
+/* The stored bits with which operand `index` begins. */
+void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const bw_operand *operand, int index,
+                     void *out);
+
+/* Operands with their sizes, absent ones among them; fails when one overflows. */
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
 

@@ -3,6 +3,7 @@
 
 #include "ops/list.h"
 #include "ops/op.h"
+#include "ops/operand.h"
 
 #define BW_OP_EXTERN(name) extern const bw_op bw_op_##name;
 BW_OPERATIONS(BW_OP_EXTERN)
@@ -42,44 +43,61 @@ int bw_op_param_index(const bw_op *op, const char *name) {
     return -1;
 }
 
-static bw_status check_kv_lens(const bw_op *op, const bw_dims *dims) {
-    if (!dims->kv_lens) return BW_OK;
-    if (!op->takes_kv_lens) {
-        return bw_fail(BW_CODE_INVALID, "%s takes no kv_lens: all its sequences are kv_len long", op->name);
+static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {
+    for (int i = 0; i < op->param_count; i++) {
+        if (op->params[i].from_list == what) return &op->params[i];
     }
-    int64_t batch = dims->value[bw_op_param_index(op, "batch")];
-    int64_t longest = dims->value[bw_op_param_index(op, "kv_len")];
-    if (dims->kv_lens_count != batch) {
-        return bw_fail(BW_CODE_INVALID, "kv_lens has %" PRId64 " lengths: allowed is one per batch entry, %" PRId64,
-                       dims->kv_lens_count, batch);
+    return NULL;
+}
+
+/* The list is an operand: as many numbers as it has elements, each within its range. */
+static bw_status check_list(const bw_op *op, const bw_dims *dims, const bw_operand *operands, int count) {
+    const bw_operand *list = NULL;
+    for (int i = 0; i < count; i++) {
+        if (operands[i].present && operands[i].recipe == BW_RECIPE_LIST) list = &operands[i];
     }
-    for (int64_t b = 0; b < batch; b++) {
-        if (dims->kv_lens[b] >= 1 && dims->kv_lens[b] <= longest) continue;
-        return bw_fail(BW_CODE_INVALID, "kv_lens[%" PRId64 "] = %" PRId64 ": allowed is 1 to kv_len = %" PRId64, b,
-                       dims->kv_lens[b], longest);
+    if (!list) return BW_OK;
+    if (dims->list_count != list->elems) {
+        return bw_fail(BW_CODE_INVALID, "%s has %" PRId64 " lengths: allowed is one per %s entry, %" PRId64, list->name,
+                       dims->list_count, param_from_list(op, BW_FROM_COUNT)->name, list->elems);
+    }
+    for (int64_t i = 0; i < list->elems; i++) {
+        if (dims->list[i] >= list->minimum && dims->list[i] <= list->maximum) continue;
+        return bw_fail(BW_CODE_INVALID, "%s[%" PRId64 "] = %" PRId64 ": allowed is %" PRId64 " to %s = %" PRId64,
+                       list->name, i, dims->list[i], list->minimum, param_from_list(op, BW_FROM_LARGEST)->name,
+                       list->maximum);
     }
     return BW_OK;
+}
+
+/* What a parameter is that was not given. */
+static int64_t default_of(const bw_op *op, const bw_param *param, const bw_dims *dims) {
+    int64_t largest = param->minimum;
+    if (dims->list && param->from_list == BW_FROM_COUNT) return dims->list_count;
+    if (dims->list && param->from_list == BW_FROM_LARGEST) {
+        for (int64_t i = 0; i < dims->list_count; i++) largest = bw_max64(largest, dims->list[i]);
+        return largest;
+    }
+    return param->fallback_from ? dims->value[bw_op_param_index(op, param->fallback_from)] : param->fallback;
 }
 
 bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned given, bw_dims *dims) {
     if (!bw_precision_in(op->precisions, precision)) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s has no precision %s", op->name, precision->name);
     }
+    if (dims->list && !op->list) return bw_fail(BW_CODE_INVALID, "%s takes no list of lengths", op->name);
     for (int i = 0; i < op->param_count; i++) {
         const bw_param *param = &op->params[i];
-        if (!(given & (1u << i))) {
-            dims->value[i] =
-                param->fallback_from ? dims->value[bw_op_param_index(op, param->fallback_from)] : param->fallback;
-        }
+        if (!(given & (1u << i))) dims->value[i] = default_of(op, param, dims);
         if (dims->value[i] >= param->minimum && dims->value[i] <= param->maximum) continue;
         return bw_fail(BW_CODE_INVALID, "%s: %s = %" PRId64 ": allowed is %" PRId64 " to %" PRId64, op->name,
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
-    BW_TRY(check_kv_lens(op, dims));
     if (op->validate) BW_TRY(op->validate(dims, precision));
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
     BW_TRY(bw_op_operands(op, dims, precision, operands, &count));
+    BW_TRY(check_list(op, dims, operands, count));
     bw_cost cost;
     return op->cost(dims, precision, &cost);
 }
@@ -87,18 +105,5 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count) {
     *count = op->operands(dims, precision, out);
-    bw_checked total = bw_num(0);
-    for (int i = 0; i < *count; i++) {
-        bw_checked elems = bw_num(1);
-        for (int axis = 0; axis < out[i].rank; axis++) elems = bw_mul(elems, bw_num(out[i].shape[axis]));
-        int64_t bytes = elems.overflow ? -1 : bw_dtype_bytes(out[i].dtype, elems.value);
-        total = bw_add(total, bw_num(bytes));
-        if (bytes < 0 || total.overflow) {
-            return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operand %s would be larger than 2^63 bytes",
-                           op->name, out[i].name);
-        }
-        out[i].elems = elems.value;
-        out[i].bytes = bytes;
-    }
-    return BW_OK;
+    return bw_operand_measure(op->name, out, *count);
 }

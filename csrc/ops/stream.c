@@ -5,7 +5,7 @@
 
 #include "base/input.h"
 #include "ops/cost.h"
-#include "ops/op.h"
+#include "ops/operand.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 /* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
@@ -21,12 +21,7 @@ static const bw_param params[] = {
 };
 
 static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {
-    return (bw_operand){.name = name,
-                        .role = role,
-                        .dtype = dtype,
-                        .recipe = role == BW_IN ? BW_RECIPE_HASH : BW_RECIPE_POISON,
-                        .rank = 1,
-                        .shape = {elems}};
+    return bw_operand_make(name, role, dtype, BW_SHAPE(elems));
 }
 
 static bw_status stream_cost(const char *name, const bw_dims *dims, const bw_precision *precision, int read,

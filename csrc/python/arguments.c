@@ -8,6 +8,13 @@ int core_set(PyObject *dict, const char *key, PyObject *value) {
     return result;
 }
 
+int core_append(PyObject *list, PyObject *item) {
+    if (!item) return -1;
+    int result = PyList_Append(list, item);
+    Py_DECREF(item);
+    return result;
+}
+
 PyObject *core_text(const char *text) {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
@@ -100,20 +107,13 @@ static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out)
                      (long long)operand->bytes);
         return -1;
     }
-    if (operand->recipe != BW_RECIPE_HOST) return 0;
+    if (!bw_operand_ranged(operand)) return 0;
     PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
     PyBuffer_Release(out);
     if (!copy) return -1;
     int result = PyObject_GetBuffer(copy, out, PyBUF_C_CONTIGUOUS);
     Py_DECREF(copy);
     return result;
-}
-
-static int find_operand(const bw_problem *problem, const char *name) {
-    for (int i = 0; i < problem->operand_count; i++) {
-        if (strcmp(problem->operands[i].name, name) == 0) return i;
-    }
-    return -1;
 }
 
 /* A caller's array need not be aligned. */
@@ -143,7 +143,7 @@ static bw_status check_indices(const bw_operand *operand, const void *data) {
 static int take_one(core_state *state, const bw_problem *problem, bool outputs, PyObject *key, PyObject *array,
                     core_arrays *out) {
     const char *name = core_name(key);
-    int index = name ? find_operand(problem, name) : -1;
+    int index = name ? bw_operand_find(problem->operands, problem->operand_count, name) : -1;
     if (index < 0 || problem->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
         PyErr_Format(PyExc_ValueError, "%s has no %s array %R", problem->op->name, outputs ? "output" : "input", key);
         return -1;
@@ -155,7 +155,7 @@ static int take_one(core_state *state, const bw_problem *problem, bool outputs, 
     const bw_operand *operand = &problem->operands[index];
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
-    bw_status status = outputs || operand->recipe != BW_RECIPE_HOST ? BW_OK : check_indices(operand, out->data[index]);
+    bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(operand, out->data[index]);
     if (status) core_raise(state, status);
     return status ? -1 : 0;
 }
@@ -183,8 +183,8 @@ static void unknown_param(const bw_op *op, PyObject *key) {
         size_t used = strlen(allowed);
         PyOS_snprintf(allowed + used, sizeof allowed - used, "%s%s", i ? ", " : "", op->params[i].name);
     }
-    PyErr_Format(PyExc_ValueError, "%s has no parameter %R: allowed are %s%s", op->name, key, allowed,
-                 op->takes_kv_lens ? " and kv_lens" : "");
+    PyErr_Format(PyExc_ValueError, "%s has no parameter %R: allowed are %s%s%s", op->name, key, allowed,
+                 op->list ? " and " : "", op->list ? op->list : "");
 }
 
 static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_dims *dims) {
@@ -210,15 +210,15 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_di
 }
 
 /* A tuple of its own, which Python code cannot change while it is read. */
-static PyObject *lens_tuple(const bw_op *op, PyObject *kv_lens) {
-    bool listed = PySequence_Check(kv_lens) || PyIter_Check(kv_lens);
-    if (!listed || PyUnicode_Check(kv_lens) || PyBytes_Check(kv_lens)) {
-        PyErr_Format(PyExc_TypeError, "%s: kv_lens must be a sequence of lengths, not %R", op->name, kv_lens);
+static PyObject *lengths_tuple(const bw_op *op, PyObject *given) {
+    bool listed = PySequence_Check(given) || PyIter_Check(given);
+    if (!listed || PyUnicode_Check(given) || PyBytes_Check(given)) {
+        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %R", op->name, op->list, given);
         return NULL;
     }
-    PyObject *tuple = PySequence_Tuple(kv_lens);
+    PyObject *tuple = PySequence_Tuple(given);
     if (tuple && PyTuple_GET_SIZE(tuple) == 0) {
-        PyErr_Format(PyExc_ValueError, "%s: kv_lens is empty: allowed is one length per batch entry", op->name);
+        PyErr_Format(PyExc_ValueError, "%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
         Py_CLEAR(tuple);
     }
     return tuple;
@@ -226,39 +226,31 @@ static PyObject *lens_tuple(const bw_op *op, PyObject *kv_lens) {
 
 static int read_lengths(const bw_op *op, PyObject *tuple, int64_t *lengths) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        if (core_read_int64(op->name, "kv_lens", PyTuple_GET_ITEM(tuple, i), &lengths[i]) < 0) return -1;
+        if (core_read_int64(op->name, op->list, PyTuple_GET_ITEM(tuple, i), &lengths[i]) < 0) return -1;
         if (lengths[i] >= 1) continue;
-        PyErr_Format(PyExc_ValueError, "%s: kv_lens[%zd] = %lld: allowed is 1 or more", op->name, i,
+        PyErr_Format(PyExc_ValueError, "%s: %s[%zd] = %lld: allowed is 1 or more", op->name, op->list, i,
                      (long long)lengths[i]);
         return -1;
     }
     return 0;
 }
 
-static int read_kv_lens(const bw_op *op, PyObject *kv_lens, unsigned *given, core_dims *out) {
-    PyObject *tuple = lens_tuple(op, kv_lens);
+/* The operation's list, which every caller's argument calls kv_lens. */
+static int read_list(const bw_op *op, PyObject *given, core_dims *out) {
+    if (!op->list) {
+        PyErr_Format(PyExc_ValueError, "%s takes no kv_lens: its sequences are all of one length", op->name);
+        return -1;
+    }
+    PyObject *tuple = lengths_tuple(op, given);
     if (!tuple) return -1;
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    int64_t longest = 0;
-    out->kv_lens = PyMem_Malloc((size_t)count * sizeof *out->kv_lens);
-    if (!out->kv_lens) PyErr_NoMemory();
-    int result = out->kv_lens ? read_lengths(op, tuple, out->kv_lens) : -1;
+    out->list = PyMem_Malloc((size_t)count * sizeof *out->list);
+    if (!out->list) PyErr_NoMemory();
+    int result = out->list ? read_lengths(op, tuple, out->list) : -1;
     Py_DECREF(tuple);
-    if (result < 0) return -1;
-    for (Py_ssize_t i = 0; i < count; i++) longest = bw_max64(longest, out->kv_lens[i]);
-    out->dims.kv_lens = out->kv_lens;
-    out->dims.kv_lens_count = count;
-    /* The lengths say both unless the caller does: the batch is their number, kv_len their maximum. */
-    int batch = bw_op_param_index(op, "batch"), kv_len = bw_op_param_index(op, "kv_len");
-    if (op->takes_kv_lens && !(*given & (1u << batch))) {
-        out->dims.value[batch] = count;
-        *given |= 1u << batch;
-    }
-    if (op->takes_kv_lens && !(*given & (1u << kv_len))) {
-        out->dims.value[kv_len] = longest;
-        *given |= 1u << kv_len;
-    }
-    return 0;
+    out->dims.list = out->list;
+    out->dims.list_count = count;
+    return result;
 }
 
 int core_dims_read(core_state *state, const bw_op *op, const bw_precision *precision, PyObject *params,
@@ -266,7 +258,7 @@ int core_dims_read(core_state *state, const bw_op *op, const bw_precision *preci
     unsigned given = 0;
     memset(out, 0, sizeof *out);
     if (read_params(op, params, &given, &out->dims) < 0) return -1;
-    if (kv_lens && kv_lens != Py_None && read_kv_lens(op, kv_lens, &given, out) < 0) {
+    if (kv_lens && kv_lens != Py_None && read_list(op, kv_lens, out) < 0) {
         core_dims_free(out);
         return -1;
     }
@@ -280,8 +272,8 @@ int core_dims_read(core_state *state, const bw_op *op, const bw_precision *preci
 }
 
 void core_dims_free(core_dims *dims) {
-    PyMem_Free(dims->kv_lens);
-    dims->kv_lens = NULL;
+    PyMem_Free(dims->list);
+    dims->list = NULL;
 }
 
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims) {

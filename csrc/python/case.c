@@ -210,8 +210,9 @@ static PyObject *operand_dict(const bw_operand *operand) {
             Py_CLEAR(shape);
         }
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L}", "name", operand->name, "role", roles[operand->role], "dtype",
-                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes);
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L,s:L,s:z}", "name", operand->name, "role", roles[operand->role], "dtype",
+                         bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes,
+                         "row_elems", (long long)operand->row_elems, "scale_of", operand->scale_of);
 }
 
 static PyObject *get_operands(PyObject *object, void *closure) {
@@ -221,14 +222,9 @@ static PyObject *get_operands(PyObject *object, void *closure) {
     const int count = problem->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
     memcpy(operands, problem->operands, sizeof operands);
-    PyObject *list = PyList_New(count);
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
-        PyObject *item = operand_dict(&operands[i]);
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
+        if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -272,11 +268,11 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
 /* ---- arrays in and out ---- */
 
 static bool is_output(const bw_operand *operand) {
-    return operand->role != BW_IN;
+    return operand->present && operand->role != BW_IN;
 }
 
 static bool is_input(const bw_operand *operand) {
-    return operand->role != BW_OUT;
+    return operand->present && operand->role != BW_OUT;
 }
 
 /* Runs, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */

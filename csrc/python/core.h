@@ -42,7 +42,7 @@ PyObject *core_text(const char *text);
 
 typedef struct core_dims {
     bw_dims dims;
-    int64_t *kv_lens; /* owned */
+    int64_t *list; /* owned */
 } core_dims;
 
 /* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
@@ -75,6 +75,7 @@ PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
 /* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
 int core_set(PyObject *dict, const char *key, PyObject *value);
+int core_append(PyObject *list, PyObject *item); /* the same for a list */
 
 /* ---- registry.c ---- */
 extern PyMethodDef core_registry_methods[];

@@ -138,6 +138,7 @@ static PyObject *device_rest(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* With the GIL, for the some 20 ms that it takes: what others ask of the device meanwhile changes with its threads. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
@@ -149,8 +150,11 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
         PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
         return NULL;
     }
-    bw_status status;
-    CORE_RUN(status, session, bw_session_limit_threads(session, wanted));
+    bw_status status = bw_session_enter(session);
+    if (!status) {
+        status = bw_session_limit_threads(session, wanted);
+        bw_session_leave(session);
+    }
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     Py_RETURN_NONE;
 }

@@ -18,14 +18,6 @@ static PyObject *precision_names(unsigned mask) {
     return list;
 }
 
-/* Appends and drops the reference; 0 or -1 (also when item is NULL). */
-static int append(PyObject *list, PyObject *item) {
-    if (!item) return -1;
-    int result = PyList_Append(list, item);
-    Py_DECREF(item);
-    return result;
-}
-
 static PyObject *param_dict(const bw_param *param) {
     PyObject *fallback = param->fallback_from ? Py_NewRef(Py_None) : PyLong_FromLongLong(param->fallback);
     return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
@@ -36,7 +28,7 @@ static PyObject *param_dict(const bw_param *param) {
 static PyObject *params_list(const bw_op *op) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < op->param_count; i++) {
-        if (append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
+        if (core_append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -54,7 +46,7 @@ static PyObject *variants_dict(int op_index) {
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
-            if (append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
+            if (core_append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
         }
         if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
     }
@@ -68,10 +60,10 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
         const bw_op *op = bw_op_at(i);
         PyObject *item = Py_BuildValue(
             "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:N,s:N}", "name", op->name, "family", op->family, "text", op->text,
-            "takes_kv_lens", op->takes_kv_lens ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
+            "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
             "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions), "params",
             params_list(op), "variants", variants_dict(i));
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -90,7 +82,7 @@ static PyObject *precisions(PyObject *module, PyObject *unused) {
                                        type_name(row->activation), "weight", type_name(row->weight), "cache",
                                        type_name(row->cache), "result", type_name(row->result), "compute",
                                        type_name(row->compute), "scale", type_name(row->scale), "text", row->text);
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -104,7 +96,7 @@ static PyObject *dtypes(PyObject *module, PyObject *unused) {
         PyObject *item =
             Py_BuildValue("{s:s,s:i,s:i,s:d,s:s}", "name", info->name, "block_elems", info->block_elems, "block_bytes",
                           info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "text", info->text);
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -135,7 +127,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
             Py_DECREF(list);
             return core_raise(state, status);
         }
-        if (append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
+        if (core_append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
             Py_DECREF(list);
             return NULL;
         }
@@ -147,7 +139,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && names && names[i]; i++) {
-        if (append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
+        if (core_append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -166,7 +158,7 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
                                     "devices", devices, "timers", names_list(backend->timers), "metrics",
                                     names_list(backend->counters ? backend->counters->groups : NULL))
                     : NULL;
-        if (append(list, item) < 0) Py_CLEAR(list);
+        if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -242,7 +234,7 @@ enum { COST_COLUMNS = 6 };
 static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const bw_variant *variant,
                            const int64_t *values, int64_t rows, int64_t *out) {
     for (int64_t row = 0; row < rows; row++) {
-        bw_dims dims = {.kv_lens = NULL};
+        bw_dims dims = {.list = NULL};
         bw_cost cost;
         memcpy(dims.value, values + row * op->param_count, (size_t)op->param_count * sizeof *values);
         BW_TRY(bw_op_complete(op, precision, ~0u, &dims));

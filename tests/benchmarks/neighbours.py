@@ -22,7 +22,7 @@ from repeats import chosen
 
 from bwprof import _core, hardware
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Context
+from bwprof.measuring.row import Context
 from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
 

@@ -19,11 +19,12 @@ from common import machine, show, table
 
 from bwprof import hardware
 from bwprof.measuring import case as measuring
-from bwprof.measuring.case import Context
+from bwprof.measuring.row import Context
+from bwprof.measuring.spec import Spec
 from bwprof.results.difference import comparable
 from bwprof.results.schema import Row
 from bwprof.runs import plan
-from bwprof.runs.plan import Request, Spec
+from bwprof.runs.plan import Request
 
 HEADS = ["case", "us", "samples", "s each", "half-width %", "spread %", "held %", "converged %", "flagged"]
 

@@ -104,6 +104,24 @@ static void a_session_remembers_its_fastest(int op_index) {
     close_case(&f);
 }
 
+/* What all threads reached says nothing of fewer. */
+static void fewer_threads_begin_anew(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    options.cache = BW_CACHE_HOT;
+    if (OK(open_copy(&f, 256)) && OK(bw_measure(f.content, &options, &m))) {
+        bw_measurement_free(&m);
+        fake.reference_ns *= 1.9;
+        if (OK(bw_session_limit_threads(f.session, 1)) && OK(bw_measure(f.content, &options, &m))) {
+            CHECK(m.disturbance.slowed == 0.0, "slowed by %g", m.disturbance.slowed);
+        }
+        bw_measurement_free(&m);
+    }
+    close_case(&f);
+}
+
 /* Full: half of those kept go, and the others stay true to the order. */
 static void many_are_thinned_out(int op_index) {
     (void)op_index;
@@ -136,6 +154,7 @@ const check reference_checks[] = {
     {"a_stream_that_fails_costs_itself_only", false, a_stream_that_fails_costs_itself_only},
     {"a_drift_is_seen", false, a_drift_is_seen},
     {"a_session_remembers_its_fastest", false, a_session_remembers_its_fastest},
+    {"fewer_threads_begin_anew", false, fewer_threads_begin_anew},
     {"many_are_thinned_out", false, many_are_thinned_out},
     {"what_others_took_is_told", false, what_others_took_is_told},
     {NULL, false, NULL},

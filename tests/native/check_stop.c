@@ -149,6 +149,22 @@ static void halves_that_differ_do_not_converge(int op_index) {
     end(&r);
 }
 
+/* Whether it is their halves or their interval that keeps samples from having converged. */
+static void both_must_be_narrow(int op_index) {
+    (void)op_index;
+    double samples[] = {10.0, 11.0, 30.0, 12.0, 13.0, 14.0, 40.0}, scratch[14]; /* halves of 3 and 4: 11 and 13.5 */
+    bw_statistics s = bw_statistics_of(samples, 7, scratch);
+    CHECK(bw_statistics_scratch(7) == 14 && s.median == 13.0 && fabs(s.halves - 2.5 / 13.0) < 1e-15, "%g, halves %g",
+          s.median, s.halves);
+    s = (bw_statistics){.median = 1.0, .low = 0.996, .high = 1.004, .halves = 0.004};
+    CHECK(bw_statistics_converged(&s, 0.005), "within 0.4 %%");
+    s.halves = 0.006;
+    CHECK(!bw_statistics_converged(&s, 0.005), "halves 0.6 %% apart");
+    s.halves = 0.0;
+    s.low = 0.994;
+    CHECK(!bw_statistics_converged(&s, 0.005), "an interval 0.6 %% down");
+}
+
 /* Through the whole measurement: as many intervals hold the median that the samples were made with. */
 static void intervals_hold_the_median(int op_index) {
     (void)op_index;
@@ -258,6 +274,7 @@ const check stop_checks[] = {
     {"six_samples_at_least", false, six_samples_at_least},
     {"noise_takes_more_samples", false, noise_takes_more_samples},
     {"the_time_limit_is_not_convergence", false, the_time_limit_is_not_convergence},
+    {"both_must_be_narrow", false, both_must_be_narrow},
     {"halves_that_differ_do_not_converge", false, halves_that_differ_do_not_converge},
     {"intervals_hold_the_median", false, intervals_hold_the_median},
     {"drift_stays_visible", false, drift_stays_visible},

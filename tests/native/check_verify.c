@@ -226,6 +226,23 @@ static void a_small_value_is_held_to_its_own_rounding(int op_index) {
     close_case(&f);
 }
 
+/* Half the distance to a value's neighbours: by hand, at both ends of a power of two and among subnormal numbers. */
+static void half_units_by_hand(int op_index) {
+    (void)op_index;
+    static const struct {
+        bw_dtype dtype;
+        double value;
+        int exponent; /* of 2 */
+    } rows[] = {{BW_FP32, 1.0, -24}, {BW_FP32, 1.999, -24},   {BW_FP32, 0x1p-126, -150}, {BW_FP32, 0x1p-140, -150},
+                {BW_FP16, 1.0, -11}, {BW_FP16, -0.75, -12},   {BW_FP16, 2.0, -10},       {BW_FP16, 1000.0, -2},
+                {BW_FP16, 0.0, -25}, {BW_FP16, 0x1p-20, -25}, {BW_BF16, 1.0, -8},        {BW_BF16, 0x1p-20, -28}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double found = bw_dtype_half_unit(rows[i].dtype, rows[i].value);
+        CHECK(found == ldexp(1.0, rows[i].exponent), "%s %g: %a", bw_dtype_get(rows[i].dtype)->name, rows[i].value,
+              found);
+    }
+}
+
 /* Rows of a kernel that may round its weights: errors that are each too small to tell pass as long as their root mean
  * square is what rounding makes of it, and no longer. */
 static void a_rows_mean_square_is_bounded(int op_index) {
@@ -317,7 +334,7 @@ static void verification_can_be_interrupted(int op_index) {
 static void sizes_at_their_limits_are_refused_or_right(int op_index) {
     const bw_op *op = bw_op_at(op_index);
     for (unsigned large = 0; large < 1u << op->param_count; large++) {
-        bw_dims dims = {.kv_lens = NULL};
+        bw_dims dims = {.list = NULL};
         for (int i = 0; i < op->param_count; i++) {
             dims.value[i] = large & (1u << i) ? op->params[i].maximum : op->params[i].minimum;
         }
@@ -351,6 +368,7 @@ const check verify_checks[] = {
     {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
     {"a_small_value_is_held_to_its_own_rounding", false, a_small_value_is_held_to_its_own_rounding},
+    {"half_units_by_hand", false, half_units_by_hand},
     {"a_rows_mean_square_is_bounded", false, a_rows_mean_square_is_bounded},
     {"a_larger_budget_adds_rows", false, a_larger_budget_adds_rows},
     {"verification_can_be_interrupted", false, verification_can_be_interrupted},

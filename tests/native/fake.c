@@ -1,10 +1,8 @@
 #include "fake.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/input.h"
 
@@ -70,6 +68,11 @@ static void device_close(bw_device *device) {
 
 static const bw_device_facts *device_facts(const bw_device *device) {
     return &device->facts;
+}
+
+static bw_status limit_threads(bw_device *device, int threads) {
+    (void)device, (void)threads;
+    return called("limit_threads");
 }
 
 static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
@@ -248,17 +251,14 @@ static void write_rows(const bw_launch *launch, const bw_operand *operands, bool
 static bw_status check_inputs(const bw_launch *launch, const bw_operand *operands, int count) {
     for (int i = 0; i < count; i++) {
         const bw_operand *operand = &operands[i];
+        if (!operand->present && !launch->operand[i]) continue;
         if (!launch->operand[i] || (uintptr_t)launch->operand[i] % 256) {
             return bw_fail(BW_CODE_DEVICE, "operand %s is not aligned", operand->name);
         }
         if (operand->role != BW_IN) continue;
         char *wanted = malloc((size_t)operand->bytes);
         if (!wanted) return bw_fail(BW_CODE_MEMORY, "no memory to check %s", operand->name);
-        if (operand->recipe == BW_RECIPE_HASH) {
-            bw_input_fill(operand->dtype, bw_input_key_make(fake.seed, i), 0, operand->elems, wanted);
-        } else {
-            bw_op_at(fake.op_index)->host_input(launch->dims, fake.seed, i, wanted);
-        }
+        bw_operand_fill(bw_op_at(fake.op_index), launch->dims, fake.seed, operand, i, wanted);
         bool same = memcmp(wanted, launch->operand[i], (size_t)operand->bytes) == 0;
         free(wanted);
         if (!same) return bw_fail(BW_CODE_DEVICE, "this set's %s is not the generated one", operand->name);
@@ -550,7 +550,8 @@ static const bw_device_calls device_calls = {.count = device_count,
                                              .close = device_close,
                                              .facts = device_facts,
                                              .synchronize = synchronize,
-                                             .variants = variants};
+                                             .variants = variants,
+                                             .limit_threads = limit_threads};
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
@@ -565,51 +566,3 @@ static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
-
-/* ---- the monotonic clock: the linker sends who asks for it here ---- */
-
-int __real_clock_gettime(clockid_t clock, struct timespec *time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
-    static _Atomic int64_t looked_ns;
-    if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, time);
-    int64_t now_ns = fake.now_ns + atomic_fetch_add(&looked_ns, fake.look_ns ? fake.look_ns : 1);
-    *time = (struct timespec){now_ns / 1000000000, now_ns % 1000000000};
-    return 0;
-}
-
-/* ---- host memory: the linker sends every allocation of the C code here (-Wl,--wrap) ---- */
-
-/* Reference rows are worked out by several threads. */
-static _Atomic int64_t host_allocations, host_fail_at;
-
-int64_t fake_host_memory(int64_t fail_at) {
-    host_fail_at = fail_at;
-    return atomic_exchange(&host_allocations, 0);
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *memory, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t size);
-
-static bool host_memory_ends(void) {
-    return ++host_allocations == host_fail_at;
-}
-
-void *__wrap_malloc(size_t size) {
-    return host_memory_ends() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    return host_memory_ends() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *memory, size_t size) {
-    return host_memory_ends() ? NULL : __real_realloc(memory, size);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size) {
-    return host_memory_ends() ? NULL : __real_aligned_alloc(alignment, size);
-}

@@ -33,7 +33,7 @@ static const struct {
 
 static bw_status read_dims(const bw_op *op, const bw_precision *precision, int shape, bw_dims *out) {
     unsigned given = 0;
-    *out = (bw_dims){.kv_lens = NULL};
+    *out = (bw_dims){.list = NULL};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
         if (index < 0) continue;

@@ -1,5 +1,5 @@
-/* csrc/cuda/timing/plan_call.c and replay.c driven without a GPU: a clock, a stream that can be captured, and the fake
- * CUPTI library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
+/* csrc/cuda/timing's plans of a caller's function driven without a GPU: a clock, a stream that can be captured, and the
+ * fake CUPTI library that BWPROF_TEST_CUPTI names. `check_call <check>`. */
 #include "toy_runtime.h"
 
 enum {
@@ -20,8 +20,9 @@ static struct {
     bool ahead;      /* every second call has run on another stream before its flush began */
     bool waits;      /* what is on another stream waits for the flush */
     bool copies;     /* what is on another stream are copies */
+    bool own;        /* not a caller's function, but launches of ours on the device's stream */
     int uneven;      /* every second call runs so many kernels more */
-    int64_t calls, entered;
+    int64_t calls, entered, flushes;
     bool late; /* the last plan's last replay */
     int64_t holds, held_ns;
     bw_code fails;
@@ -39,12 +40,21 @@ static void run_kernel(uint64_t length_ns, uint32_t stream) {
     runtime.now_ns += length_ns;
 }
 
-/* ---- what plan_call.c and replay.c need of the rest ---- */
+/* ---- what csrc/cuda/timing needs of the rest ---- */
+
+bw_status bw_cuda_enter(bw_device *device) {
+    return BW_CUDA(&device->api, last_error());
+}
+
+bw_status bw_cuda_counters_quiet(bw_device *device) {
+    return BW_CUDA(&device->api, last_error());
+}
 
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
     CHECK(stream == (cudaStream_t)&toy && !runtime.capturing);
     toy.holds++;
     toy.held_ns = ns;
+    run_kernel((uint64_t)ns, GIVEN_STREAM);
     return BW_CUDA(&device->api, last_error());
 }
 
@@ -55,9 +65,15 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     return BW_CUDA(api, last_error());
 }
 
-bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
+bw_status bw_cuda_launch_empty(bw_device *device) {
+    (void)device;
+    return bw_fail(BW_CODE_SYSTEM, "nothing is launched here but what is called");
+}
+
+bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     (void)device;
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
+    toy.flushes++;
     run_kernel(FLUSH_NS, GIVEN_STREAM);
     if (toy.apart && !toy.waits) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
@@ -97,6 +113,7 @@ static bw_device open_toy(void) {
     books->kernels = 0;
     toy.kernels = 2;
     toy.kernel_ns = KERNEL_NS;
+    device.stream = (cudaStream_t)&toy;
     return device;
 }
 
@@ -106,22 +123,20 @@ static void close_toy(bw_device *device) {
     CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->tracing_copies == 0);
 }
 
-/* Two replays of a plan, as plan.c makes and frees one. */
+/* Two replays of a plan. */
 static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, double *ns, bw_kernel_times *kernels) {
-    const bw_work work = {call, enter, leave, NULL, &toy, true};
-    bw_plan plan = {.device = device, .kernels = {NAN, NAN}};
-    plan.spec =
-        (bw_plan_spec){.work = work, .set_count = 1, .launches = CALLS, .flush_bytes = flush_bytes, .timer = timer};
-    bw_status status = bw_replay_open(device, &plan.replay);
-    if (!status) status = bw_cuda_call_prepare(&plan);
-    for (int i = 0; i < 2 && !status; i++) status = bw_cuda_call_run(&plan, ns);
-    if (kernels) *kernels = plan.kernels;
-    toy.late = plan.replay.late;
-    bw_cuda_call_free(&plan);
-    bw_cuda_timer_free(&plan);
-    if (plan.graph) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(plan.graph));
-    if (plan.flush) BW_CUDA_IGNORE(&device->api, memory_free(plan.flush));
-    bw_replay_close(&plan.replay);
+    const bw_plan_spec spec = {.work = {call, enter, leave, NULL, &toy, !toy.own},
+                               .set_count = 1,
+                               .launches = CALLS,
+                               .flush_bytes = flush_bytes,
+                               .timer = timer};
+    bw_plan *plan = NULL;
+    bw_status status = bw_cuda_plan_create(device, &spec, &plan);
+    if (status) return status;
+    for (int i = 0; i < 2 && !status; i++) status = bw_cuda_plan_run(plan, ns);
+    if (kernels) *kernels = bw_cuda_plan_kernels(plan);
+    toy.late = bw_cuda_plan_late(plan);
+    bw_cuda_plan_free(plan);
     return status;
 }
 
@@ -135,22 +150,29 @@ static void expect_failure(int timer, int64_t flush_bytes, bw_code code, const c
     close_toy(&device);
 }
 
-/* Two kernels of 2 us, 0.1 us apart: 4.1 us from start to end; events and graphs see the gap before them as well. */
+/* Two kernels of 2 us, 0.1 us apart: 4.1 us from start to end; events and graphs see the gap before them as well. With
+ * launches of ours the flush comes once, before the replay. */
+static void check_time(bool own, int timer, int64_t flush_bytes) {
+    const double wanted = timer == TIMER_CUPTI ? 4100.0 : 4200.0;
+    bw_device device = open_toy();
+    double ns = 0.0;
+    bw_kernel_times kernels;
+    toy.own = own;
+    bw_status status = time_calls(&device, timer, flush_bytes, &ns, &kernels);
+    CHECK(!status && fabs(ns - CALLS * wanted) < 10.0);
+    bool traced = timer == TIMER_CUPTI;
+    CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
+    CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
+    CHECK(runtime.captures == (timer != TIMER_GRAPH ? 0 : flush_bytes && !own ? 2 : 1));
+    if (own) CHECK(toy.flushes == (flush_bytes ? 3 : 0)); /* when it was made, and before each of two replays */
+    close_toy(&device);
+}
+
 static void check_times(void) {
-    const double wanted[] = {
-        [BW_CUDA_TIMER_GRAPH] = 4200.0, [BW_CUDA_TIMER_EVENTS] = 4200.0, [BW_CUDA_TIMER_CUPTI] = 4100.0};
-    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
-        for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
-            bw_device device = open_toy();
-            double ns = 0.0;
-            bw_kernel_times kernels;
-            bw_status status = time_calls(&device, timer, flush_bytes, &ns, &kernels);
-            CHECK(!status && fabs(ns - CALLS * wanted[timer]) < 10.0);
-            bool traced = timer == BW_CUDA_TIMER_CUPTI;
-            CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
-            CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
-            CHECK(runtime.captures == (timer != BW_CUDA_TIMER_GRAPH ? 0 : flush_bytes ? 2 : 1));
-            close_toy(&device);
+    for (int own = 0; own <= 1; own++) {
+        for (int timer = TIMER_GRAPH; timer < TIMERS; timer++) {
+            check_time(own, timer, 0);
+            check_time(own, timer, FLUSH_BYTES);
         }
     }
 }
@@ -161,7 +183,7 @@ static void check_slow_host(void) {
         bw_device device = open_toy();
         double ns = 0.0;
         runtime.slow = slow;
-        CHECK(!time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL));
+        CHECK(!time_calls(&device, TIMER_GRAPH, 0, &ns, NULL));
         CHECK(fabs(ns - CALLS * 4200.0 - (slow < 8 ? 0 : RUNTIME_HOST_NS)) < 10.0);
         CHECK(toy.late == (slow >= 8));
         CHECK(toy.holds == (slow < 4 ? 2 + slow : slow < 8 ? slow + 1 : 8) && toy.held_ns >= 0);
@@ -171,8 +193,8 @@ static void check_slow_host(void) {
 
 static void check_refusals(void) {
     for (int64_t flush_bytes = 0; flush_bytes <= FLUSH_BYTES; flush_bytes += FLUSH_BYTES) {
-        expect_failure(BW_CUDA_TIMER_CUPTI, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
-        expect_failure(BW_CUDA_TIMER_GRAPH, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
+        expect_failure(TIMER_CUPTI, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
+        expect_failure(TIMER_GRAPH, flush_bytes, BW_CODE_INVALID, "enqueued nothing");
     }
 }
 
@@ -186,7 +208,7 @@ static void check_other_streams(void) {
         toy.waits = way % 4 == 3;
         toy.ahead = way % 4 == 2 || way % 4 == 1;
         toy.copies = way >= 4;
-        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
+        bw_status status = time_calls(&device, TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
         if (toy.waits) {
             CHECK(!status && fabs(ns - CALLS * 4100.0) < 10.0);
         } else {
@@ -207,7 +229,7 @@ static void check_uneven(void) {
         double ns;
         toy.uneven = more;
         toy.kernels = 3 - more;
-        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, more == 2 ? FLUSH_BYTES : 0, &ns, NULL);
+        bw_status status = time_calls(&device, TIMER_CUPTI, more == 2 ? FLUSH_BYTES : 0, &ns, NULL);
         CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
         CHECK(strstr(bw_status_message(status), more == 2 ? "12 kernels and copies in 4 calls" : "10 kernels"));
         bw_status_free(status);
@@ -217,7 +239,7 @@ static void check_uneven(void) {
 
 /* The function fails: in a plain call, in a capture; or what it does invalidates the capture. */
 static void check_failing_function(void) {
-    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
+    for (int timer = TIMER_GRAPH; timer < TIMERS; timer++) {
         bw_device device = open_toy();
         double ns;
         toy.fails = BW_CODE_INTERRUPTED;
@@ -229,14 +251,14 @@ static void check_failing_function(void) {
     bw_device device = open_toy();
     double ns;
     runtime.unfit = true;
-    bw_status status = time_calls(&device, BW_CUDA_TIMER_GRAPH, 0, &ns, NULL);
+    bw_status status = time_calls(&device, TIMER_GRAPH, 0, &ns, NULL);
     CHECK(status && runtime.captures == 1);
     bw_status_free(status);
     close_toy(&device);
 }
 
 static void check_cuda_faults(void) {
-    for (int timer = BW_CUDA_TIMER_GRAPH; timer <= BW_CUDA_TIMER_CUPTI; timer++) {
+    for (int timer = TIMER_GRAPH; timer < TIMERS; timer++) {
         for (int64_t at = 1;; at++) {
             bw_device device = open_toy();
             double ns = 0.0;
@@ -262,7 +284,7 @@ static void check_cupti_faults(void) {
         toy.books->calls = 0;
         toy.books->fail_at = at;
         toy.books->fail_code = 39;
-        bw_status status = time_calls(&device, BW_CUDA_TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
+        bw_status status = time_calls(&device, TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
         long made = toy.books->calls;
         toy.books->fail_at = 0;
         if (!status) CHECK(fabs(ns - CALLS * 4100.0) < 10.0);

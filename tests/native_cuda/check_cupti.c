@@ -1,5 +1,8 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
+#include <pthread.h>
+#include <time.h>
+
 #include "toy_gpu.h"
 
 /* ---- checks ---- */
@@ -172,18 +175,18 @@ static void check_launch_fails(void) {
 }
 
 static bw_status time_launches(bw_device *device, int64_t launches, double *ns, bw_kernel_times *kernels) {
-    bw_plan plan = {.device = device, .spec = spec, .replay = {.device = device}};
-    plan.spec.timer = BW_CUDA_TIMER_CUPTI;
-    plan.spec.launches = launches;
-    bw_status status = bw_cuda_trace_create(&plan);
-    if (!status) status = bw_cuda_timer_create(&plan);
+    bw_plan *plan = NULL;
+    bw_plan_spec timed = spec;
+    timed.timer = TIMER_CUPTI;
+    timed.launches = launches;
+    BW_TRY(bw_cuda_plan_create(device, &timed, &plan));
+    bw_status status = BW_OK;
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_trace_drop(&plan);
-        if (!status) status = bw_cuda_timer_run(&plan, ns);
+        status = bw_cuda_plan_run(plan, ns);
     }
-    *kernels = plan.kernels;
-    bw_cuda_timer_free(&plan);
+    *kernels = bw_cuda_plan_kernels(plan);
+    bw_cuda_plan_free(plan);
     return status;
 }
 
@@ -455,6 +458,29 @@ static void check_quiet_while_counting(void) {
     close_toy(&second);
 }
 
+static void *gives_up(void *context) {
+    const struct timespec a_while = {.tv_nsec = 20000000};
+    nanosleep(&a_while, NULL);
+    bw_cupti_count_release(context);
+    return NULL;
+}
+
+/* A handle is closed while another one tries to count, and will be told that it cannot. */
+static void check_closed_beside_a_try(void) {
+    bw_device first, second;
+    bw_counters c;
+    pthread_t thread;
+    open_toy(&first);
+    open_toy(&second);
+    CHECK(counted(&first, &c) && bw_cupti_count_owner(&second) == &first);
+    CHECK(bw_cupti_count_hold(&second, BW_CUPTI_COUNTS));
+    CHECK(pthread_create(&thread, NULL, gives_up, &second) == 0);
+    bw_cuda_counters_close(&first);
+    CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second) && toy.books->profilers == 0);
+    bw_cupti_close(&first);
+    close_toy(&second);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -554,6 +580,7 @@ static const struct {
               {"one_counts_at_a_time", check_one_counts_at_a_time},
               {"quiet", check_quiet},
               {"quiet_while_counting", check_quiet_while_counting},
+              {"closed_beside_a_try", check_closed_beside_a_try},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},

@@ -1,5 +1,5 @@
-/* csrc/cuda/cublaslt.c's search for the fastest algorithm, without a GPU: a toy runtime whose clock rises from idle,
- * and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
+/* csrc/cuda/kernels/gemm/cublaslt_search.c's search for the fastest algorithm, without a GPU: a toy runtime whose clock
+ * rises from idle, and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
 #include "cuda/kernels/gemm/gemm.h"
 #include "fake_cublaslt.h"
 #include "ops/gemm.h"
@@ -22,7 +22,7 @@ static int run(int algorithm) {
     return 0;
 }
 
-/* ---- what cublaslt.c and replay.c need of the rest ---- */
+/* ---- what cublaslt_search.c and replay.c need of the rest ---- */
 
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
     (void)stream, (void)ns;

@@ -13,6 +13,9 @@
 #include "cuda/timing/plan.h"
 #include "fake_cupti.h"
 
+/* In the order of bw_cuda_timers. */
+enum { TIMER_GRAPH, TIMER_EVENTS, TIMER_CUPTI, TIMERS };
+
 #define CHECK(condition)                                                   \
     do {                                                                   \
         if (!(condition)) {                                                \

@@ -74,8 +74,8 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
     return BW_OK;
 }
 
-bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
-    (void)device, (void)memory;
+bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
+    (void)device, (void)stream, (void)memory;
     move((double)bytes, (double)toy.dirty_bytes);
     toy.dirty_bytes = 0;
     run_kernel(5000);
@@ -126,6 +126,14 @@ static cudaError_t toy_synchronize_all(void) {
     return cudaSuccess;
 }
 
+static cudaError_t toy_event_create(cudaEvent_t *out) {
+    return toy_allocate((void **)out, 1);
+}
+
+static cudaError_t toy_event_destroy(cudaEvent_t event) {
+    return toy_release(event);
+}
+
 static cudaError_t toy_last_error(void) {
     return cudaSuccess;
 }
@@ -137,6 +145,8 @@ static void open_toy(bw_device *device) {
     device->api.memory_set = toy_set;
     device->api.stream_synchronize = toy_synchronize;
     device->api.device_synchronize = toy_synchronize_all;
+    device->api.event_create = toy_event_create;
+    device->api.event_destroy = toy_event_destroy;
     device->api.last_error = toy_last_error;
     device->api.fault = cudaErrorUnknown;
     device->facts.cache_bytes = 50 * MIB;

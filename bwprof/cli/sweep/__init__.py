@@ -9,20 +9,18 @@ import time
 from collections.abc import Sequence
 
 from bwprof import _core, hardware
-from bwprof.cli.guard import guarded
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
 from bwprof.runs.interrupts import Interrupts, StoppedError
 
 _log = logging.getLogger("bwprof.sweep")
 
-OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(given), failed=INCOMPLETE)
+    return guarded(lambda: _main(given))
 
 
 def _main(given: list[str]) -> int:

@@ -6,8 +6,9 @@ from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
 from bwprof.hardware import Choice
+from bwprof.measuring.spec import Spec
 from bwprof.runs.estimate import case_seconds, launch_seconds
-from bwprof.runs.plan import Plan, Spec
+from bwprof.runs.plan import Plan
 from bwprof.text import bytes_text, seconds_text, spelt
 
 _WORDS = ("case", "precision", "variant")

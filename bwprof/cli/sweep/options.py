@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
-from bwprof.cli.arguments import Parser
+from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.runs.plan import Request
 from bwprof.text import parse_count, quoted
 
@@ -86,8 +86,8 @@ def parser(program: str) -> Parser:
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")
-    where.add_argument("--backend", metavar="NAME", help="cuda or cpu (default: the first one that has a device)")
-    where.add_argument("--device", metavar="N", help="the device's number on that backend (default: its first)")
+    where.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     out = result.add_argument_group("output")
     out.add_argument(
         "--output",
@@ -154,7 +154,7 @@ def request(options: argparse.Namespace) -> Request:
         caches=_words(options.cache, "--cache"),
         suite=options.suite,
         backend=options.backend,
-        device=_number(options.device, "--device") if options.device is not None else None,
+        device=options.device,
         seed=_number(options.seed, "--seed"),
         timer=options.timer,
         counters=options.counters,

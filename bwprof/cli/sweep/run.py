@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, hardware, results
-from bwprof.cli.guard import check_open
+from bwprof import _core, environment, hardware, results
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
+from bwprof.measuring.spec import Spec
 from bwprof.results import schema
-from bwprof.results.files import is_open_file, is_plain_target, sync_folder
+from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import loop, metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Limits
-from bwprof.runs.plan import Plan, Spec, each_once
+from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
 from bwprof.text import positive_seconds, seconds_text, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
-OK, USAGE, INCOMPLETE, INTERRUPTED = 0, 2, 3, 130
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
@@ -185,7 +185,7 @@ def _run_folder(name: str, parent: Path) -> Path:
 def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
     """A new run's id, and where its results go; two runs never share a folder."""
     while True:
-        run_id = metadata.new_run_id()
+        run_id = environment.new_run_id()
         targets = _targets(parsed, run_id)
         if targets.folder is None:
             return run_id, targets
@@ -275,9 +275,9 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
     for target in (*targets.csv, *targets.json):
-        if not isinstance(target, Path) or target.parent == targets.folder or not _is_file(target):
+        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
             continue
-        if target.exists() and target.stat().st_size > 0 and (resumed is None or not _holds(target, resumed)):
+        if resumed is None or not _holds(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
 
 

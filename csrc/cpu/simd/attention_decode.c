@@ -76,7 +76,7 @@ static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precisio
 
 static int64_t entry_length(const problem *p, int64_t entry) {
     const int32_t *lengths = p->launch->operand[BW_ATTENTION_KV_LENS];
-    return p->launch->dims->kv_lens && lengths ? bw_min64(lengths[entry], p->kv_len) : p->kv_len;
+    return lengths ? bw_min64(lengths[entry], p->kv_len) : p->kv_len;
 }
 
 BW_INLINE int64_t key_start(const problem *p, int64_t entry, int64_t key, int64_t head) {

@@ -6,6 +6,7 @@
  *            loaded there serves 12 (or 32) multiplications instead of one. */
 #include "ops/gemm.h"
 
+#include "base/q4_0.h"
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 
@@ -52,10 +53,34 @@ BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, in
     }
 }
 
+/* Weights in blocks of Q4_0 along K, activations and results FP16: each block is decoded where it is met. */
+static void naive_q4_0_stretch(const product *p, int64_t first, int64_t last) {
+    const int64_t blocks = bw_ceil_div(p->k, BW_Q4_0_ELEMS);
+    const uint16_t *activations = p->a;
+    for (int64_t at = first; at < last; at++) {
+        const uint16_t *a = activations + at / p->n * p->k;
+        const char *b = (const char *)p->b + at % p->n * blocks * BW_Q4_0_BYTES;
+        float total = 0.0f;
+        for (int64_t k = 0; k < p->k; k += BW_Q4_0_ELEMS, b += BW_Q4_0_BYTES) {
+            float weights[BW_Q4_0_ELEMS], sum = 0.0f;
+            bw_q4_0_decode(b, weights);
+            for (int64_t j = 0; j < bw_min64(BW_Q4_0_ELEMS, p->k - k); j++) {
+                sum += bw_fp16_to_float(a[k + j]) * weights[j];
+            }
+            total += sum;
+        }
+        put(BW_FP16, p, at, total);
+    }
+}
+
 static void naive_share(void *context, int rank, int ranks) {
     const product *p = context;
     int64_t first, last;
     bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
+    if (p->launch->precision->weight == BW_Q4_0) {
+        naive_q4_0_stretch(p, first, last);
+        return;
+    }
     BW_DTYPE_SWITCH(p->launch->precision->weight, naive_stretch, p, first, last);
 }
 
@@ -220,7 +245,7 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
-     .precisions = BW_CPU_PRECISIONS,
+     .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",

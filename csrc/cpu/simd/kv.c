@@ -6,16 +6,20 @@
 
 enum { CHUNK_BYTES = 1 << 16 };
 
-/* How one operation's rows lie: `stretch` maps row `from` of the destination to its source's place and says how many
- * rows from there on are adjacent on both sides. */
-typedef struct row_move {
+typedef struct row_move row_move;
+
+/* How one operation's rows lie: maps row `row` of what is moved to its places and says how many rows from there on are
+ * adjacent on both sides. */
+typedef int64_t row_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row);
+
+struct row_move {
     const bw_launch *launch;
     int64_t rows, row_bytes, chunk_rows;
     const char *from[2];
     char *to[2];
-    int64_t (*stretch)(const struct row_move *move, int64_t row, int64_t *from_row, int64_t *to_row);
+    row_stretch *stretch;
     bool large;
-} row_move;
+};
 
 static int64_t copy_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
     *from_row = *to_row = row;
@@ -83,49 +87,43 @@ static void move_share(void *context, int rank, int ranks) {
     if (move->large) bw_stream_fence();
 }
 
-static row_move move_of(const bw_launch *launch, int64_t rows, int64_t heads, int64_t head_dim) {
+/* An operation's numbers: parameters, whose product of the first two is how many rows there are, and operands. */
+typedef struct kv_numbers {
+    int batch, tokens, heads, head_dim;
+    int from[2], to[2];
+    row_stretch *stretch;
+} kv_numbers;
+
+static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
+    const int64_t *dims = launch->dims->value;
     row_move move = {
-        .launch = launch, .rows = rows, .row_bytes = heads * head_dim * bw_elem_bytes(launch->precision->cache)};
+        .launch = launch,
+        .rows = dims[numbers->batch] * dims[numbers->tokens],
+        .row_bytes = dims[numbers->heads] * dims[numbers->head_dim] * bw_elem_bytes(launch->precision->cache),
+        .stretch = numbers->stretch};
+    for (int side = 0; side < 2; side++) {
+        move.from[side] = launch->operand[numbers->from[side]];
+        move.to[side] = launch->operand[numbers->to[side]];
+    }
     move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
-    move.large = bw_is_large(2 * rows * move.row_bytes);
+    move.large = bw_is_large(2 * move.rows * move.row_bytes);
     return move;
 }
 
-static row_move append_of(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move = move_of(launch, dims[BW_APPEND_BATCH] * dims[BW_APPEND_SEQ_LEN], dims[BW_APPEND_NUM_KV_HEADS],
-                            dims[BW_APPEND_HEAD_DIM]);
-    move.from[0] = launch->operand[BW_APPEND_K];
-    move.from[1] = launch->operand[BW_APPEND_V];
-    move.to[0] = launch->operand[BW_APPEND_K_CACHE];
-    move.to[1] = launch->operand[BW_APPEND_V_CACHE];
-    move.stretch = append_stretch;
-    return move;
-}
-
-static row_move gather_of(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move = move_of(launch, dims[BW_GATHER_BATCH] * dims[BW_GATHER_KV_LEN], dims[BW_GATHER_NUM_KV_HEADS],
-                            dims[BW_GATHER_HEAD_DIM]);
-    move.from[0] = launch->operand[BW_GATHER_K_CACHE];
-    move.from[1] = launch->operand[BW_GATHER_V_CACHE];
-    move.to[0] = launch->operand[BW_GATHER_K];
-    move.to[1] = launch->operand[BW_GATHER_V];
-    move.stretch = gather_stretch;
-    return move;
-}
-
-static row_move copy_of(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    row_move move =
-        move_of(launch, dims[BW_COPY_BATCH] * dims[BW_COPY_KV_LEN], dims[BW_COPY_NUM_KV_HEADS], dims[BW_COPY_HEAD_DIM]);
-    move.from[0] = launch->operand[BW_COPY_K];
-    move.from[1] = launch->operand[BW_COPY_V];
-    move.to[0] = launch->operand[BW_COPY_K_COPY];
-    move.to[1] = launch->operand[BW_COPY_V_COPY];
-    move.stretch = copy_stretch;
-    return move;
-}
+static const kv_numbers append_numbers = {
+    BW_APPEND_BATCH,    BW_APPEND_SEQ_LEN,          BW_APPEND_NUM_KV_HEADS,
+    BW_APPEND_HEAD_DIM, {BW_APPEND_K, BW_APPEND_V}, {BW_APPEND_K_CACHE, BW_APPEND_V_CACHE},
+    append_stretch};
+static const kv_numbers gather_numbers = {BW_GATHER_BATCH,
+                                          BW_GATHER_KV_LEN,
+                                          BW_GATHER_NUM_KV_HEADS,
+                                          BW_GATHER_HEAD_DIM,
+                                          {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE},
+                                          {BW_GATHER_K, BW_GATHER_V},
+                                          gather_stretch};
+static const kv_numbers copy_numbers = {BW_COPY_BATCH,    BW_COPY_KV_LEN,         BW_COPY_NUM_KV_HEADS,
+                                        BW_COPY_HEAD_DIM, {BW_COPY_K, BW_COPY_V}, {BW_COPY_K_COPY, BW_COPY_V_COPY},
+                                        copy_stretch};
 
 static bw_status run(const row_move *move) {
     bw_pool_run(move->launch->device->pool, move_share, (void *)(uintptr_t)move);
@@ -138,14 +136,14 @@ static bw_status get_ready(const row_move *move) {
     return BW_OK;
 }
 
-#define BW_KV_TABLE(operation, move_function)                                                                \
+#define BW_KV_TABLE(operation, numbers)                                                                      \
     static bw_status operation##_launch(const bw_launch *launch) {                                           \
-        row_move move = move_function(launch);                                                               \
+        row_move move = move_of(launch, &numbers);                                                           \
         return run(&move);                                                                                   \
     }                                                                                                        \
     static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {           \
         (void)set_count, (void)state;                                                                        \
-        row_move move = move_function(sets);                                                                 \
+        row_move move = move_of(sets, &numbers);                                                             \
         return get_ready(&move);                                                                             \
     }                                                                                                        \
     static const bw_variant operation##_rows[] = {{.name = "rows",                                           \
@@ -157,6 +155,6 @@ static bw_status get_ready(const row_move *move) {
     extern const bw_variant_table BW_CPU_TABLE(operation);                                                   \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1};
 
-BW_KV_TABLE(kv_append, append_of)
-BW_KV_TABLE(kv_gather, gather_of)
-BW_KV_TABLE(kv_copy, copy_of)
+BW_KV_TABLE(kv_append, append_numbers)
+BW_KV_TABLE(kv_gather, gather_numbers)
+BW_KV_TABLE(kv_copy, copy_numbers)

@@ -80,33 +80,29 @@ bw_status find_metrics(state_t *state) {
 
 // ---- one range ----
 
-// Launches with memory to read before the range and inside it; `spec` NULL: the flush alone.
+// Launches with memory to read before the range and inside it; `work` NULL: the flush alone.
 struct counted {
     bw_device *device;
     state_t *state;
-    const bw_plan_spec *spec;
-    bw_flush_memory cool, drain;
+    const bw_cuda_work *work;
+    bw_cuda_flush cool, drain;
 };
 
-bw_status launch_all(bw_device *device, const bw_plan_spec *spec) {
-    bw_status status = BW_OK;
-    bw_work_enter(&spec->work);
-    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_plan_spec_launch(spec, i, false);
-    bw_work_leave(&spec->work);
-    if (!spec->work.foreign) return status;
-    return bw_status_first(status, BW_CUDA(&device->api, device_synchronize()));  // it may use any stream
+bw_status flush(bw_device *device, const bw_cuda_flush *memory) {
+    return bw_cuda_flush_enqueue(device, device->stream, memory);
 }
 
 bw_status before_range(void *context) {
     const counted *self = (const counted *)context;
-    BW_TRY(bw_cuda_launch_flush(self->device, self->cool.memory, self->cool.bytes));
-    return self->spec && !self->spec->flush_bytes ? launch_all(self->device, self->spec) : BW_OK;
+    const bw_plan_spec *spec = self->work ? self->work->spec : nullptr;
+    BW_TRY(flush(self->device, &self->cool));
+    return spec && !spec->flush_bytes ? bw_cuda_work_run(self->work, spec->launches) : BW_OK;
 }
 
 bw_status inside_range(void *context) {
     const counted *self = (const counted *)context;
-    if (self->spec) BW_TRY(launch_all(self->device, self->spec));
-    return bw_cuda_launch_flush(self->device, self->drain.memory, self->drain.bytes);
+    if (self->work) BW_TRY(bw_cuda_work_run(self->work, self->work->spec->launches));
+    return flush(self->device, &self->drain);
 }
 
 bw_status count_range(counted *self, double values[METRIC_COUNT]) {
@@ -147,7 +143,7 @@ bw_status count_ranges(counted *self, double values[METRIC_COUNT]) {
 bw_status calibrate(counted *self) {
     double values[METRIC_COUNT];
     counted nothing = *self;
-    nothing.spec = nullptr;
+    nothing.work = nullptr;
     if (self->state->calibrated) return BW_OK;
     BW_TRY(count_range(&nothing, values));  // the first one moves more
     BW_TRY(count_ranges(&nothing, self->state->flush));
@@ -158,18 +154,17 @@ bw_status calibrate(counted *self) {
 // Of each launch. Less than nothing is noise of the flush's own count.
 double beyond_flush(const counted *self, const double values[METRIC_COUNT], int metric) {
     const double beyond = values[metric] - self->state->flush[metric];
-    return beyond < 0 ? 0 : beyond / (double)self->spec->launches;
+    return beyond < 0 ? 0 : beyond / (double)self->work->spec->launches;
 }
 
 bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *spec, bw_counters *out) {
     double values[METRIC_COUNT];
-    counted range = {device, state, spec, {}, {}};
-    bw_plan_spec first = *spec;
-    first.launches = 1;
+    const bw_cuda_work work = bw_cuda_work_of(device, spec);
+    counted range = {device, state, &work, {}, {}};
     bw_status status = BW_OK;
-    BW_GOTO(bw_flush_memory_make(device, &range.cool));
-    BW_GOTO(bw_flush_memory_make(device, &range.drain));
-    BW_GOTO(launch_all(device, &first));  // code is loaded and scratch touched before anything is counted
+    BW_GOTO(bw_counter_flush_open(device, &range.cool));
+    BW_GOTO(bw_counter_flush_open(device, &range.drain));
+    BW_GOTO(bw_cuda_work_run(&work, 1));  // code is loaded and scratch touched before anything is counted
     BW_GOTO(calibrate(&range));
     BW_GOTO(count_ranges(&range, values));
     out->dram_bytes_read = beyond_flush(&range, values, METRIC_READ);
@@ -178,8 +173,8 @@ bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *
     out->l2_bytes = beyond_flush(&range, values, METRIC_L2);
 cleanup:
     bw_status_free(status ? wait(device) : BW_OK);
-    bw_flush_memory_free(device, &range.drain);
-    bw_flush_memory_free(device, &range.cool);
+    bw_cuda_flush_close(device, &range.drain);
+    bw_cuda_flush_close(device, &range.cool);
     return status;
 }
 
@@ -190,15 +185,9 @@ cleanup:
 constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
 constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
 
-bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out) {
-    out->bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
-    BW_TRY(BW_CUDA(&device->api, memory_allocate(&out->memory, (size_t)out->bytes)));
-    return BW_CUDA(&device->api, memory_set(out->memory, 0x5a, (size_t)out->bytes, device->stream));
-}
-
-void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory) {
-    if (memory->memory) BW_CUDA_IGNORE(&device->api, memory_free(memory->memory));
-    memory->memory = nullptr;
+bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out) {
+    const int64_t bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
+    return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
 }
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
@@ -255,8 +244,12 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
 }
 
 void bw_cuda_counters_rest(bw_device *device) {
-    // Whoever counts on the device now has taken this handle's profiler down before.
-    if (!device->counters || !bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) return;
+    if (!device->counters) return;
+    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
+    // is waited for, because the handle may be gone afterwards.
+    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        if (bw_cupti_count_owner(device) != device) return;
+    }
     bw_counter_state_close(device, device->counters);
     bw_cupti_count_release(device);
 }

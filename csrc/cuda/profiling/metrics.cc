@@ -83,19 +83,18 @@ constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
 static_assert(TABLE_ROWS <= BW_METRICS_MAX, "bw_metrics has room for every metric");
 
 struct counted {
-    bw_device *device;
-    const bw_plan_spec *spec;
-    bw_flush_memory cool;
+    const bw_cuda_work *work;
+    bw_cuda_flush cool;
 };
 
 bw_status before_range(void *context) {
     const counted *self = (const counted *)context;
-    return bw_cuda_launch_flush(self->device, self->cool.memory, self->cool.bytes);
+    return bw_cuda_flush_enqueue(self->work->device, self->work->stream, &self->cool);
 }
 
 bw_status inside_range(void *context) {
     const counted *self = (const counted *)context;
-    return bw_plan_spec_launch(self->spec, 0, false);
+    return bw_cuda_work_run(self->work, 1);
 }
 
 void list(unsigned groups, bw_metrics *out) {
@@ -132,19 +131,20 @@ bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, cons
     double values[BW_METRICS_MAX] = {};
     int at[BW_METRICS_MAX];
     metric_set set = {};
-    counted range = {device, spec, {}};
+    const bw_cuda_work launches = bw_cuda_work_of(device, spec);
+    counted range = {&launches, {}};
     const bw_profiler::work work = {device, before_range, inside_range, &range};
     bw_status status = BW_OK;
     BW_GOTO(choose(profiler, groups, &set, out, at));
     if (!set.count) goto cleanup;
     BW_GOTO(bw_profiler::set_open(profiler, &set));
-    BW_GOTO(bw_flush_memory_make(device, &range.cool));
-    BW_GOTO(bw_plan_spec_launch(spec, 0, false));  // code is loaded before anything is counted
+    BW_GOTO(bw_counter_flush_open(device, &range.cool));
+    BW_GOTO(bw_cuda_work_run(&launches, 1));  // code is loaded before anything is counted
     BW_GOTO(bw_profiler::count(profiler, &set, &work, PASSES_MOST, values, &out->passes));
     for (size_t i = 0; i < set.count; i++) out->metric[at[i]].value = values[i];
 cleanup:
     bw_status_free(status ? bw_profiler::wait(device) : BW_OK);
-    bw_flush_memory_free(device, &range.cool);
+    bw_cuda_flush_close(device, &range.cool);
     bw_profiler::set_close(profiler, &set);
     return status;
 }

@@ -6,7 +6,6 @@
 #define BW_CUDA_RANGE_PROFILER_H
 
 #include "cuda/libraries/cupti.h"
-#include "cuda/timing/plan.h"
 
 #if defined(__has_include)
 #if __has_include(<cupti_range_profiler.h>) && __has_include(<cupti_profiler_host.h>) && __has_include(<cupti_target.h>)

@@ -4,6 +4,8 @@
 #define BW_CUDA_COUNTERS_H
 
 #include "cuda/profiling/range_profiler.h"
+#include "cuda/runtime/flush.h"
+#include "cuda/timing/work.h"
 
 #ifdef BW_HAS_RANGE_PROFILER
 
@@ -17,13 +19,8 @@ struct bw_cuda_counter_state {
     double flush[METRIC_COUNT];  // what the flush inside a range moves by itself
 };
 
-struct bw_flush_memory {
-    void *memory;
-    int64_t bytes;
-};
-
-bw_status bw_flush_memory_make(bw_device *device, bw_flush_memory *out);
-void bw_flush_memory_free(bw_device *device, bw_flush_memory *memory);
+// A flush that drives out whatever the cache holds, dirty lines and all.
+bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out);
 
 bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out);
 // Holds the device's profiler while `count` works with it. BW_CODE_BUSY while somebody else does.

@@ -3,7 +3,6 @@
 #define BW_CUDA_DEVICE_H
 
 #include "backend/backend.h"
-#include "base/input.h"
 #include "cuda/libraries/nvml.h"
 #include "cuda/runtime/api.h"
 #include "cuda/runtime/facts.h"
@@ -18,11 +17,12 @@ struct bw_device {
     bw_device_facts facts; /* facts.own is own_facts */
     bw_own_facts own_facts;
     int index;
-    cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
-    void *cublaslt;         /* csrc/cuda/cublaslt.c's library handle, opened on first use; NULL until then */
-    bw_nvml *nvml;          /* likewise */
-    bw_status nvml_failure; /* why there is none; NULL until it was tried */
-    struct bw_cupti *cupti; /* likewise csrc/cuda/libraries/cupti.c's */
+    cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
+    void
+        *cublaslt; /* csrc/cuda/kernels/gemm/cublaslt_search.c's library handle, opened on first use; NULL until then */
+    bw_nvml *nvml; /* likewise */
+    bw_status nvml_failure;                 /* why there is none; NULL until it was tried */
+    struct bw_cupti *cupti;                 /* likewise csrc/cuda/libraries/cupti.c's */
     struct bw_cuda_counter_state *counters; /* csrc/cuda/profiling/dram.cc's */
 };
 
@@ -34,7 +34,7 @@ BW_OPERATIONS(BW_CUDA_TABLE)
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */
 bw_status bw_cuda_enter(bw_device *device);
 
-/* Closes what csrc/cuda/cublaslt.c keeps in the handle; NULL is fine. */
+/* Closes what csrc/cuda/kernels/gemm/cublaslt_search.c keeps in the handle; NULL is fine. */
 void bw_cublaslt_close(bw_device *device);
 /* Path and version of the library, which is opened for that if it was not; BW_CODE_UNAVAILABLE where there is none. */
 bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
@@ -46,37 +46,6 @@ void bw_cuda_libraries(bw_device *device, bw_library_info out[BW_LIBRARIES_MAX],
 bw_status bw_cuda_conditions(bw_device *device, bool with_energy, bw_conditions *out);
 void bw_cuda_management(bw_device *device, bw_management *out);
 void bw_cuda_conditions_close(bw_device *device);
-
-/* A span, and where it goes. */
-typedef struct bw_cuda_piece {
-    const void *from;
-    int64_t bytes, to;
-} bw_cuda_piece;
-
-/* service.cu: enqueued, not waited for. */
-bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);
-bw_status bw_cuda_launch_empty(bw_device *device);
-bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns); /* waits, and does nothing */
-bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed); /* both on the device */
-bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes); /* memory must be initialised */
-bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes);
-
-/* timing/plan.c: the vtable's plan functions. */
-bw_work bw_cuda_plan_empty(bw_device *device);
-bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
-bw_status bw_cuda_plan_run(bw_plan *plan, double *ns);
-double bw_cuda_plan_host_ns(const bw_plan *plan);
-void bw_cuda_plan_free(bw_plan *plan);
-bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan);
-bool bw_cuda_plan_late(const bw_plan *plan);
-
-/* timing/marks.c: the vtable's marks. */
-bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out);
-bw_status bw_cuda_marks_reserve(bw_marks *marks, int64_t count);
-bw_status bw_cuda_mark(bw_marks *marks, int64_t index);
-bw_status bw_cuda_mark_passed(bw_marks *marks, int64_t index, bool *out);
-bw_status bw_cuda_marks_elapsed(bw_marks *marks, int64_t from, int64_t to, double *ns);
-void bw_cuda_marks_free(bw_marks *marks);
 
 /* profiling/dram.cc: the vtable's counters; rest takes the profiler down, close forgets as well why there is none.
  * While it is up every kernel of the process starts 0.18 us later (H200, driver 580): quiet, for whoever times, takes

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "cuda/runtime/service.h"
 
 enum { TRIES = 4 };
 

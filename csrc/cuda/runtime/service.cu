@@ -1,5 +1,7 @@
 // Kernels that serve the measuring and belong to no operation: inputs, the empty launch, the flush by reading, pieces
 // of memory brought together.
+#include "cuda/runtime/service.h"
+
 #include "base/convert.h"
 #include "base/input.h"
 #include "cuda/runtime/launch.cuh"
@@ -147,14 +149,10 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
     return bw_cuda_launch_on(device, stream, hold_kernel, dim3(1), dim3(1), 0, ns);
 }
 
-bw_status bw_cuda_launch_flush_on(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
+bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     const int64_t vectors = bytes / 16;
     const dim3 grid(fill_blocks(device, bw_ceil_div(vectors, FLUSH_UNROLL)));
     return bw_cuda_launch_on(device, stream, flush_kernel, grid, dim3(FILL_THREADS), 0, (uint4 *)memory, vectors);
-}
-
-bw_status bw_cuda_launch_flush(bw_device *device, void *memory, int64_t bytes) {
-    return bw_cuda_launch_flush_on(device, device->stream, memory, bytes);
 }
 
 bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed) {

@@ -1,4 +1,6 @@
 /* Marks on a stream: events, made ahead and used again. */
+#include "cuda/timing/marks.h"
+
 #include <stdlib.h>
 
 #include "cuda/runtime/device.h"

@@ -1,20 +1,21 @@
-/* Timing: a CUDA graph of many launches that walks over the buffer sets, between two events.
- *
- * Events around a single launch carry a bias of microseconds; around a graph of many launches they agree with the
- * kernels' own timestamps, and each launch pays for the write-back of the one before it, as in real use.
+/* Plans: whatever is timed is warmed up, then made ready by one of the timers.
  *
  * The L2's persisting lines are not reset before a plan. Nothing here makes any, those of others do not hold our data,
  * and the reset has a price: on an H200 (driver 580), from its eighth call in a process on, every later launch takes
  * 0.18 us longer, in graphs too and for good (1 MiB written in 1.08 us, then in 1.26). */
+#include "cuda/timing/plan.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/timing/plan.h"
+#include "cuda/runtime/service.h"
+#include "cuda/timing/timer.h"
 
-/* Plain launches before the capture: at least WARM_LAUNCHES, of which up to HOST_SAMPLES are timed on the host. */
-enum { WARM_LAUNCHES = 6, HOST_SAMPLES = 15 };
+/* In the same order. */
+const char *const bw_cuda_timers[] = {"graph", "events", "cupti", NULL};
+static const bw_cuda_timer *const timers[] = {&bw_cuda_timer_graph, &bw_cuda_timer_events, &bw_cuda_timer_cupti};
 
 static bw_status run_empty(void *context, int64_t set, bool captured) {
     (void)set, (void)captured;
@@ -25,79 +26,32 @@ bw_work bw_cuda_plan_empty(bw_device *device) {
     return (bw_work){.run = run_empty, .context = device, .stream = device->stream};
 }
 
-/* Each set once, outside any capture: modules are loaded and a failing kernel shows itself by its own name. The first
- * launch, which may load code, is not timed; later ones past HOST_SAMPLES may wait for room in the queue. */
-static bw_status warm_up(bw_plan *plan, const bw_plan_spec *spec) {
-    bw_device *device = plan->device;
+/* Plain launches before anything is timed: at least so many, of which up to HOST_SAMPLES are timed on the host. */
+enum { WARM_LAUNCHES = 6, WARM_CALLS = 3, HOST_SAMPLES = 15 };
+
+static int64_t warm_launches(const bw_plan *plan) {
+    return bw_max64(plan->spec.set_count, plan->work.foreign ? WARM_CALLS : WARM_LAUNCHES);
+}
+
+/* Each set once, outside any capture: modules are loaded, a failing kernel shows itself by its own name, and a caller's
+ * function does nothing here that it would not do elsewhere. The first launch, which may load code, is not timed; later
+ * ones past HOST_SAMPLES may wait for room in the queue. */
+static bw_status warm_up(bw_plan *plan) {
+    const bw_cuda_work *work = &plan->work;
+    const int64_t launches = warm_launches(plan);
     double samples[HOST_SAMPLES];
     int timed = 0;
-    int64_t launches = bw_max64(spec->set_count, WARM_LAUNCHES);
-    BW_TRY(bw_plan_spec_launch(spec, 0, false));
-    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
-    for (int64_t i = 1; i < launches; i++) {
-        int64_t before = bw_now_ns();
-        BW_TRY(bw_plan_spec_launch(spec, i, false));
-        if (timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
-    }
-    plan->host_ns = bw_median(samples, timed);
-    return BW_CUDA(&device->api, stream_synchronize(device->stream));
-}
-
-/* Always leaves the stream out of capture; a graph that is only a part of what was asked for is destroyed. */
-static bw_status capture(bw_device *device, const bw_plan_spec *spec, cudaGraph_t *out) {
-    bw_cuda_api *api = &device->api;
-    BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
     bw_status status = BW_OK;
-    for (int64_t i = 0; i < spec->launches && !status; i++) status = bw_plan_spec_launch(spec, i, true);
-    cudaGraph_t graph = NULL;
-    bw_status ended = BW_CUDA(api, end_capture(device->stream, &graph));
-    if (ended && !graph) {
-        /* A test's planned failure keeps the call from being made, which would leave the stream capturing. */
-        (void)api->end_capture(device->stream, &graph);
-        (void)api->last_error();
+    bw_work_enter(&plan->spec.work);
+    for (int64_t i = 0; i < launches && !status; i++) {
+        int64_t before = bw_now_ns();
+        status = bw_plan_spec_launch(&plan->spec, i, false);
+        if (i > 0 && timed < HOST_SAMPLES) samples[timed++] = (double)(bw_now_ns() - before);
+        if (i == 0 && !status && !work->foreign) status = bw_cuda_work_wait(work);
     }
-    status = bw_status_first(status, ended);
-    if (status && graph) {
-        BW_CUDA_IGNORE(api, graph_destroy(graph));
-        graph = NULL;
-    }
-    *out = graph;
-    return status;
-}
-
-static bw_status build_graph(bw_plan *plan, const bw_plan_spec *spec) {
-    bw_cuda_api *api = &plan->device->api;
-    cudaGraph_t graph = NULL;
-    BW_TRY(capture(plan->device, spec, &graph));
-    bw_status status = BW_CUDA(api, graph_instantiate(&plan->graph, graph, 0));
-    BW_CUDA_IGNORE(api, graph_destroy(graph));
-    BW_TRY(status);
-    BW_TRY(BW_CUDA(api, graph_upload(plan->graph, plan->device->stream)));
-    return BW_CUDA(api, stream_synchronize(plan->device->stream));
-}
-
-static bw_status make_flush(bw_plan *plan, int64_t bytes) {
-    bw_device *device = plan->device;
-    if (bytes <= 0) return BW_OK;
-    plan->flush_bytes = bytes;
-    BW_TRY(BW_CUDA(&device->api, memory_allocate(&plan->flush, (size_t)bytes)));
-    return BW_CUDA(&device->api, memory_set(plan->flush, 0x5a, (size_t)bytes, device->stream));
-}
-
-static bw_status flush_cache(bw_plan *plan) {
-    bw_device *device = plan->device;
-    if (!plan->flush) return BW_OK;
-    if (plan->spec.flush != BW_FLUSH_READ) {
-        BW_TRY(BW_CUDA(&device->api, memory_set(plan->flush, 0x5a, (size_t)plan->flush_bytes, device->stream)));
-    }
-    if (plan->spec.flush == BW_FLUSH_MEMSET) return BW_OK;
-    return bw_cuda_launch_flush(device, plan->flush, plan->flush_bytes);
-}
-
-static bw_status before_replay(void *context) {
-    bw_plan *plan = context;
-    BW_TRY(flush_cache(plan));
-    return bw_cuda_trace_drop(plan);
+    bw_work_leave(&plan->spec.work);
+    plan->host_ns = bw_median(samples, timed);
+    return bw_status_first(status, bw_cuda_work_wait(work));
 }
 
 static bw_status check_spec(const bw_plan_spec *spec) {
@@ -111,16 +65,23 @@ static bw_status check_spec(const bw_plan_spec *spec) {
     return BW_OK;
 }
 
-static bw_status prepare_plan(bw_plan *plan, const bw_plan_spec *spec) {
+/* A flush of each launch's own is set here and read there, for the first time. */
+static bw_status prepare_flush(bw_plan *plan) {
+    const bw_cuda_work *work = &plan->work;
+    const bw_flush kind = work->foreign ? BW_FLUSH_READ : plan->spec.flush;
+    BW_TRY(bw_cuda_flush_open(plan->device, work->stream, kind, plan->spec.flush_bytes, &plan->flush));
+    if (!work->foreign) return bw_cuda_flush_enqueue(plan->device, work->stream, &plan->flush);
+    return plan->flush.memory ? bw_cuda_work_wait(work) : BW_OK;
+}
+
+static bw_status prepare_plan(bw_plan *plan) {
     BW_TRY(bw_cuda_enter(plan->device));
     BW_TRY(bw_cuda_counters_quiet(plan->device));
     BW_TRY(bw_replay_open(plan->device, &plan->replay));
-    if (spec->work.foreign) return bw_cuda_call_prepare(plan);
-    BW_TRY(make_flush(plan, spec->flush_bytes));
-    BW_TRY(flush_cache(plan));
-    BW_TRY(warm_up(plan, spec));
-    if (spec->trace || spec->timer == BW_CUDA_TIMER_CUPTI) BW_TRY(bw_cuda_trace_create(plan));
-    return spec->timer == BW_CUDA_TIMER_GRAPH ? build_graph(plan, spec) : bw_cuda_timer_create(plan);
+    BW_TRY(prepare_flush(plan));
+    BW_TRY(warm_up(plan));
+    if (plan->spec.trace && !plan->work.foreign) BW_TRY(bw_cuda_trace_open(plan));
+    return plan->timer->prepare(plan);
 }
 
 bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
@@ -129,9 +90,11 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
     if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
     plan->device = device;
     plan->spec = *spec;
+    plan->work = bw_cuda_work_of(device, &plan->spec);
+    plan->timer = timers[spec->timer];
     plan->host_ns = NAN;
     plan->kernels = (bw_kernel_times){NAN, NAN};
-    bw_status status = prepare_plan(plan, spec);
+    bw_status status = prepare_plan(plan);
     if (status) {
         bw_cuda_plan_free(plan);
         return status;
@@ -141,16 +104,8 @@ bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_pl
 }
 
 bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
-    bw_device *device = plan->device;
-    BW_TRY(bw_cuda_enter(device));
-    if (plan->spec.work.foreign) return bw_cuda_call_run(plan, ns);
-    if (plan->graph) {
-        const bw_replay_lead lead = {before_replay, plan, plan->tracing};
-        BW_TRY(bw_replay_run(&plan->replay, device->stream, plan->graph, &lead, ns));
-        return bw_cuda_trace_take(plan);
-    }
-    BW_TRY(before_replay(plan));
-    return bw_cuda_timer_run(plan, ns);
+    BW_TRY(bw_cuda_enter(plan->device));
+    return plan->timer->run(plan, ns);
 }
 
 bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan) {
@@ -172,10 +127,10 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_status_free(bw_cuda_enter(plan->device));
     /* A replay or a warm-up that failed half-way may still be running on what is released here. */
     BW_CUDA_IGNORE(api, stream_synchronize(plan->device->stream));
-    if (plan->spec.work.foreign) bw_cuda_call_free(plan);
-    bw_cuda_timer_free(plan);
-    if (plan->graph) BW_CUDA_IGNORE(api, graph_exec_destroy(plan->graph));
-    if (plan->flush) BW_CUDA_IGNORE(api, memory_free(plan->flush));
+    if (plan->work.foreign) BW_CUDA_IGNORE(api, device_synchronize());
+    bw_cuda_trace_close(plan);
+    if (plan->timer->free) plan->timer->free(plan);
+    bw_cuda_flush_close(plan->device, &plan->flush);
     bw_replay_close(&plan->replay);
     free(plan);
 }

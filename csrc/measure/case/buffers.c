@@ -12,7 +12,7 @@ static const bw_memory_calls *memory_of(const bw_buffers *self) {
 
 void *bw_buffers_at(const bw_buffers *self, int64_t set, int operand) {
     assert(set >= 0 && set < self->set_count && operand >= 0 && operand <= self->problem->operand_count);
-    return self->memory + set * self->choice->layout.set_bytes + self->choice->layout.starts[operand];
+    return self->memory + set * self->choice->layout.set_bytes + self->choice->offsets[operand];
 }
 
 /* Set `set` holds operand `index` as a launch must find it. */
@@ -22,14 +22,16 @@ static bw_status fill_operand(const bw_buffers *self, int64_t set, int index) {
     const bw_memory_calls *memory = memory_of(self);
     bw_device *device = self->session->device;
     void *to = bw_buffers_at(self, set, index);
+    if (!operand->present) return BW_OK;
     if (operand->recipe == BW_RECIPE_POISON) return memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
-        return memory->fill(device, operand->dtype, problem->seed, index, operand->elems, to);
+        int64_t blocks = operand->bytes / bw_dtype_get(operand->dtype)->block_bytes;
+        return memory->fill(device, operand->dtype, problem->seed, index, blocks, to);
     }
     void *host = malloc((size_t)bw_max64(1, operand->bytes));
     if (!host)
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " bytes of %s", operand->bytes, operand->name);
-    problem->op->host_input(&problem->dims, problem->seed, index, host);
+    bw_operand_fill(problem->op, &problem->dims, problem->seed, operand, index, host);
     bw_status status = memory->upload(device, to, host, operand->bytes);
     free(host);
     return status;
@@ -82,7 +84,9 @@ static void lay_out_launches(bw_buffers *self) {
                               .workspace = self->workspace,
                               .once = self->once,
                               .device = self->session->device};
-        for (int i = 0; i < operands; i++) launch->operand[i] = bw_buffers_at(self, set, i);
+        for (int i = 0; i < operands; i++) {
+            launch->operand[i] = self->problem->operands[i].present ? bw_buffers_at(self, set, i) : NULL;
+        }
     }
 }
 

@@ -153,7 +153,10 @@ bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX
     bool all_given = true;
     BW_TRY(bw_case_ready_any(self));
     BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    for (int i = 0; i < problem->operand_count; i++) all_given &= problem->operands[i].role == BW_IN || outputs[i];
+    for (int i = 0; i < problem->operand_count; i++) {
+        const bw_operand *operand = &problem->operands[i];
+        all_given &= !operand->present || operand->role == BW_IN || outputs[i];
+    }
     if (!all_given) BW_TRY(bw_case_launch(self, 0));
     for (int i = 0; i < problem->operand_count; i++) {
         if (outputs[i]) BW_TRY(bw_buffers_write(&self->buffers, i, outputs[i]));

@@ -22,7 +22,7 @@ typedef struct bw_case {
 } bw_case;
 
 /* Validates, chooses the variant (name NULL: the default), allocates nothing on the device. `dims` is complete
- * (bw_op_complete); its kv_lens are copied. */
+ * (bw_op_complete); its list is copied. */
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */

@@ -15,6 +15,13 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const
     return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
+static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
+    for (int i = 0; i < table->count; i++) {
+        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
+    }
+    return false;
+}
+
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
                              uint64_t passed_over, const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
@@ -30,6 +37,12 @@ bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_prec
         }
         chosen = row;
         if (row->prefers && row->prefers(dims, precision, offer->facts)) preferred = row;
+    }
+    if (offer->table->count && !takes_precision(offer->table, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
+                       "known all the same: bwprof.cost, or a sweep's --dry-run)",
+                       op->name, precision->name);
     }
     if (!chosen) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
@@ -80,20 +93,21 @@ static bw_checked align_up(bw_checked bytes) {
     return padded;
 }
 
-static bw_status lay_out(const bw_problem *problem, int64_t scratch_bytes, bw_set_layout *out) {
+static bw_status lay_out(bw_choice *self, const bw_problem *problem) {
     bw_checked offset = bw_num(0);
     for (int i = 0; i < problem->operand_count; i++) {
-        out->starts[i] = offset.value;
+        self->offsets[i] = offset.value;
+        if (problem->operands[i].present) self->layout.starts[self->layout.parts++] = offset.value;
         offset = align_up(bw_add(offset, bw_num(problem->operands[i].bytes)));
     }
-    bw_checked end = align_up(bw_add(offset, bw_num(scratch_bytes)));
-    if (end.overflow || scratch_bytes < 0) {
+    bw_checked end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
+    if (end.overflow || self->scratch_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        problem->op->name);
     }
-    out->starts[problem->operand_count] = offset.value;
-    out->parts = problem->operand_count + (scratch_bytes > 0);
-    out->set_bytes = end.value;
+    self->offsets[problem->operand_count] = offset.value;
+    if (self->scratch_bytes) self->layout.starts[self->layout.parts++] = offset.value;
+    self->layout.set_bytes = end.value;
     return BW_OK;
 }
 
@@ -108,7 +122,7 @@ static bw_status work_out(bw_choice *self, const bw_problem *problem, const bw_d
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: the workspace would be larger than 2^63 bytes",
                        problem->op->name);
     }
-    BW_TRY(lay_out(problem, self->scratch_bytes, &self->layout));
+    BW_TRY(lay_out(self, problem));
     return bw_cost_of(problem->op, variant, dims, precision, facts, &self->cost);
 }
 

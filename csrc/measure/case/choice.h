@@ -13,7 +13,8 @@ typedef struct bw_choice {
     uint64_t passed_over; /* a bit per row of the variant table */
     bool asked;           /* named by the caller: no other may stand in for it */
     bw_cost cost;
-    bw_set_layout layout; /* starts[i] is operand i's, the one after the operands' the scratch's, if there is any */
+    int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
+    bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
     int64_t scratch_bytes, workspace_bytes;
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_choice;

@@ -9,14 +9,14 @@ typedef struct bw_problem {
     int op_index;
     const bw_op *op;
     const bw_precision *precision;
-    bw_dims dims; /* its kv_lens are the copy below */
+    bw_dims dims; /* its list is the copy below */
     uint64_t seed;
     bw_operand operands[BW_MAX_OPERANDS];
     int operand_count;
-    int64_t kv_lens[];
+    int64_t list[];
 } bw_problem;
 
-/* `dims` is complete (bw_op_complete); its kv_lens are copied. */
+/* `dims` is complete (bw_op_complete); its list is copied. */
 bw_status bw_problem_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
                             const bw_problem **out);
 void bw_problem_free(const bw_problem *self); /* NULL is fine */

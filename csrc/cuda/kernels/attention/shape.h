@@ -1,6 +1,6 @@
 // What the attention kernels share: the shape as they need it, and one launch function per rung and kind of precision.
-#ifndef BW_CUDA_ATTENTION_CUH
-#define BW_CUDA_ATTENTION_CUH
+#ifndef BW_CUDA_ATTENTION_SHAPE_H
+#define BW_CUDA_ATTENTION_SHAPE_H
 
 #include <math.h>
 #include <vector_types.h>

@@ -7,7 +7,7 @@
 //                                query heads per K/V head, the kernels of `simple` for the rest)
 #include "cuda/kernels/attention/shape.h"
 
-#include "cuda/kernels/common/numeric.cuh"
+#include "cuda/kernels/common/element.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {
@@ -116,7 +116,7 @@ bw_status start_plan(const bw_launch *launch, const bw_decode_plan &plan) {
     const bw_decode_exchange exchange = decode_exchange(launch, plan);
     if (plan.direct) return bw_decode_direct_launch(launch, shape, plan, exchange);
     bw_decode_work work = {};
-    work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
+    work.kv_lens = (const int *)launch->operand[BW_ATTENTION_KV_LENS];
     work.by_chunks = bw_divider_make(plan.chunks);
     work.by_kv_heads = bw_divider_make(shape.kv_heads);
     work.by_split_keys = bw_divider_make(plan.split_keys);
@@ -157,9 +157,9 @@ bw_status splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision,
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts, true);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
-    if (plan.splits > 1 && !dims->kv_lens) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
-    for (int64_t b = 0; plan.splits > 1 && dims->kv_lens && b < batch; b++) {
-        const int64_t splits = bw_ceil_div(dims->kv_lens[b], plan.split_keys);
+    if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
+        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
         if (splits > 1) parts = bw_add(parts, bw_num(splits));
     }
     const bw_checked bytes =

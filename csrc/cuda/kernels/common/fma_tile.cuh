@@ -1,8 +1,8 @@
 // A 64 x 64 tile of a matrix product through shared memory, accumulated in float: the plain kernels' work horse.
 //   acc[i][j] = sum over k of A(ty + 16 i, k) * B(tx + 16 j, k)        tx = thread % 16, ty = thread / 16
 // A and B are strided views; whichever index is contiguous in memory is the one that neighbouring threads read.
-#ifndef BW_CUDA_PRODUCT_TILE_CUH
-#define BW_CUDA_PRODUCT_TILE_CUH
+#ifndef BW_CUDA_FMA_TILE_CUH
+#define BW_CUDA_FMA_TILE_CUH
 
 #include "cuda/kernels/common/sm80.cuh"
 

@@ -5,10 +5,10 @@
 //   A (16 x 16): a[0] row r, columns 2c, 2c+1; a[1] row r + 8; a[2], a[3] the same rows, columns + 8
 //   B (16 x 8):  b[0] rows 2c, 2c+1 of column r; b[1] rows + 8
 //   C (16 x 8):  c[0], c[1] row r, columns 2c, 2c+1; c[2], c[3] row r + 8
-#ifndef BW_CUDA_INTRINSICS_CUH
-#define BW_CUDA_INTRINSICS_CUH
+#ifndef BW_CUDA_SM80_CUH
+#define BW_CUDA_SM80_CUH
 
-#include "cuda/kernels/common/numeric.cuh"
+#include "cuda/kernels/common/element.cuh"
 
 constexpr unsigned bw_all_lanes = 0xffffffffu;
 
@@ -24,6 +24,16 @@ BW_DEVICE uint4 bw_load_streaming(const void *from) {
                  : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
                  : "l"(from));
     return bits;
+}
+
+// A unit that will not be touched again soon: the caches may drop it first.
+template <typename Unit>
+BW_DEVICE Unit bw_load_once(const Unit *from) {
+    return __ldcs(from);
+}
+template <typename Unit>
+BW_DEVICE void bw_store_once(Unit *to, Unit value) {
+    __stcs(to, value);
 }
 
 BW_DEVICE uint4 bw_load_cached(const void *from) {
@@ -78,13 +88,6 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// 2^x to about 2 units in the last place; 2^-inf is 0.
-BW_DEVICE float bw_exp2(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
 }
 
 #endif

@@ -1,7 +1,7 @@
 // Tiles of 16-bit elements in shared memory, as the matrix instructions want them: rows of `padded` elements, whose
 // 16-byte chunks are permuted (chunk ^ row % 8) so that eight rows' equal chunks lie in different banks.
-#ifndef BW_CUDA_TENSOR_TILE_CUH
-#define BW_CUDA_TENSOR_TILE_CUH
+#ifndef BW_CUDA_SWIZZLED_TILE_CUH
+#define BW_CUDA_SWIZZLED_TILE_CUH
 
 #include "cuda/kernels/common/sm80.cuh"
 
@@ -16,8 +16,7 @@ BW_DEVICE uint4 bw_gather_chunk(const T *from, int count) {
     float value[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) value[i] = i < count ? bw_to_float(from[i]) : 0.0f;
-    return make_uint4(bw_pack_pair(value[0], value[1], T()), bw_pack_pair(value[2], value[3], T()),
-                      bw_pack_pair(value[4], value[5], T()), bw_pack_pair(value[6], value[7], T()));
+    return bw_pack(value, T());
 }
 
 // Rows [0, rows) of a tile from a strided matrix: the first `valid` of them hold head_dim elements each, everything

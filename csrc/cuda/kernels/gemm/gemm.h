@@ -13,7 +13,7 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
 bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_gemv_launch(const bw_launch *launch);
 
-/* cublaslt.c */
+/* cublaslt_search.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state);

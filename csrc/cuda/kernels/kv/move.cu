@@ -6,7 +6,7 @@
 #include "ops/kv.h"
 
 #include "cuda/kernels/common/divide.cuh"
-#include "cuda/kernels/common/vector.cuh"
+#include "cuda/kernels/common/sm80.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {
@@ -82,16 +82,16 @@ __global__ void __launch_bounds__(MOVE_THREADS, 6) kv_move_kernel(move<Unit> m, 
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        if (in[u]) k[u] = __ldcs(m.k + source[u]);
-        if (in[u]) v[u] = __ldcs(m.v + source[u]);
+        if (in[u]) k[u] = bw_load_once(m.k + source[u]);
+        if (in[u]) v[u] = bw_load_once(m.v + source[u]);
     }
     __syncwarp();  // keeps the compiler from doing anything else before it has issued every load
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) target[u] = to(in[u] ? i + u * MOVE_THREADS : m.units - 1);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        if (in[u]) __stcs(m.k_out + target[u], k[u]);
-        if (in[u]) __stcs(m.v_out + target[u], v[u]);
+        if (in[u]) bw_store_once(m.k_out + target[u], k[u]);
+        if (in[u]) bw_store_once(m.v_out + target[u], v[u]);
     }
     if (blockIdx.x == 0 && threadIdx.x < m.tail_halves) {
         ((uint16_t *)(m.k_out + m.units))[threadIdx.x] = ((const uint16_t *)(m.k + m.units))[threadIdx.x];

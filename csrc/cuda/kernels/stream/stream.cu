@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "base/input.h"
-#include "cuda/kernels/common/vector.cuh"
+#include "cuda/kernels/common/sm80.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS, 16) stream_read_kernel(const char *a,
 template <typename Element>
 struct write_op {
     using T = Element;
-    using vector = bw_vector<T>;
+    static constexpr int elems = 16 / (int)sizeof(T);
     T *b;
     // The pattern repeats every 64 elements; tiles and their rows are multiples of that, so that a thread writes the
     // same vector everywhere and only makes it once.
@@ -83,10 +83,10 @@ struct write_op {
     };
     struct held {};
     __device__ made begin() const {
-        float values[vector::elems];
+        float values[elems];
 #pragma unroll
-        for (int e = 0; e < vector::elems; e++) values[e] = bw_pattern_value(threadIdx.x * vector::elems + e);
-        return {vector::pack(values)};
+        for (int e = 0; e < elems; e++) values[e] = bw_pattern_value(threadIdx.x * elems + e);
+        return {bw_pack(values, T())};
     }
     __device__ held load(int64_t) const {
         return {};
@@ -95,7 +95,7 @@ struct write_op {
         bw_store_once((uint4 *)b + i, made.pattern);
     }
     __device__ void element(int64_t i) const {
-        b[i] = vector::put(bw_pattern_value((uint64_t)i));
+        bw_from_float(bw_pattern_value((uint64_t)i), &b[i]);
     }
 };
 
@@ -125,7 +125,7 @@ struct copy_op {
 template <typename Element>
 struct triad_op {
     using T = Element;
-    using vector = bw_vector<T>;
+    static constexpr int elems = 16 / (int)sizeof(T);
     const T *a, *b;
     T *c;
     struct made {};
@@ -139,15 +139,15 @@ struct triad_op {
         return {bw_load_once((const uint4 *)a + i), bw_load_once((const uint4 *)b + i)};
     }
     __device__ void store(int64_t i, const made &, const held &held) const {
-        float x[vector::elems], y[vector::elems];
-        vector::unpack(held.a, x);
-        vector::unpack(held.b, y);
+        float x[elems], y[elems];
+        bw_unpack(held.a, x, T());
+        bw_unpack(held.b, y, T());
 #pragma unroll
-        for (int e = 0; e < vector::elems; e++) x[e] = fmaf(BW_STREAM_TRIAD_FACTOR, y[e], x[e]);
-        bw_store_once((uint4 *)c + i, vector::pack(x));
+        for (int e = 0; e < elems; e++) x[e] = fmaf(BW_STREAM_TRIAD_FACTOR, y[e], x[e]);
+        bw_store_once((uint4 *)c + i, bw_pack(x, T()));
     }
     __device__ void element(int64_t i) const {
-        c[i] = vector::put(fmaf(BW_STREAM_TRIAD_FACTOR, vector::get(b[i]), vector::get(a[i])));
+        bw_from_float(fmaf(BW_STREAM_TRIAD_FACTOR, bw_to_float(b[i]), bw_to_float(a[i])), &c[i]);
     }
 };
 

@@ -9,11 +9,12 @@
 //
 // No block waits for one that cannot start: all others of a column have started when the last ticket is taken, and the
 // plan keeps the earlier combiners of all columns together below the number of blocks that run at once.
-#ifndef BW_CUDA_ATTENTION_MERGE_CUH
-#define BW_CUDA_ATTENTION_MERGE_CUH
+#ifndef BW_CUDA_DECODE_COMBINE_CUH
+#define BW_CUDA_DECODE_COMBINE_CUH
 
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/common/softmax.cuh"
 #include "cuda/runtime/launch.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
@@ -44,11 +45,6 @@ BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, cons
     place.row0 = head * shape.group + chunk * work.block_heads;
     place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
     return place;
-}
-
-// A weight relative to a maximum that is -infinity while nothing was seen.
-BW_DEVICE float bw_decode_reference(float top) {
-    return top == -INFINITY ? 0.0f : top;
 }
 
 // -- records in scratch --
@@ -158,7 +154,7 @@ struct bw_decode_cells {
                 stand.x = fmaxf(stand.x, top[at0 + (share + i / parts) * step + i % parts * cell_heads]);
             }
         }
-        const float reference = bw_decode_reference(stand.x);
+        const float reference = bw_softmax_reference(stand.x);
 #pragma unroll 1
         for (int share = 0; share < shares; share += batch) {
 #pragma unroll
@@ -239,14 +235,14 @@ struct bw_decode_sum {
     float top, weight, value[4];
 
     __device__ __forceinline__ void shrink_to(float reference) {
-        const float shrink = bw_exp2(top - bw_decode_reference(reference));
+        const float shrink = bw_exp2(top - bw_softmax_reference(reference));
         top = reference;
         weight *= shrink;
 #pragma unroll
         for (int e = 0; e < 4; e++) value[e] *= shrink;
     }
     __device__ __forceinline__ void add(float4 values, float2 stand) {
-        const float scale = bw_exp2(stand.x - bw_decode_reference(top));
+        const float scale = bw_exp2(stand.x - bw_softmax_reference(top));
         weight = fmaf(stand.y, scale, weight);
         value[0] = fmaf(values.x, scale, value[0]);
         value[1] = fmaf(values.y, scale, value[1]);

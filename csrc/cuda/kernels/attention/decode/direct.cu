@@ -268,7 +268,7 @@ BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sum
     }
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        const float reference = bw_decode_reference(best[e]), shrink = bw_exp2(sums.top[e] - reference);
+        const float reference = bw_softmax_reference(best[e]), shrink = bw_exp2(sums.top[e] - reference);
         sums.top[e] = best[e];
         sums.sum[e] *= shrink;
 #pragma unroll
@@ -389,7 +389,7 @@ bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_sh
     work.v = launch->operand[BW_ATTENTION_V];
     work.q = launch->operand[BW_ATTENTION_Q];
     work.out = launch->operand[BW_ATTENTION_OUT];
-    work.kv_lens = launch->dims->kv_lens ? (const int *)launch->operand[BW_ATTENTION_KV_LENS] : nullptr;
+    work.kv_lens = (const int *)launch->operand[BW_ATTENTION_KV_LENS];
     work.ragged = work.kv_lens != nullptr;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.split_keys = (int)plan.split_keys;

@@ -68,9 +68,9 @@ void divide_float(bw_decode_plan *plan, int64_t group, int padded) {
 // All entries' keys as a multiple of the longest one's.
 double entries_of(const bw_dims *dims) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
-    if (!dims->kv_lens) return (double)batch;
+    if (!dims->list) return (double)batch;
     double keys = 0;
-    for (int64_t b = 0; b < batch; b++) keys += (double)dims->kv_lens[b];
+    for (int64_t b = 0; b < batch; b++) keys += (double)dims->list[b];
     return keys / (double)dims->value[BW_DECODE_KV_LEN];
 }
 

@@ -149,7 +149,7 @@ BW_DEVICE float meet_keys(const row_part<Lanes> (&queries)[Lanes::heads], const 
     for (int offset = 1; offset < Lanes::steps; offset *= 2) {
         best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, offset));
     }
-    const float reference = bw_decode_reference(best);
+    const float reference = bw_softmax_reference(best);
     if (__any_sync(bw_all_lanes, best > sums.top)) {
         const float shrink = bw_exp2(sums.top - reference);
         sums.sum *= shrink;

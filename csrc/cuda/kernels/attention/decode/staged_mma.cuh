@@ -4,10 +4,11 @@
 //   - a warp (or, for groups above 16, the 2 or 4 warps that hold different heads) meets 16 keys at a time; its keys
 //     come by asynchronous copies, `stages` steps ahead, through shared memory of its own;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
-#ifndef BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
-#define BW_CUDA_ATTENTION_DECODE_TENSOR_CUH
+#ifndef BW_CUDA_DECODE_STAGED_MMA_CUH
+#define BW_CUDA_DECODE_STAGED_MMA_CUH
 
 #include "cuda/kernels/attention/decode/combine.cuh"
+#include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/runtime/launch.cuh"
 
@@ -17,13 +18,6 @@ constexpr int step_keys = 16, row_heads = 16, largest_warps = 4;
 
 template <int padded>
 constexpr int stages_for = padded <= 64 ? 4 : 3;
-
-// What a warp carries: rows are query heads, as in a C fragment. Up to 8 heads leave its lower half empty.
-template <int padded, int halves>
-struct decode_sums {
-    float out[padded / 8][4];
-    float top[halves], sum[halves];
-};
 
 // Two neighbouring elements of a row, zeros in place of those that are not `left`.
 template <bool vectors, typename T>
@@ -48,10 +42,11 @@ BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)
     }
 }
 
-// Scores of 16 keys, of which the first `valid` count, become weights; what was summed so far shrinks with them.
+// Rows are query heads; up to 8 of them leave the lower half of a fragment empty. Scores of 16 keys, of which the first
+// `valid` count, become weights; what was summed so far shrinks with them.
 template <int padded, int halves, typename T>
 BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int valid, float scale,
-                         decode_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
+                         bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
     float scores[2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
@@ -70,16 +65,9 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int
             score = c / 2 * 8 + column + c % 2 < valid ? score * scale : -INFINITY;
             best = fmaxf(best, score);
         }
-        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 1));
-        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 2));
-        const float reference = bw_decode_reference(best), shrink = bw_exp2(sums.top[half] - reference);
-        sums.top[half] = best;
-        sums.sum[half] *= shrink;
-#pragma unroll
-        for (int n = 0; n < padded / 8; n++) {
-            sums.out[n][2 * half] *= shrink;
-            sums.out[n][2 * half + 1] *= shrink;
-        }
+        best = bw_quad_max(best);
+        const float reference = bw_softmax_reference(best);
+        bw_softmax_rescale(sums, half, best, reference);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             float &score = scores[c / 2][2 * half + c % 2];
@@ -92,7 +80,7 @@ BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int
 }
 
 template <int padded, int halves, typename T>
-BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<padded, halves> &sums) {
+BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, bw_softmax_sums<padded, halves> &sums) {
 #pragma unroll
     for (int pair = 0; pair < padded / 16; pair++) {
         uint32_t right[4];
@@ -104,13 +92,11 @@ BW_DEVICE void meet_values(const uint32_t (&weights)[4], T *values, decode_sums<
 
 // This warp's registers into its cell.
 template <int padded, int halves, typename Cells>
-BW_DEVICE void spread(const decode_sums<padded, halves> &sums, const Cells &cells, int cell) {
+BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &cells, int cell) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < halves; half++) {
-        float sum = sums.sum[half];
-        sum += __shfl_xor_sync(bw_all_lanes, sum, 1);
-        sum += __shfl_xor_sync(bw_all_lanes, sum, 2);
+        const float sum = bw_quad_sum(sums.sum[half]);
         const int row = cell * 8 * halves + lane / 4 + 8 * half;
         if (lane % 4 == 0) {
             cells.top[row] = sums.top[half];
@@ -199,7 +185,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     uint32_t queries[padded / 16][4] = {};
     load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
                                           place.heads - slot * row_heads, shape.head_dim, queries);
-    decode_sums<padded, halves> sums = {};
+    bw_softmax_sums<padded, halves> sums = {};
 #pragma unroll
     for (int half = 0; half < halves; half++) sums.top[half] = -INFINITY;
     int stage_at = 0, next_at = (stages - 1) * stage_elems;

@@ -4,7 +4,7 @@
 //   4 tx + 64 c .. + 3. A query's 16 threads are half a warp, so that its maximum and sum need shuffles only.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory.
 #include "cuda/kernels/attention/prefill/order.cuh"
-#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/common/softmax.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace {

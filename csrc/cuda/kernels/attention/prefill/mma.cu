@@ -5,6 +5,7 @@
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/kernels/attention/prefill/order.cuh"
+#include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/runtime/launch.cuh"
 
@@ -16,30 +17,11 @@ constexpr int largest_warps = 8;
 template <int padded>
 constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 
-// What a warp carries from tile to tile. A lane holds two rows: lane / 4 and lane / 4 + 8.
-template <int padded>
-struct flash_sums {
-    float out[padded / 8][4];
-    float top[2], sum[2];
-};
-
-template <int padded>
-BW_DEVICE void rescale(flash_sums<padded> &sums, int half, float best) {
-    const float shrink = bw_exp2(sums.top[half] - best);
-    sums.top[half] = best;
-    sums.sum[half] *= shrink;
-#pragma unroll
-    for (int n = 0; n < padded / 8; n++) {
-        sums.out[n][2 * half] *= shrink;
-        sums.out[n][2 * half + 1] *= shrink;
-    }
-}
-
 // Scores to weights, in place. `last[half]` is the last key that the lane's rows attend; where the whole tile lies
 // before it, `masked` is false. The first tile holds key 0, which every row attends, so that maxima are finite.
 template <int padded, int eights>
 BW_DEVICE void soften(float (&scores)[eights][4], int64_t key0, const int64_t (&last)[2], bool masked, float scale,
-                      flash_sums<padded> &sums) {
+                      bw_softmax_sums<padded, 2> &sums) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -54,9 +36,8 @@ BW_DEVICE void soften(float (&scores)[eights][4], int64_t key0, const int64_t (&
                 best = fmaxf(best, score);
             }
         }
-        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 1));
-        best = fmaxf(best, __shfl_xor_sync(bw_all_lanes, best, 2));
-        rescale(sums, half, best);
+        best = bw_quad_max(best);
+        bw_softmax_rescale(sums, half, best, best);
 #pragma unroll
         for (int n = 0; n < eights; n++) {
 #pragma unroll
@@ -70,7 +51,7 @@ BW_DEVICE void soften(float (&scores)[eights][4], int64_t key0, const int64_t (&
 }
 
 template <int padded, int eights, typename T>
-BW_DEVICE void multiply_values(const float (&weights)[eights][4], T *values, flash_sums<padded> &sums) {
+BW_DEVICE void multiply_values(const float (&weights)[eights][4], T *values, bw_softmax_sums<padded, 2> &sums) {
 #pragma unroll
     for (int step = 0; step < eights / 2; step++) {
         uint32_t left[4];
@@ -87,14 +68,11 @@ BW_DEVICE void multiply_values(const float (&weights)[eights][4], T *values, fla
 
 // Rows first_row and first_row + 8 of a lane's output, normalised.
 template <int padded, typename T>
-BW_DEVICE void store_rows(flash_sums<padded> &sums, T *out, int64_t stride, int64_t first_row, int64_t rows,
+BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stride, int64_t first_row, int64_t rows,
                           int head_dim) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float sum = sums.sum[half];
-        sum += __shfl_xor_sync(bw_all_lanes, sum, 1);
-        sum += __shfl_xor_sync(bw_all_lanes, sum, 2);
-        const float inverse = 1.0f / sum;
+        const float inverse = 1.0f / bw_quad_sum(sums.sum[half]);
         if (first_row + 8 * half >= rows) continue;
         T *to = out + (first_row + 8 * half) * stride;
 #pragma unroll
@@ -138,7 +116,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
         const int64_t row = query0 + warp_row + thread % 32 / 4 + 8 * half;
         last[half] = shape.causal ? min(shape.keys - 1, reach + row) : shape.keys - 1;
     }
-    flash_sums<padded> sums = {};
+    bw_softmax_sums<padded, 2> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
 
     bw_tensor_fetch<padded>(queries, q + q_at, q_stride, rows, shape.queries - query0, shape.head_dim, shape.vectors,

@@ -1,6 +1,6 @@
 // What both flash kernels share: in which order their blocks take the work.
-#ifndef BW_CUDA_ATTENTION_FLASH_CUH
-#define BW_CUDA_ATTENTION_FLASH_CUH
+#ifndef BW_CUDA_PREFILL_ORDER_CUH
+#define BW_CUDA_PREFILL_ORDER_CUH
 
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/sm80.cuh"

@@ -1,7 +1,7 @@
-// Element types in kernels: conversions to and from float, 16-byte vectors of elements, and choosing a kernel's
-// instantiation from a precision.
-#ifndef BW_CUDA_NUMERIC_CUH
-#define BW_CUDA_NUMERIC_CUH
+// Element types in kernels (float, __half, __nv_bfloat16): conversions to and from float, one by one and as 16-byte
+// vectors, and choosing a kernel's instantiation from a precision.
+#ifndef BW_CUDA_ELEMENT_CUH
+#define BW_CUDA_ELEMENT_CUH
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -71,6 +71,16 @@ BW_DEVICE void bw_unpack(uint4 bits, float (&out)[8], T type) {
         out[2 * i] = pair.x;
         out[2 * i + 1] = pair.y;
     }
+}
+
+// And back.
+BW_DEVICE uint4 bw_pack(const float (&in)[4], float) {
+    return make_uint4(__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]), __float_as_uint(in[3]));
+}
+template <typename T>
+BW_DEVICE uint4 bw_pack(const float (&in)[8], T type) {
+    return make_uint4(bw_pack_pair(in[0], in[1], type), bw_pack_pair(in[2], in[3], type),
+                      bw_pack_pair(in[4], in[5], type), bw_pack_pair(in[6], in[7], type));
 }
 
 template <typename T>

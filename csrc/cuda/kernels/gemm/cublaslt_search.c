@@ -19,6 +19,7 @@
 
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/libraries/find.h"
+#include "cuda/runtime/graph.h"
 #include "cuda/runtime/replay.h"
 #include "ops/gemm.h"
 
@@ -246,39 +247,42 @@ cleanup:
     return status;
 }
 
-/* A graph of `launches` launches, one after the other over the sets. *graph stays NULL when the library refuses: an
- * algorithm that cannot be captured is none for us. Always leaves the stream out of capture. */
+/* What a graph is captured of: launches one after the other over the sets. */
+typedef struct lt_capture {
+    const lt_case *state;
+    lt_search *search;
+    const lt_candidate *candidate;
+    int launches;
+    bool refused; /* by the library: an algorithm that cannot be captured is none for us */
+} lt_capture;
+
+static bw_status enqueue_launches(void *context) {
+    lt_capture *self = context;
+    lt_search *search = self->search;
+    for (int i = 0; i < self->launches; i++) {
+        const bw_launch *set = &search->sets[search->launched++ % search->set_count];
+        const lt_candidate *candidate = self->candidate;
+        self->refused =
+            enqueue(self->state, set, &candidate->algorithm, candidate->workspace_bytes) != CUBLAS_STATUS_SUCCESS;
+        if (self->refused) return bw_fail(BW_CODE_UNAVAILABLE, "an algorithm that cannot be captured");
+    }
+    return BW_OK;
+}
+
+/* *graph stays NULL when the library refuses. */
 static bw_status capture(const lt_case *state, lt_search *search, const lt_candidate *candidate, int launches,
                          cudaGraph_t *graph) {
     bw_device *device = search->sets[0].device;
-    bw_cuda_api *api = &device->api;
-    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
-    BW_TRY(BW_CUDA(api, begin_capture(device->stream, cudaStreamCaptureModeThreadLocal)));
-    for (int i = 0; i < launches && result == CUBLAS_STATUS_SUCCESS; i++) {
-        const bw_launch *set = &search->sets[search->launched++ % search->set_count];
-        result = enqueue(state, set, &candidate->algorithm, candidate->workspace_bytes);
-    }
-    bw_status status = BW_CUDA(api, end_capture(device->stream, graph));
-    if (status && !*graph) {
-        /* A test's planned failure keeps the call from being made, which would leave the stream capturing. */
-        (void)api->end_capture(device->stream, graph);
-        (void)api->last_error();
-    }
-    if (result != CUBLAS_STATUS_SUCCESS) {
-        bw_status_free(status);
-        status = BW_OK;
-    }
-    if ((status || result != CUBLAS_STATUS_SUCCESS) && *graph) {
-        BW_CUDA_IGNORE(api, graph_destroy(*graph));
-        *graph = NULL;
-    }
-    return status;
+    lt_capture self = {state, search, candidate, launches, false};
+    bw_status status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, &self, graph);
+    if (!self.refused) return status;
+    bw_status_free(status);
+    return BW_OK;
 }
 
 /* Sets candidate->ms, infinite when the candidate cannot be used. An error is the device's. */
 static bw_status time_candidate(const lt_case *state, lt_search *search, lt_candidate *candidate, int launches) {
     bw_device *device = search->sets[0].device;
-    bw_cuda_api *api = &device->api;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t replay = NULL;
     double ns = 0.0;
@@ -286,14 +290,12 @@ static bw_status time_candidate(const lt_case *state, lt_search *search, lt_cand
     candidate->ms = INFINITY;
     BW_GOTO(capture(state, search, candidate, launches, &graph));
     if (!graph) goto cleanup;
-    BW_GOTO(BW_CUDA(api, graph_instantiate(&replay, graph, 0)));
-    BW_GOTO(BW_CUDA(api, graph_upload(replay, device->stream)));
+    BW_GOTO(bw_cuda_graph_finish(device, device->stream, graph, &replay));
     BW_GOTO(bw_replay_run(&search->replay, device->stream, replay, NULL, &ns));
     candidate->ms = ns / 1e6 / launches;
     search->spent_ms += ns / 1e6 + candidate->ms; /* and its warm-up */
 cleanup:
-    if (replay) BW_CUDA_IGNORE(api, graph_exec_destroy(replay));
-    if (graph) BW_CUDA_IGNORE(api, graph_destroy(graph));
+    if (replay) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(replay));
     return status;
 }
 

@@ -1,0 +1,187 @@
+"""What a measured row is worth: its roofs, what bounds it, the flags that make a reader doubt it. No device here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bwprof.results.schema import Row
+from bwprof.roofs.model import NOISE_LIMIT, Roofs
+from bwprof.roofs.signs import disturbances
+
+Facts = dict[str, Any]
+
+ABOVE_ATTAINABLE = 1.05
+BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low
+# A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
+ABOVE_CACHE = 1.25
+COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
+FLOOR_FACTOR = 3.0
+LATE_SHARE = 0.1  # of the samples
+
+
+def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
+    """Fill the roof columns of a timed row. A hot row is not held against DRAM: those columns stay empty."""
+    peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
+    row["peak_gb_s"], row["peak_tflops"] = known(peak), known(peak_tflops)
+    if roofs is not None:
+        row["measured_tflops"] = known(roofs.measured_tflops(row["precision"]))
+    if row["cache"] == "cold":
+        if roofs is not None and moved_bytes(row) is not None:
+            moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
+            row["ceiling_gb_s"] = known(roofs.ceiling_gb_s(*moved))
+            row["attainable_gb_s"] = known(roofs.attainable_gb_s(*moved))
+        for name in ("peak", "ceiling", "attainable"):
+            row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
+        if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
+            slope = row["arithmetic_intensity"] * row["ceiling_gb_s"] / 1e3
+            row["roofline_tflops"] = min(row["peak_tflops"], slope)
+            row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
+    row["bound"] = _bound(row)
+
+
+def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, waited: float) -> None:
+    """Fill `flags`, and `reason` with why each of them is there. `waited`: seconds for the device to cool down."""
+    flags: list[str] = []
+    reasons: list[str] = []
+    cold = row["cache"] == "cold"
+    if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ATTAINABLE:
+        flags.append("above_attainable")
+        reasons.append(_why_above(row, result, facts))
+    elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
+        flags.append("above_attainable")
+        reasons.append("faster than the device's arithmetic peak: the FLOP count or the peak is wrong")
+    elif not cold and roofs is not None and _above_cache(row, roofs):
+        doubt = roofs.cache_doubt(moved_bytes(row) or 0)
+        flags.append("noisy_roof" if doubt else "above_attainable")
+        reasons.append(_why_above_cache(row, roofs, doubt))
+    if cold and roofs is not None:
+        doubt = roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0)
+        if doubt:
+            flags.append("noisy_roof")
+            reasons.append(doubt)
+    if _near_floor(row):
+        flags.append("near_timer_floor")
+    held = throttle_reasons(result["conditions"])
+    if held:
+        flags.append("throttled")
+        reasons.append(f"the clock was held down ({', '.join(held)})")
+    if waited:
+        reasons.append(f"measured again after {waited:.2g} s: heat had held the clock down")
+    note = result.get("cache_note") or ""
+    warm = known(result.get("cold_reads"))
+    if cold and (not result["cold"] or (warm is not None and warm < COLD_READS_LEAST)):
+        flags.append("not_cold")
+    if warm is not None and warm < COLD_READS_LEAST:
+        reasons.append(f"{warm:.0%} of the inputs came from DRAM, by its counters")
+    reasons += [said for said in (note, result["variant_note"]) if said]
+    if not result["converged"]:
+        flags.append("not_converged")
+    signs = doubts(row, result)
+    if signs:
+        flags.append("noisy")
+        reasons += signs
+    row["flags"] = ";".join(flags)
+    row["reason"] = "; ".join(reasons) or None
+
+
+def beaten_by(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None) -> float:
+    """By how much a row beats its roof, if it does so far and without any other reason to doubt it; else 0."""
+    if row["flags"] != "above_attainable" or roofs is None:
+        return 0.0
+    if row["cache"] == "hot":
+        by = row["bandwidth_gb_s"] / roofs.cache_gb_s(moved_bytes(row) or 0) - 1 if _above_cache(row, roofs) else 0.0
+        return float(by)
+    share = (row["pct_attainable"] or 0.0) / 100
+    return share - 1 if share > BEATEN and not _explained(row, result, facts) else 0.0
+
+
+def moved_bytes(row: Row) -> int | None:
+    """The bytes that a bandwidth is made of; None where they are not known."""
+    read, written = row["bytes_read"], row["bytes_written"]
+    return None if read is None and written is None else (read or 0) + (written or 0)
+
+
+def known(value: float | None) -> float | None:
+    """The value; None for the NaN of what nobody knows."""
+    return None if value is None or math.isnan(value) else value
+
+
+def _percent(value: float | None, whole: float | None) -> float | None:
+    return 100 * value / whole if value is not None and whole else None
+
+
+def _near_floor(row: Row) -> bool:
+    floor = row["timer_floor_us"]
+    return floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor
+
+
+def _bound(row: Row) -> str | None:
+    """What limits the case.
+
+    Latency below three times the timer's floor; else memory or compute by the side of the ridge. Where the
+    arithmetic peak is unknown there is no ridge, and nothing is said.
+    """
+    if _near_floor(row):
+        return "latency"
+    if row["cache"] != "cold" or row["flops"] is None or row["arithmetic_intensity"] is None:
+        return None
+    if not row["flops"]:
+        return "memory"
+    roof = row["ceiling_gb_s"] or row["peak_gb_s"]
+    if row["peak_tflops"] and roof:
+        return "memory" if row["arithmetic_intensity"] * roof < row["peak_tflops"] * 1e3 else "compute"
+    return None
+
+
+def _above_cache(row: Row, roofs: Roofs) -> bool:
+    """A hot row that is faster than the cache can be; never where the cache's limit is not known (NaN)."""
+    moved = moved_bytes(row)
+    return moved is not None and bool(row["bandwidth_gb_s"] > ABOVE_CACHE * roofs.cache_gb_s(moved))
+
+
+def _why_above_cache(row: Row, roofs: Roofs, doubt: str) -> str:
+    limit = roofs.cache_gb_s(moved_bytes(row) or 0)
+    cause = doubt or "the bytes are counted too high, or are not all moved"
+    return (
+        f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches {limit:.4g}: {cause}"
+    )
+
+
+def doubts(row: Row, result: dict[str, Any]) -> list[str]:
+    """Signs that something else ran on the device meanwhile, in words."""
+    found = disturbances(result)
+    late = result["late_samples"]
+    if late > LATE_SHARE * result["count"]:
+        found.append(f"in {late} of {result['count']} samples the GPU waited for the host, which was too slow")
+    if (row["noise"] or 0) > NOISE_LIMIT:
+        found.append(f"wide spread: half of the samples lie {row['noise']:.0%} apart")
+    return found
+
+
+def _why_above(row: Row, result: dict[str, Any], facts: Facts) -> str:
+    """The likeliest cause of a bandwidth above what a stream of the same bytes reaches."""
+    cause = _explained(row, result, facts) or (
+        "the roof at this size was probably measured too low, or the bytes are counted too high"
+    )
+    return f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches: {cause}"
+
+
+def _explained(row: Row, result: dict[str, Any], facts: Facts) -> str:
+    """What makes a row look faster than a stream of the same bytes, other than its roof; "" for nothing known."""
+    rotated = result["footprint_bytes"] * result["buffer_sets"]
+    flushed = bool(result["flush_bytes"])
+    if row["bytes_written"] and flushed:
+        return "a part of what it wrote probably stayed in the cache for the next flush to write back"
+    if not result["cold"] or (not flushed and rotated < 4 * (facts.get("cache_bytes") or 0)):
+        return "part of it probably stayed in the cache"
+    if (row["bytes_written"] or 0) > (row["bytes_read"] or 0):
+        return "part of its writes was probably still on the way to memory"
+    if row["noise"] is not None and row["noise"] > 0.05:
+        return "the measurement is noisy"
+    return ""
+
+
+def throttle_reasons(conditions: dict[str, Any]) -> list[str]:
+    """Why the clock was held down, as words; empty when it was not, or nobody can tell."""
+    return [word for word in conditions["throttle"].split(";") if word not in ("", "none")]

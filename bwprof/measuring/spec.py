@@ -1,0 +1,111 @@
+"""One case to measure, as a plan lists it and as a run's file keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from bwprof import _core, registry
+from bwprof.measuring.row import Context, add_work, device_columns
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.text import unknown
+
+CACHES = ("cold", "hot")
+DEFAULT_CACHE = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One case to measure. `variant` and `timer` None leave the choice to the device."""
+
+    case: str
+    operation: str
+    precision: str
+    params: dict[str, int]
+    kv_lens: tuple[int, ...] | None
+    variant: str | None
+    cache: str
+    seed: int
+    timer: str | None = None
+    counters: bool = False
+    metrics: tuple[str, ...] = ()
+    repeatable: ClassVar[bool] = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Spec:
+        """The inverse of `to_dict`."""
+        lens = found["kv_lens"]
+        metrics = tuple(found.get("metrics", ()))
+        return cls(**{**found, "kv_lens": tuple(lens) if lens is not None else None, "metrics": metrics})
+
+    def open(self, device: _core.Device) -> _core.Case:
+        """The case on a device, nothing allocated yet."""
+        return _core.Case(
+            device,
+            self.operation,
+            self.precision,
+            self.params,
+            kv_lens=self.kv_lens,
+            variant=self.variant,
+            seed=self.seed,
+        )
+
+    @classmethod
+    def checked(cls, found: Mapping[str, Any], backend: str) -> Spec:
+        """The same from a file that may not be bwprof's own writing; ValueError for what cannot be run."""
+        spec = cls.from_dict(found)
+        for name in ("case", "cache", "timer", "variant"):
+            value = getattr(spec, name)
+            if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
+                raise ValueError(f"{name} is {value!r}, text is needed")
+        registry.check_timer(spec.timer, backend)
+        if not isinstance(spec.counters, bool):
+            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
+        if spec.cache not in CACHES:
+            raise ValueError(unknown("cache", spec.cache, CACHES))
+        known = registry.variant_names(spec.operation, backend)
+        if spec.variant is not None and spec.variant not in known:
+            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+        registry.check_seed(spec.seed)
+        registry.check_metrics(spec.metrics, backend)
+        allowed = registry.operation(spec.operation)["precisions"]
+        precision = registry.check_precision(spec.precision)
+        usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
+        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        return replace(spec, precision=precision, params=whole)
+
+    def blank_row(self, context: Context) -> Row:
+        """The case's row before it has run: identity, work and provenance."""
+        row = schema.empty_row()
+        row.update(self.params)
+        row.update(
+            operation=self.operation,
+            precision=self.precision,
+            case=self.case,
+            kv_lens=";".join(map(str, self.kv_lens)) if self.kv_lens is not None else None,
+            variant=self.variant,
+            cache=self.cache,
+            seed=self.seed,
+            run_id=context.run_id,
+            timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            bwprof_version=_core.__version__,
+            schema_version=schema.SCHEMA_VERSION,
+            **device_columns(context),
+        )
+        with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
+            add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
+        return row
+
+    @property
+    def title(self) -> str:
+        """For progress lines: case, precision, variant."""
+        words = [self.case, self.precision, self.variant or "", "" if self.cache == DEFAULT_CACHE else self.cache]
+        return " ".join(word for word in words if word)

@@ -1,0 +1,97 @@
+"""One finished row, as people get it: from `bwprof.measure`, from `bwprof.Case.measure`, and from sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bwprof.results import schema
+from bwprof.text import nearest
+
+_OWN = ("samples_ns",)
+
+
+class Row(dict[str, Any]):
+    """A row: every column of `bwprof.columns()`, and the caller's labels; None where something is not known.
+
+    A dict, whose values are attributes as well: ``row["time_ms"]``, ``row.time_ms``.
+
+    Attributes
+    ----------
+    samples_ns : list of float
+        The raw samples, ns per launch; empty where there are none.
+
+    Examples
+    --------
+    >>> row = Row({"case": "decode", "status": "ok", "time_ms": 0.5}, [4.9e5, 5.0e5, 5.1e5])
+    >>> row.time_ms, row["time_ms"], len(row.samples_ns)
+    (0.5, 0.5, 3)
+    """
+
+    samples_ns: list[float]
+
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), samples_ns: Sequence[float] = ()):
+        super().__init__(values)
+        object.__setattr__(self, "samples_ns", list(samples_ns))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            near = None if name.startswith("_") else nearest(name, self, likeness=0.6)
+            hint = f": did you mean '{near}'?" if near else ""
+            raise AttributeError(f"this row has no column '{name}'{hint}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            self[name] = value
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
+
+    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]]]:
+        return type(self), (dict(self), self.samples_ns)
+
+    def copy(self) -> Row:
+        """A row of its own with the same values."""
+        return type(self)(self, self.samples_ns)
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}: {self._said()}>"
+
+    def _title(self) -> str:
+        words = (self.get("case") or self.get("operation"), self.get("precision"), self.get("variant"))
+        return " ".join(str(word) for word in words if word)
+
+    def _said(self) -> str:
+        """The row in a line, without its name."""
+        time_ms = self.get("time_ms")
+        if time_ms is None:
+            return ": ".join(str(word) for word in (self.get("status"), self.get("reason")) if word) or "no time"
+        words = [f"{time_ms:.4g} ms"]
+        if self.get("time_ms_lo") is not None and self.get("time_ms_hi") is not None:
+            words[0] += f" ({self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g})"
+        if self.get("bandwidth_gb_s") is not None:
+            words.append(f"{self['bandwidth_gb_s']:.4g} GB/s")
+        words += [str(self[name]) for name in ("cache", "timer", "device") if self.get(name)]
+        flags = f"; flags: {self['flags']}" if self.get("flags") else ""
+        return ", ".join(words) + flags
+
+    def _repr_html_(self) -> str:
+        """The columns that are known, with their units, as a notebook shows them."""
+        from html import escape
+
+        units = {column.name: column.unit for column in schema.columns()}
+        cells = [
+            f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td><td>{escape(units.get(name, ''))}</td></tr>"
+            for name, value in self.items()
+            if not schema.is_missing(value) and value != ""
+        ]
+        caption = f"<caption>{escape(self._title())}</caption>"
+        return f"<table>{caption}<tr><th>column</th><th>value</th><th>unit</th></tr>{''.join(cells)}</table>"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,90 @@
+"""Columns and rows as frames, and back: `bwprof.columns`, `bwprof.frame`, `bwprof.rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bwprof.results import schema
+from bwprof.results.row import Row
+from bwprof.text import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def columns() -> pd.DataFrame:
+    """What the columns of a row are.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per column, in the order of the files: name, unit ("" for none), group (case, time, work, method, roofs,
+        counters, conditions, trust, comparison, provenance, metrics), better ("higher", "lower", or "" where neither
+        is), text.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = bwprof.columns().set_index("name")
+    >>> found.loc["time_ms", "unit"], found.loc["bandwidth_gb_s", "better"]
+    ('ms', 'higher')
+    """
+    import pandas as pd
+
+    told = ("name", "unit", "group", "better", "text")
+    return pd.DataFrame([[getattr(column, name) for name in told] for column in schema.columns()], columns=list(told))
+
+
+def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of `bwprof.measure`, `bwprof.Case.measure` or your own, as a frame like a sweep's.
+
+    Parameters
+    ----------
+    rows : iterable of Row, or one
+        Any mappings with columns of `bwprof.columns()` and labels of your own will do.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row each, with every column; `bwprof.save` keeps the rows' raw samples as long as `attrs` hold them.
+
+    Raises
+    ------
+    TypeError
+        For what is no mapping.
+    ValueError
+        For a value that its column cannot hold.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> row = bwprof.measure(lambda: sum(range(100)), name="sum", M=2, device="cpu", cache="hot", max_seconds=0.05)
+    >>> bwprof.frame([row])["M"].tolist()
+    [2]
+    """
+    from bwprof.results import frame as frames
+
+    listed = [rows] if isinstance(rows, Mapping) else list(rows)
+    for row in listed:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"{shown(row)} is no row: bwprof.Row or another mapping is needed")
+    samples = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in listed]
+    whole = [{name: value for name, value in row.items() if name != frames.SAMPLES} for row in listed]
+    return frames.from_rows(map(schema.normalise_row, whole), None, samples)
+
+
+def rows(data: pd.DataFrame) -> list[Row]:
+    """A frame's rows, one `bwprof.Row` each, with their raw samples where the frame knows them.
+
+    The inverse of `frame`. None stands for what is missing.
+
+    Raises
+    ------
+    ValueError
+        For a frame without the nine classic columns.
+    """
+    from bwprof.results import frame as frames
+
+    found = frames.to_rows(data)
+    return [Row(row, values or ()) for row, values in zip(found, frames.samples_of(data, found), strict=True)]

@@ -1,0 +1,57 @@
+/* Q4_0: 32 elements in 18 bytes. A scale d in FP16, then 16 bytes: the lower half of byte j is element j, the upper one
+ * element j + 16, each q for (q - 8) d. The same code runs on host and device. */
+#ifndef BW_BASE_Q4_0_H
+#define BW_BASE_Q4_0_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/input.h"
+
+enum { BW_Q4_0_ELEMS = 32, BW_Q4_0_BYTES = 18, BW_Q4_0_HALF = 16 };
+
+BW_HD void bw_q4_0_decode(const void *block, float *out) {
+    const uint8_t *bytes = (const uint8_t *)block + 2;
+    uint16_t bits;
+    memcpy(&bits, block, sizeof bits);
+    const float scale = bw_fp16_to_float(bits);
+    for (int j = 0; j < BW_Q4_0_HALF; j++) {
+        out[j] = (float)((bytes[j] & 15) - 8) * scale;
+        out[j + BW_Q4_0_HALF] = (float)((bytes[j] >> 4) - 8) * scale;
+    }
+}
+
+BW_HD uint8_t bw_q4_0_quantised(float value, float inverse_scale) {
+    int q = (int)(value * inverse_scale + 8.5f);
+    return (uint8_t)(q < 0 ? 0 : q > 15 ? 15 : q);
+}
+
+/* The value of largest magnitude becomes -8, as every writer of such files has it. */
+BW_HD void bw_q4_0_encode(const float *values, void *out) {
+    uint8_t *bytes = (uint8_t *)out + 2;
+    float largest = 0.0f;
+    for (int i = 0; i < BW_Q4_0_ELEMS; i++) {
+        const float value = values[i];
+        if ((value < 0.0f ? -value : value) > (largest < 0.0f ? -largest : largest)) largest = value;
+    }
+    const float scale = largest / -8.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+    const uint16_t bits = bw_float_to_fp16(scale);
+    memcpy(out, &bits, sizeof bits);
+    for (int j = 0; j < BW_Q4_0_HALF; j++) {
+        bytes[j] = (uint8_t)(bw_q4_0_quantised(values[j], inverse) |
+                             bw_q4_0_quantised(values[j + BW_Q4_0_HALF], inverse) << 4);
+    }
+}
+
+/* Generated: every q, and a scale from 1/16 up to 1/8 of either sign. */
+BW_HD void bw_q4_0_fill(bw_input_key key, uint64_t block, void *out) {
+    const uint32_t hashed = bw_input_bits(key, 5 * block);
+    const uint16_t bits = (uint16_t)((hashed & 0x83ffu) | 0x2c00u);
+    memcpy(out, &bits, sizeof bits);
+    for (uint64_t word = 0; word < 4; word++) {
+        const uint32_t pairs = bw_input_bits(key, 5 * block + 1 + word);
+        memcpy((char *)out + 2 + 4 * word, &pairs, sizeof pairs);
+    }
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* The flush: memory that nobody needs drives a launch's inputs out of the cache. */
+#ifndef BW_CUDA_FLUSH_H
+#define BW_CUDA_FLUSH_H
+
+#include "cuda/runtime/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A zeroed one is none: enqueuing it does nothing. */
+typedef struct bw_cuda_flush {
+    void *memory; /* NULL = no flush */
+    int64_t bytes;
+    bw_flush kind;
+} bw_cuda_flush;
+
+/* Of 0 bytes: none. Its memory is set on `stream`, which is not waited for. Close what was opened, whether or not that
+ * succeeded. */
+bw_status bw_cuda_flush_open(bw_device *device, cudaStream_t stream, bw_flush kind, int64_t bytes, bw_cuda_flush *out);
+bw_status bw_cuda_flush_enqueue(bw_device *device, cudaStream_t stream, const bw_cuda_flush *self);
+void bw_cuda_flush_close(bw_device *device, bw_cuda_flush *self);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,134 @@
+#include "cuda/timing/timer.h"
+
+/* A launch that starts this much before its flush ends runs beside it; a dependent launch may overlap by less. */
+static const uint64_t overlap_most_ns = 5000;
+
+bw_status bw_cuda_timer_flush(const bw_plan *plan) {
+    if (!plan->work.foreign) return BW_OK;
+    return bw_cuda_flush_enqueue(plan->device, plan->work.stream, &plan->flush);
+}
+
+bw_status bw_cuda_timer_begin(const bw_plan *plan) {
+    if (!plan->work.foreign) BW_TRY(bw_cuda_flush_enqueue(plan->device, plan->work.stream, &plan->flush));
+    if (!plan->tracing) return BW_OK;
+    BW_TRY(bw_cuda_work_wait(&plan->work));
+    return bw_cupti_trace_discard(plan->device);
+}
+
+/* ---- kernels ---- */
+
+/* Which stream the flushes are on, in CUPTI's numbers: that of the longest of all that runs while one of them does. */
+static bw_status learn_flush_stream(bw_plan *plan) {
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    uint64_t longest_ns = 0;
+    BW_TRY(bw_cuda_timer_flush(plan));
+    BW_TRY(bw_cuda_work_wait(&plan->work));
+    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
+    for (int64_t i = 0; i < count; i++) {
+        if (spans[i].end_ns - spans[i].start_ns <= longest_ns) continue;
+        longest_ns = spans[i].end_ns - spans[i].start_ns;
+        plan->flush_stream = spans[i].stream;
+    }
+    return BW_OK;
+}
+
+/* Whether each launch has a flush of its own. */
+static bool has_flushes(const bw_plan *plan) {
+    return plan->work.foreign && plan->flush.memory;
+}
+
+bw_status bw_cuda_trace_open(bw_plan *plan) {
+    BW_TRY(bw_cupti_trace_begin(plan->device));
+    plan->tracing = true;
+    return has_flushes(plan) ? learn_flush_stream(plan) : BW_OK;
+}
+
+void bw_cuda_trace_close(const bw_plan *plan) {
+    if (plan->tracing) bw_cupti_trace_end(plan->device);
+}
+
+/* ---- what a caller's function ran behind its flushes ---- */
+
+static int64_t count_on_stream(const bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) found += spans[i].stream == plan->flush_stream;
+    return found;
+}
+
+/* Whether every `each` spans are a flush and what was to run behind it. Of the spans on the given stream, flushes are
+ * the first of as many as each call has there; what runs elsewhere may come too early. */
+static bool follow_their_flushes(const bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t each) {
+    int64_t on_stream = count_on_stream(plan, spans, count), seen = 0;
+    if (on_stream == 0 || on_stream % plan->spec.launches) return false;
+    for (int64_t i = 0; i < count; i++) {
+        bool given = spans[i].stream == plan->flush_stream;
+        bool flushes = given && seen % (on_stream / plan->spec.launches) == 0;
+        seen += given;
+        if (flushes != (i % each == 0)) return false;
+        if (i % each == 1 && spans[i].start_ns + overlap_most_ns < spans[i - 1].end_ns) return false;
+    }
+    return true;
+}
+
+/* Calls of one kernel and of three in turn run as many as calls of two: then some flush is not where it should be. A
+ * flush takes about as long each time. */
+static bool start_with_flushes(const bw_kernel_span *spans, int64_t count, int64_t each) {
+    uint64_t longest_ns = 0;
+    for (int64_t i = 0; i < count; i += each) {
+        uint64_t length_ns = spans[i].end_ns - spans[i].start_ns;
+        if (length_ns > longest_ns) longest_ns = length_ns;
+    }
+    for (int64_t i = 0; i < count; i += each) {
+        if (2 * (spans[i].end_ns - spans[i].start_ns) < longest_ns) return false;
+    }
+    return true;
+}
+
+static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+    int64_t launches = plan->spec.launches, each = count / launches;
+    bool placed = count % launches == 0 && follow_their_flushes(plan, spans, count, each);
+    int64_t elsewhere = count - count_on_stream(plan, spans, count);
+    if (!placed && elsewhere) {
+        return bw_fail(BW_CODE_INVALID,
+                       "the function's work ran beside the flush that should precede it, or before it: %lld of %lld "
+                       "kernels and copies were on another stream than the one given (pass its stream as stream=)",
+                       (long long)elsewhere, (long long)count);
+    }
+    if (placed && start_with_flushes(spans, count, each)) return BW_OK;
+    return bw_cuda_work_miscounted(&plan->work, count, launches, launches);
+}
+
+/* ---- all launches of a replay, or some ---- */
+
+/* One launch's spans, its flush first where it has one. */
+static void add_launch(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
+    int64_t first = has_flushes(plan) ? 1 : 0;
+    uint64_t end_ns = 0;
+    for (int64_t i = first; i < count; i++) {
+        plan->kernels.sum_ns += (double)(spans[i].end_ns - spans[i].start_ns);
+        if (spans[i].end_ns > end_ns) end_ns = spans[i].end_ns;
+    }
+    plan->kernels.span_ns += (double)(end_ns - spans[first].start_ns);
+}
+
+/* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
+bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches) {
+    const int64_t flushes = has_flushes(plan) ? launches : 0, each = count / launches;
+    if (count - flushes < launches || (!flushes && count % launches)) {
+        return bw_cuda_work_miscounted(&plan->work, count, flushes, launches);
+    }
+    if (flushes) BW_TRY(check_calls(plan, spans, count));
+    plan->launch_kernels = each;
+    for (int64_t i = 0; i < count; i += each) add_launch(plan, spans + i, each);
+    return BW_OK;
+}
+
+bw_status bw_cuda_trace_take(bw_plan *plan) {
+    const bw_kernel_span *spans = NULL;
+    int64_t count = 0;
+    if (!plan->tracing) return BW_OK;
+    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
+    plan->kernels = (bw_kernel_times){0};
+    return bw_cuda_trace_add(plan, spans, count, plan->spec.launches);
+}

@@ -1,0 +1,57 @@
+/* A plan's state, what a timer is, and what the timers share. */
+#ifndef BW_CUDA_TIMER_H
+#define BW_CUDA_TIMER_H
+
+#include "cuda/libraries/cupti.h"
+#include "cuda/runtime/flush.h"
+#include "cuda/runtime/replay.h"
+#include "cuda/timing/work.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `prepare` follows the warm-up; `run` is one replay: the elapsed time of all its launches. */
+typedef struct bw_cuda_timer {
+    bw_status (*prepare)(bw_plan *plan);
+    bw_status (*run)(bw_plan *plan, double *ns);
+    void (*free)(bw_plan *plan); /* optional; also what was prepared half-way */
+} bw_cuda_timer;
+
+extern const bw_cuda_timer bw_cuda_timer_graph, bw_cuda_timer_events, bw_cuda_timer_cupti;
+
+struct bw_plan {
+    bw_device *device;
+    bw_plan_spec spec;
+    bw_cuda_work work; /* of that spec */
+    const bw_cuda_timer *timer;
+    bw_cuda_flush flush;
+    bw_replay replay;
+    double host_ns;
+
+    cudaGraphExec_t graph, flushes; /* the graph timer's: the launches; as many flushes as they have, without them */
+    cudaEvent_t *pairs;             /* the events timer's, two per launch */
+    double *elapsed_ns;             /* one per launch */
+
+    bool tracing;            /* CUPTI records kernels for this plan, whichever timer it has */
+    uint32_t flush_stream;   /* CUPTI's number of the stream that a caller's function and its flushes are on */
+    bw_kernel_times kernels; /* of the last replay */
+    int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */
+};
+
+/* Before a replay: the flush, where launches have none of their own; earlier kernels are forgotten. */
+bw_status bw_cuda_timer_begin(const bw_plan *plan);
+/* A launch's own flush, where it has one. */
+bw_status bw_cuda_timer_flush(const bw_plan *plan);
+
+/* The kernels of a replay. `take`, when it has ended, fills plan->kernels; `add` adds the spans of so many launches to
+ * them. All but `open` do nothing where nobody traces. */
+bw_status bw_cuda_trace_open(bw_plan *plan);
+bw_status bw_cuda_trace_take(bw_plan *plan);
+bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches);
+void bw_cuda_trace_close(const bw_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

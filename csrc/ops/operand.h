@@ -1,0 +1,41 @@
+/* What descriptors make their operands of, and what these hold when a case begins. */
+#ifndef BW_OPS_OPERAND_H
+#define BW_OPS_OPERAND_H
+
+#include "ops/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Hashed where it is read, poisoned where it is only written; absent where dtype is BW_NONE. */
+bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank, const int64_t *shape);
+#define BW_SHAPE(...)                                                              \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { \
+        __VA_ARGS__                                                                \
+    }
+
+/* The same for the scales of `of`: numbers that make elements of about 1 of its generated ones. Absent where dtype is
+ * BW_NONE. */
+bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dtype, int rank, const int64_t *shape);
+
+/* Fills in the sizes; fails when one overflows. */
+bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int count);
+
+/* A generated operand as numbers, scaled where it has scales: what reference rows are worked out from. */
+typedef struct bw_source {
+    const bw_operand *operand, *scales; /* scales NULL: there are none */
+    bw_input_key key, scale_key;
+    int64_t padded; /* elements of a stored row */
+} bw_source;
+
+bw_source bw_source_of(const bw_operand *operands, int count, int index, uint64_t seed);
+void bw_source_read(const bw_source *source, int64_t first, int64_t count, double *out); /* elements of the shape */
+
+/* 1 over the mean square of such numbers: 3, exactly, where they are uniform in [-1, 1). */
+double bw_source_inverse_square(const bw_source *source);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

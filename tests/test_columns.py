@@ -1,0 +1,110 @@
+"""The columns: what each is called, in which unit, which way is better; and files that know fewer of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rows import pair
+
+import bwprof
+from bwprof.results import frame, load_samples, schema
+
+EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
+GROUPS = "case time work method roofs counters conditions trust comparison provenance metrics".split()
+
+
+def test_columns_by_hand() -> None:
+    found = bwprof.columns()
+    assert found.columns.tolist() == ["name", "unit", "group", "better", "text"]
+    assert found["name"].tolist() == list(schema.names())
+    told = found.set_index("name")
+    wanted = {
+        "time_ms": ("ms", "time", "lower"),
+        "bandwidth_gb_s": ("GB/s", "time", "higher"),
+        "bytes_read": ("B", "work", ""),
+        "kv_len": ("tokens", "case", ""),
+        "tflops": ("TFLOP/s", "work", "higher"),
+        "pct_attainable": ("%", "roofs", "higher"),
+        "traffic_ratio": ("x", "counters", "lower"),
+        "sm_clock_mhz": ("MHz", "conditions", ""),
+        "max_error": ("", "trust", "lower"),
+        "speedup_vs_fp32": ("x", "comparison", "higher"),
+        "hostname": ("", "provenance", ""),
+    }
+    for name, (unit, group, better) in wanted.items():
+        assert tuple(told.loc[name, ["unit", "group", "better"]]) == (unit, group, better), name
+
+
+def test_every_column_is_said_whole() -> None:
+    units = {"_ms": "ms", "_us": "us", "_gb_s": "GB/s", "_tflops": "TFLOP/s", "_mhz": "MHz", "_pct": "%", "_j": "J"}
+    for column in schema.columns():
+        assert column.text, column.name
+        assert column.group in GROUPS, column.name
+        assert column.better in ("higher", "lower", ""), column.name
+        for ending, unit in units.items():
+            if column.name.endswith(ending):
+                assert column.unit == unit, column.name
+        assert not column.name.startswith("pct_") or column.unit == "%"
+        assert column.label == (
+            f"{column.label[: -len(column.unit) - 3]} ({column.unit})" if column.unit else column.label
+        )
+
+
+def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    from dataclasses import replace
+
+    from bwprof.cli import summary
+    from bwprof.terminal import console
+
+    real = schema.column
+    monkeypatch.setattr(schema, "column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
+    data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=200.0))
+    ax = bwprof.plot.comparison(data)
+    assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
+    assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
+    stream = io.StringIO()
+    summary.print_tables(data, console(stream))
+    assert "<bandwidth_gb_s>" in stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.json", "."])
+def test_files_of_the_version_before_still_load(name: str, tmp_path: Path) -> None:
+    found = bwprof.load(EARLIER / name)
+    assert found["operation"].tolist() == ["gemm", "gemm", "attention_decode", "attention_decode"]
+    assert found["precision"].tolist() == ["fp32", "fp16"] * 2
+    assert found["hostname"].isna().all()
+    assert found.columns.tolist() == list(schema.names())
+    assert found["bytes_read"].tolist()[:2] == [(64 + 64 * 64) * 4, (64 + 64 * 64) * 2]
+    assert found["speedup_vs_fp32"].notna().all()
+    if name != "results.csv":
+        samples = load_samples(EARLIER / name)
+        assert [len(values or ()) for values in samples] == found["samples"].tolist()
+        assert bwprof.load(EARLIER / name, samples=True)["samples_ns"].tolist() == samples
+    again = bwprof.load(bwprof.save(found, tmp_path / "again.json"))
+    assert again["time_ms"].tolist() == found["time_ms"].tolist()
+
+
+def test_a_functions_file_of_the_version_before_keeps_its_labels() -> None:
+    found = bwprof.load(EARLIER / "function.csv")
+    assert (found["n"].tolist(), found["kind"].tolist()) == ([1024, 4096], ["plain", "plain"])
+    assert found["flags"].str.contains("unverified").all()
+
+
+def test_a_run_of_the_version_before_goes_on(tmp_path: Path, here: object) -> None:
+    """Its plan is read: the case whose rows are taken away is measured, the others stay."""
+    import json
+
+    folder = tmp_path / "run"
+    shutil.copytree(EARLIER, folder)
+    (folder / "results.csv").unlink()
+    document = json.loads((folder / "results.json").read_text())
+    document["rows"] = document["rows"][2:]
+    (folder / "results.json").write_text(json.dumps(document))
+    code, _, err = here("--resume", str(folder))  # type: ignore[operator]
+    assert code == 0, err
+    found = bwprof.load(folder)
+    assert sorted(found["case"]) == ["attention_decode", "attention_decode", "gemm", "gemm"]
+    assert found["hostname"].notna().sum() == 2

@@ -1,0 +1,124 @@
+"""bwprof.Row and frames of rows: one type from every way of measuring, and raw samples that stay with their rows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows import row
+
+import bwprof
+from bwprof.results import frame, load_samples, schema
+
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_seconds": 0.05}
+
+
+def made() -> bwprof.Row:
+    return bwprof.Row(row("a<b", "fp16", time_ms_lo=0.9, time_ms_hi=1.1, cache="hot"), [1.0, 2.5])
+
+
+def test_a_row_is_a_mapping_with_attributes() -> None:
+    found = made()
+    assert found["case"] == found.case == "a<b"
+    assert {**found}["bandwidth_gb_s"] == found.bandwidth_gb_s == 100.0
+    assert found.samples_ns == [1.0, 2.5]
+    assert "samples_ns" not in found
+    assert found.power_w is None, "what is not known is None, as in the mapping"
+    assert "power_w" in dir(found)
+    with pytest.raises(AttributeError, match="this row has no column 'time_m': did you mean 'time_ms'"):
+        _ = found.time_m
+    found.reason = "a note"
+    assert found["reason"] == "a note"
+    found.samples_ns = [3.0]
+    assert found.samples_ns == [3.0]
+    assert "samples_ns" not in found
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, bwprof.Row.copy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_of_a_row_are_rows(way: Any) -> None:
+    found = way(made())
+    assert type(found) is bwprof.Row
+    assert (found, found.samples_ns) == (made(), [1.0, 2.5])
+
+
+def test_what_a_row_says() -> None:
+    assert repr(made()).startswith("<a<b fp16 plain: 0.0001 ms (0.9 to 1.1), 100 GB/s, hot, Test CPU")
+    failed = bwprof.Row(row("a", "fp32", gb_s=None, status="failed", reason="wrong result"))
+    assert repr(failed) == "<a fp32 plain: failed: wrong result>"
+    assert repr(bwprof.Row()) == "<: no time>"
+
+
+def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
+    shown = made()._repr_html_()
+    assert "<tr><th>time_ms</th><td>0.0001</td><td>ms</td></tr>" in shown
+    assert "<tr><th>case</th><td>a&lt;b</td><td></td></tr>" in shown
+    assert "power_w" not in shown
+
+
+def test_measuring_a_function_gives_a_row() -> None:
+    a = np.empty(1 << 12)
+    found = bwprof.measure(lambda: a.fill(1.0), name="fill", bytes_written=a.nbytes, **QUICK)
+    assert type(found) is bwprof.Row
+    assert len(found.samples_ns) == found.samples > 0
+    assert list(found)[: len(schema.names())] == list(schema.names())
+
+
+def test_a_sweeps_callback_gets_rows() -> None:
+    seen: list[bwprof.Row] = []
+    bwprof.sweep(
+        "gemm",
+        N=8,
+        K=8,
+        backend="cpu",
+        cache="hot",
+        roofs=False,
+        progress=lambda _done, _all, found: seen.append(found),
+    )
+    assert [type(found) for found in seen] == [bwprof.Row] * 2
+
+
+def test_rows_make_a_frame_and_come_back(tmp_path: Path) -> None:
+    one, other = made(), bwprof.Row(row("b", "fp32", label="x"))
+    data = bwprof.frame([one, other])
+    assert data["case"].tolist() == ["a<b", "b"]
+    assert data.dtypes["M"] == "Int64"
+    back = bwprof.rows(data)
+    assert [found.samples_ns for found in back] == [[1.0, 2.5], []]
+    assert {name: back[0][name] for name in one} == one
+    assert load_samples(bwprof.save(data, tmp_path / "rows.json")) == [[1.0, 2.5], None]
+    assert bwprof.frame(one)["case"].tolist() == ["a<b"], "one row is a frame of one"
+    assert bwprof.frame([]).columns.tolist() == list(schema.names())
+    with pytest.raises(TypeError, match="3 is no row"):
+        bwprof.frame([3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="column M: 'x' is not a whole number"):
+        bwprof.frame([{"M": "x"}])
+
+
+def test_samples_in_a_column_of_their_own_survive_everything(tmp_path: Path) -> None:
+    data = frame.from_rows([row(name, "fp32", timestamp=name) for name in "ab"], {"run_id": "x"}, [[1.0, 2.0], None])
+    path = bwprof.save(data, tmp_path / "rows.json")
+    found = bwprof.load(path, samples=True)
+    assert found.columns[-1] == "samples_ns"
+    assert found["samples_ns"].tolist() == [[1.0, 2.0], None]
+    both = pd.concat([found.iloc[::-1], found])
+    assert both.attrs == {} or both.attrs.get("run") is not None
+    again = bwprof.load(bwprof.save(both, tmp_path / "both.json"), samples=True)
+    assert again["samples_ns"].tolist() == [None, [1.0, 2.0], [1.0, 2.0], None]
+    assert [found.samples_ns for found in bwprof.rows(again)] == [[], [1.0, 2.0], [1.0, 2.0], []]
+    assert "samples_ns" not in bwprof.load(bwprof.save(both, tmp_path / "both.csv")).columns
+    assert not bwprof.summary(again).empty
+    with pytest.raises(ValueError, match="keeps no raw samples"):
+        bwprof.load(tmp_path / "both.csv", samples=True)
+
+
+@pytest.mark.parametrize("wrong", ["1", [-1.0], ["x"], [float("nan")], 3])
+def test_a_column_of_samples_holds_times(wrong: object, tmp_path: Path) -> None:
+    data = frame.from_rows([row("a", "fp32")])
+    data["samples_ns"] = [wrong]
+    with pytest.raises(ValueError, match="column samples_ns holds"):
+        bwprof.save(data, tmp_path / "rows.json")
