@@ -94,7 +94,7 @@ class Device:
     index: int
     stream: int  # that its work is enqueued on: a cudaStream_t; 0 on a CPU
     def facts(self) -> dict[str, Any]:
-        """Fields of bw_device_facts by name, and what only its backend has (a GPU: major, minor, bus_bits, ...); peak_tflops
+        """Fields of bw_device_facts by name, and what only its backend has (a GPU: major, minor, ...); peak_tflops
         is a dict precision -> float; NaN = unknown."""
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes."""

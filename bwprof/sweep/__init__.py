@@ -274,7 +274,7 @@ def _sweep_calls(
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
-    from bwprof.names import shown
+    from bwprof.text import shown
 
     if value is None:
         return ()
