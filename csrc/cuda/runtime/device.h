@@ -17,12 +17,11 @@ struct bw_device {
     bw_device_facts facts; /* facts.own is own_facts */
     bw_own_facts own_facts;
     int index;
-    cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
-    void
-        *cublaslt; /* csrc/cuda/kernels/gemm/cublaslt_search.c's library handle, opened on first use; NULL until then */
-    bw_nvml *nvml; /* likewise */
-    bw_status nvml_failure;                 /* why there is none; NULL until it was tried */
-    struct bw_cupti *cupti;                 /* likewise csrc/cuda/libraries/cupti.c's */
+    cudaStream_t stream;    /* the one stream that everything is enqueued on; a capture runs on it too */
+    void *cublaslt;         /* csrc/cuda/kernels/gemm/cublaslt_search.c's library handle, opened on first use; NULL until then */
+    bw_nvml *nvml;          /* likewise */
+    bw_status nvml_failure; /* why there is none; NULL until it was tried */
+    struct bw_cupti *cupti; /* likewise csrc/cuda/libraries/cupti.c's */
     struct bw_cuda_counter_state *counters; /* csrc/cuda/profiling/dram.cc's */
 };
 
