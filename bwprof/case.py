@@ -361,7 +361,14 @@ class Case:
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
 
 
-_NUMPY_TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "int32": "int32", "int64": "int64"}
+_NUMPY_TYPES = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "int8": "int8",
+    "int32": "int32",
+    "int64": "int64",
+}
 
 
 def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
@@ -386,7 +393,9 @@ def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
         return array.tobytes()
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {array.dtype}, numbers are needed")
-    return _core.encode(dtype, np.ascontiguousarray(array, dtype=np.float32).data)
+    rows = np.ascontiguousarray(array, dtype=np.float32).reshape(-1, operand["row_elems"] or array.size)
+    padding = _stored_elems(dtype, rows.shape[1]) - rows.shape[1]
+    return _core.encode(dtype, np.pad(rows, ((0, 0), (0, padding))).data)
 
 
 def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -397,4 +406,11 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
         flat = np.frombuffer(data, dtype=_NUMPY_TYPES[dtype])
     else:
         flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
-    return flat.reshape(operand["shape"]).copy()
+    row = operand["row_elems"] or flat.size
+    return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
+
+
+def _stored_elems(dtype: str, elems: int) -> int:
+    """Elements of a row, the last block filled up."""
+    block = next((known["block_elems"] for known in _core.dtypes() if known["name"] == dtype), 1)
+    return -(-elems // block) * block

@@ -59,6 +59,20 @@ def check_precision(name: str) -> str:
     return lowered
 
 
+@cache
+def is_narrow(precision: str) -> bool:
+    """Whether a precision stores some operands in 8 bits or fewer."""
+    types = {found["name"] for found in _core.dtypes() if found["narrow"]}
+    roles = next((found for found in _core.precisions() if found["name"] == precision), {})
+    return any(roles.get(role) in types for role in ("activation", "weight", "cache"))
+
+
+def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
+    """Whether only the bytes and FLOPs of an operation in a narrow precision are known: no kernel of the backend takes it."""
+    described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
+    return described and not variant_names(operation_name, backend, precision)
+
+
 def backend_names() -> list[str]:
     """All backends, built or not, preferred first."""
     return [backend["name"] for backend in _core.backends()]

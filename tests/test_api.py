@@ -132,7 +132,7 @@ def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -
 
 @pytest.mark.parametrize("given", [{"M": "x" * 100_000}, {"N": [[1] * 100_000]}, {"cache": [7] * 100_000}])
 def test_a_message_repeats_no_long_value(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"^{next(iter(given))} is ") as caught:
+    with pytest.raises(ValueError, match=f"^{next(iter(given))}( is |: )") as caught:
         bwprof.sweep("gemm", backend="cpu", roofs=False, **given)
     assert len(str(caught.value)) < 300
 

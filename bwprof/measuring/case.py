@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.measuring import conditions
 from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, ended
 from bwprof.measuring.spec import Spec
@@ -54,7 +54,8 @@ def measure(
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
-        return ended(row, "skipped", str(error))
+        predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
+        return ended(row, "predicted" if predicted else "skipped", str(error))
     except MemoryError as error:
         return ended(row, "skipped", str(error) or "out of memory")
     except _core.DeviceError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.results.summary import ordered_precisions
-from bwprof.text import spelt
+from bwprof.text import figure_text, spelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,11 +213,14 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
         if value <= attainable < value + longest * 0.09:
             end = attainable
     doubted = "*" if row.get("flags") else ""
-    ax.text(end + longest * 0.006, center, _number(value) + doubted, va="center", fontsize=6.5, color="#333333")
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    ax.text(
+        end + longest * 0.006,
+        center,
+        figure_text(value, whole_from=100) + doubted,
+        va="center",
+        fontsize=6.5,
+        color="#333333",
+    )
 
 
 def _gain(ax: Axes, group: Group, place: int) -> None:
