@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.names import quoted
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -83,7 +85,7 @@ def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str
     from bwprof.results import compare
 
     if not path.exists():
-        raise FileNotFoundError(f"no such file or folder: {path}")
+        raise FileNotFoundError(f"no such file or folder: {quoted(path)}")
     if path.is_dir():
         rows, samples, run = _read_folder(path)
     elif path.suffix.lower() == ".json":
@@ -193,7 +195,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     elif target.suffix.lower() == ".csv":
         text, parse = csvfile.text(rows), csvfile.parse
     else:
-        raise ValueError(f"{path}: results are saved as .csv or .json")
+        raise ValueError(f"{quoted(path)}: results are saved as .csv or .json")
     claim = Claim(target) if is_plain_target(target) else None
     written = False
     try:
