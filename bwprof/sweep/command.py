@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -355,6 +356,8 @@ def _measure(
         trouble = _finish(store, status) or trouble
     if trouble is not None:
         return _rescue(store, targets, trouble)
+    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
+
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
