@@ -148,15 +148,16 @@ def _read_folder(folder: Path) -> Content:
 def _add_missing(
     rows: list[Row], samples: list[list[float] | None], others: list[Row], more: list[list[float] | None]
 ) -> None:
-    """Add the rows that are not there yet, each as often as the others have it."""
+    """Add the rows that are not there yet, each as often as the others have it, but none that was replaced."""
     from bwprof.results import compare
 
     seen = Counter(map(compare.identity, rows))
+    gone = {compare.at(row, row["replaces"]) for row in rows if row.get("replaces")}
     for row, values in zip(others, more, strict=True):
         identity = compare.identity(row)
         if seen[identity]:
             seen[identity] -= 1
-        else:
+        elif compare.at(row, row.get("timestamp")) not in gone:
             rows.append(row)
             samples.append(values)
 
