@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.names import amount, nearest, unknown, whole_number
+from bwprof.names import amount, nearest, quoted, shown, unknown, whole_number
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
@@ -81,9 +81,9 @@ def _check_callable(given: object, name: str) -> None:
     if given is None:
         return
     if not callable(given):
-        raise TypeError(f"{name} is {given!r}, a callable is needed")
+        raise TypeError(f"{name} is {shown(given)}, a callable is needed")
     if only_makes(given):
-        raise TypeError(f"{name} is {given!r}: calling it only makes a coroutine or generator, it does no work")
+        raise TypeError(f"{name} is {shown(given)}: calling it only makes a coroutine or generator, it does no work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ class Subject:
         _check_callable(self.function, "fn")
         _check_callable(self.check, "check")
         if not isinstance(self.name, str):
-            raise TypeError(f"name is {self.name!r}, a str is needed")
+            raise TypeError(f"name is {shown(self.name)}, a str is needed")
         if not isinstance(self.counters, bool):
-            raise TypeError(f"counters is {self.counters!r}: allowed are True and False")
+            raise TypeError(f"counters is {shown(self.counters)}: allowed are True and False")
         object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
-            raise TypeError(f"precision is {self.precision!r}, a str is needed")
+            raise TypeError(f"precision is {shown(self.precision)}, a str is needed")
         for name in WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
@@ -146,7 +146,7 @@ def check_label(name: str, value: Any) -> None:
         schema.normalise(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+            f"{name} = {shown(value)}: the column of that name holds {schema.said(kind)}: take another for the label"
         ) from None
 
 
@@ -156,7 +156,9 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     for name in names:
         near = nearest(name, known, likeness=0.84)
         if near is not None:
-            raise ValueError(f"'{name}' is no option: did you mean '{near}'? (for a label take a name less like it)")
+            raise ValueError(
+                f"'{quoted(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
+            )
 
 
 def measure(
@@ -314,7 +316,9 @@ def choose(backend: str | None, device: int | str | None) -> hardware.Choice:
     if isinstance(device, str):
         kind, _, number = device.partition(":")
         if backend not in (None, kind) or (number and not number.isdecimal()):
-            raise ValueError(f"device is '{device}': allowed are a number, or names like 'cpu', 'cuda', 'cuda:0'")
+            raise ValueError(
+                f"device is '{quoted(device)}': allowed are a number, or names like 'cpu', 'cuda', 'cuda:0'"
+            )
         backend, device = kind, int(number) if number else None
     if device is None:
         choice = hardware.choose(backend)
@@ -354,7 +358,8 @@ def stream_handle(stream: Any, device: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     raise TypeError(
-        f"stream is {stream!r}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
+        f"stream is {shown(stream)}: "
+        "allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
     )
 
 

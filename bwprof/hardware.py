@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bwprof import _core, registry
+from bwprof.names import shown
 
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
@@ -192,7 +193,7 @@ def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str
         if device["index"] == wanted:
             return Choice(row["name"], wanted, device["name"], reason, warning)
     allowed = ", ".join(str(device["index"]) for device in row["devices"])
-    raise ValueError(f"backend '{row['name']}' has no device {wanted}: allowed are {allowed}")
+    raise ValueError(f"backend '{row['name']}' has no device {shown(wanted)}: allowed are {allowed}")
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.names import unknown, whole_number
+from bwprof.names import quoted, shown, unknown, whole_number
 
 
 def operations() -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
-        raise ValueError(f"seed is {seed!r}: allowed are 0 to 2^63 - 1")
+        raise ValueError(f"seed is {shown(seed)}: allowed are 0 to 2^63 - 1")
     return int(seed)
 
 
@@ -152,5 +152,5 @@ def complete(
         raise ValueError(f"{operation_name} takes no kv_lens")
     allowed = operation(operation_name)["precisions"]
     if check_precision(precision) not in allowed:
-        raise ValueError(f"{operation_name} has no precision '{precision}': allowed are {', '.join(allowed)}")
+        raise ValueError(f"{operation_name} has no precision '{quoted(precision)}': allowed are {', '.join(allowed)}")
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)

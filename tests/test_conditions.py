@@ -202,9 +202,9 @@ def test_readings_are_a_small_part_of_the_time(gpu: _core.Device) -> None:
     H200) wherever nobody else asks the driver, whom it may keep waiting for milliseconds."""
     found = [sampled(gpu, COPY, 0.5)["conditions"] for _ in range(4)]
     assert min(conditions["reading_us"] for conditions in found) < 1e3
-    for conditions in found:
-        assert conditions["readings"] <= 27
-        assert conditions["reading_us"] > 1e3 or conditions["readings"] >= 5
+    for taken in found:
+        assert taken["readings"] <= 27
+        assert taken["reading_us"] > 1e3 or taken["readings"] >= 5
 
 
 @pytest.mark.cuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any, TextIO
 
 from bwprof import _core, hardware, results
 from bwprof.hardware import Choice
-from bwprof.names import positive_seconds, seconds_text, unknown
+from bwprof.names import positive_seconds, seconds_text, shown, unknown
 from bwprof.results import schema
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
@@ -161,7 +162,7 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
     for name, kind in kinds.items():
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
-            raise ValueError(f"{folder} cannot be resumed: its {name} is {data.get(name)!r}")
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {shown(data.get(name))}")
     specs = []
     for number, found in enumerate(data["plan"], start=1):
         try:
@@ -355,6 +356,8 @@ def _measure(
         trouble = _finish(store, status) or trouble
     if trouble is not None:
         return _rescue(store, targets, trouble)
+    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
+
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():

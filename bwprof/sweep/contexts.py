@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware
+from bwprof.names import shown
 from bwprof.roofs import Roofs, Wanted, obtain, store
 from bwprof.sweep.measure import Context, Outcome, learned
 
@@ -23,7 +24,7 @@ Given = bool | Roofs | None
 def check_roofs(given: object) -> None:
     """TypeError for what can be no `roofs`."""
     if given is not None and not isinstance(given, (bool, Roofs)):
-        raise TypeError(f"roofs is {given!r}: allowed are True, False, None and a bwprof.roofs.Roofs")
+        raise TypeError(f"roofs is {shown(given)}: allowed are True, False, None and a bwprof.roofs.Roofs")
 
 
 def check_threads(given: object, most: int | None = None) -> int | None:
@@ -39,10 +40,10 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     index = getattr(given, "__index__", None)
     threads = 0 if isinstance(given, bool) or index is None else int(index())
     if most == 0:
-        raise ValueError(f"roof_threads is {given!r}: it goes with a CPU, whose work is shared by threads")
+        raise ValueError(f"roof_threads is {shown(given)}: it goes with a CPU, whose work is shared by threads")
     if threads < 1 or (most is not None and threads > most):
         allowed = "from 1 to the device's threads" if most is None else f"1 to {most}, the device's threads"
-        raise ValueError(f"roof_threads is {given!r}: allowed is a whole number {allowed}")
+        raise ValueError(f"roof_threads is {shown(given)}: allowed is a whole number {allowed}")
     return threads
 
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from bwprof import _core, registry, suites
-from bwprof.names import unknown
+from bwprof.names import shown, unknown
 from bwprof.suites import Suite, SuiteCase
 
 _log = logging.getLogger("bwprof.sweep")
@@ -91,10 +91,10 @@ class Spec:
         for name in ("case", "cache", "timer", "variant"):
             value = getattr(spec, name)
             if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
-                raise ValueError(f"{name} is {value!r}, text is needed")
+                raise ValueError(f"{name} is {shown(value)}, text is needed")
         registry.check_timer(spec.timer, backend)
         if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
+            raise ValueError(f"counters is {shown(spec.counters)}, true or false is needed")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
