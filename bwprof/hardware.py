@@ -269,7 +269,7 @@ def stream_handle(stream: Any, device: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     raise TypeError(
-        f"stream is {stream!r}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
+        f"stream is {shown(stream)}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
     )
 
 
@@ -321,7 +321,7 @@ def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str
         if device["index"] == wanted:
             return Choice(row["name"], wanted, device["name"], reason, warning)
     allowed = ", ".join(str(device["index"]) for device in row["devices"])
-    raise ValueError(f"backend '{row['name']}' has no device {wanted}: allowed are {allowed}")
+    raise ValueError(f"backend '{row['name']}' has no device {shown(wanted)}: allowed are {allowed}")
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:
