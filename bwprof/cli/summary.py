@@ -46,9 +46,9 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
             f"{line['case']}{hot}{mark}",
             line["variant"] or "-",
             *(_bandwidth(line, name) for name in (*PAIR, *others)),
-            _times(line["bandwidth_ratio"]),
-            _times(line["byte_ratio"]),
-            _times(line["time_speedup"]),
+            _times(line["bandwidth_vs_fp32"]),
+            _times(line["byte_ratio_vs_fp32"]),
+            _times(line["speedup_vs_fp32"]),
             _attained(line, (*PAIR, *others)),
             line["bound"] or "-",
         )
