@@ -13,7 +13,7 @@
 #include "cuda/timing/plan.h"
 
 static const bw_variant_table *const variant_tables[] = {
-#define BW_CUDA_TABLE(name) &bw_cuda_##name,
+#define BW_CUDA_TABLE(name, cpu, cuda) BW_IF_##cuda(&bw_cuda_##name, &bw_no_variants),
     BW_OPERATIONS(BW_CUDA_TABLE)
 #undef BW_CUDA_TABLE
 };

@@ -26,7 +26,7 @@ struct bw_device {
 };
 
 /* The operations' kernel tables, one definition each in the family's file. */
-#define BW_CUDA_TABLE(name) extern const bw_variant_table bw_cuda_##name;
+#define BW_CUDA_TABLE(name, cpu, cuda) extern const bw_variant_table bw_cuda_##name;
 BW_OPERATIONS(BW_CUDA_TABLE)
 #undef BW_CUDA_TABLE
 
