@@ -66,6 +66,6 @@ void close_case(fixture *fixture);
 bw_measure_options usual_options(void);
 
 /* To check rows for so many seconds, with nobody to interrupt. */
-#define BUDGET(seconds) (&(bw_verify_options){.budget_s = (seconds)})
+#define BUDGET(time_s) (&(bw_budget){.seconds = (time_s)})
 
 #endif
