@@ -87,7 +87,7 @@ def is_narrow(precision: str) -> bool:
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
-    """Whether of an operation in a narrow precision only bytes and FLOPs are known: no kernel of the backend takes it."""
+    """Whether no kernel of a backend takes an operation in a narrow precision: only its bytes and FLOPs are known."""
     described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
     return described and not variant_names(operation_name, backend, precision)
 
