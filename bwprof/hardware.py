@@ -269,7 +269,8 @@ def stream_handle(stream: Any, device: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     raise TypeError(
-        f"stream is {shown(stream)}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
+        f"stream is {shown(stream)}: "
+        "allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
     )
 
 
