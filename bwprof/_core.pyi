@@ -196,7 +196,7 @@ class Case:
     params: dict[str, int]
     cost: dict[str, int]
     operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems (so
-    # many begin with a block of their own; 0: all lie behind each other), scale_of (whose values these multiply, or None)
+    # many begin with a block of their own; 0: all lie behind each other), scale_of (whose values these multiply; None)
     set_bytes: int  # one buffer set with its scratch
     workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:

@@ -68,7 +68,7 @@ def is_narrow(precision: str) -> bool:
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
-    """Whether only the bytes and FLOPs of an operation in a narrow precision are known: no kernel of the backend takes it."""
+    """Whether only its bytes and FLOPs in a narrow precision are known: no kernel of the backend takes that."""
     described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
     return described and not variant_names(operation_name, backend, precision)
 
