@@ -14,7 +14,7 @@ from rows import row
 
 import bwprof
 from bwprof import environment, registry, results
-from bwprof.cli.sweep import main, options
+from bwprof.cli.sweep import main, options, targets
 from bwprof.cli.sweep import run as command
 from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, jsonfile
@@ -161,9 +161,9 @@ def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(environment, "new_run_id", lambda: next(ids))
     parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "runs")])
     for wanted in ("20260101-000000-aa", "20260101-000000-bb"):
-        run_id, targets = command._new_targets(parsed)
-        assert (run_id, targets.folder) == (wanted, tmp_path / "runs" / wanted)
-        assert targets.csv == [tmp_path / "runs" / wanted / results.CSV_NAME]
+        run_id, made = targets.new_targets(parsed)
+        assert (run_id, made.folder) == (wanted, tmp_path / "runs" / wanted)
+        assert made.csv == [tmp_path / "runs" / wanted / results.CSV_NAME]
 
 
 def test_run_ids_seldom_collide() -> None:
@@ -175,7 +175,7 @@ def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
     parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "dangling")])
     with pytest.raises(ValueError, match="cannot be written"):
-        command._new_targets(parsed)
+        targets.new_targets(parsed)
 
 
 def test_a_run_that_fails_takes_away_its_own_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

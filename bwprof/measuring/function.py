@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core, hardware
@@ -352,11 +351,7 @@ def blank_row(subject: Subject, context: Context) -> Row:
         flops=subject.flops,
         algorithmic_bytes_read=subject.bytes_read,
         algorithmic_bytes_written=subject.bytes_written,
-        run_id=context.run_id,
-        timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        bwprof_version=_core.__version__,
-        schema_version=schema.SCHEMA_VERSION,
-        **rows.device_columns(context),
+        **rows.provenance(context),
     )
     row.update(context.labels)
     row.update(subject.labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bwprof import _core
@@ -41,9 +42,13 @@ class Outcome:
     beaten: float = 0.0
 
 
-def device_columns(context: Context) -> Row:
-    """What a row says of the device, and of the machine that it is in."""
+def provenance(context: Context) -> Row:
+    """What a row says of the run, and of the device and the machine that it was on."""
     return {
+        "run_id": context.run_id,
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "bwprof_version": _core.__version__,
+        "schema_version": schema.SCHEMA_VERSION,
         "backend": context.backend,
         "device": context.facts.get("name"),
         "device_uuid": context.facts.get("uuid") or None,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from bwprof import _core, registry
-from bwprof.measuring.row import Context, add_work, device_columns
+from bwprof.measuring.row import Context, add_work, provenance
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.text import positive_seconds, shown, unknown
@@ -112,11 +111,7 @@ class Spec:
             variant=self.variant,
             cache=self.cache,
             seed=self.seed,
-            run_id=context.run_id,
-            timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            bwprof_version=_core.__version__,
-            schema_version=schema.SCHEMA_VERSION,
-            **device_columns(context),
+            **provenance(context),
         )
         row.update(context.labels)
         with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run

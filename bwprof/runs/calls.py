@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from os import PathLike
@@ -24,8 +23,8 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.runs import inprocess, metadata
+from bwprof.runs.grid import label_of, product
 from bwprof.runs.loop import Limits
-from bwprof.runs.plan import MOST_CASES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,28 +48,6 @@ class Request:
     labels: dict[str, Any] = field(default_factory=dict)
     rel_ci: float | None = None
     max_seconds: float | None = None
-
-
-def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Each parameter's values: those of a list, tuple, range, array or other iterable; text and all else is one value.
-
-    Raises
-    ------
-    ValueError
-        For a parameter without values, or a product that is too large.
-    """
-    axes = {}
-    points = 1
-    for name, value in params.items():
-        single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
-        one = single or getattr(value, "ndim", 1) == 0
-        axes[name] = (value,) if one else tuple(itertools.islice(value, MOST_CASES + 1))
-        points *= len(axes[name])
-        if not axes[name]:
-            raise ValueError(f"{name} has no values")
-    if points > MOST_CASES:
-        raise ValueError(f"{points} points are more than a sweep can have ({MOST_CASES})")
-    return axes
 
 
 def run(
@@ -119,7 +96,7 @@ def _check_axes(request: Request) -> None:
     for name, values in request.axes.items():
         for value in values:
             if name != "precision":
-                functions.check_label(name, _label(value))
+                functions.check_label(name, label_of(value))
     try:
         signature: inspect.Signature | None = inspect.signature(request.function)
     except (TypeError, ValueError):  # some builtins have none
@@ -158,7 +135,7 @@ class Point:
 
     def _named(self) -> dict[str, Any]:
         """What `Subject` is told whatever is called: the row's name, precision and labels."""
-        labels = {name: _label(value) for name, value in self.params.items()}
+        labels = {name: label_of(value) for name, value in self.params.items()}
         precision = str(labels.pop("precision", ""))
         name = self.request.options.get("name") or name_of(self.request.function)
         return {"name": name, "precision": precision, "cache": self.cache, "labels": labels}
@@ -188,11 +165,7 @@ class Point:
 
 
 def _points(request: Request) -> list[Point]:
-    return [
-        Point(request, dict(zip(request.axes, values, strict=True)), cache)
-        for values in itertools.product(*request.axes.values())
-        for cache in request.caches
-    ]
+    return [Point(request, params, cache) for params in product(request.axes) for cache in request.caches]
 
 
 class CallExecutor:
@@ -260,12 +233,3 @@ class CallExecutor:
     def close(self) -> None:
         """Give the device back."""
         self._opened.close()
-
-
-def _label(value: Any) -> Any:
-    """A parameter as a column holds it: numbers, truth and text as they are, all else by its name."""
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's scalars
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(getattr(value, "__name__", value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from operator import attrgetter
 from bwprof import registry, suites
 from bwprof.hardware import Device
 from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec, check_rel_ci
+from bwprof.runs.grid import MOST_CASES, product
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
 
@@ -20,7 +20,6 @@ _log = logging.getLogger("bwprof.sweep")
 EVERY_VARIANT = "all"
 BOTH_CACHES = "both"
 DEFAULT_CASE_SECONDS = 2.0
-MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +213,7 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
     turns = _turns(entry, request, precisions, backend)
     swept = [name for name, values in entry.params.items() if len(set(values)) > 1]
     specs = []
-    for values in itertools.product(*entry.params.values()):
-        params = dict(zip(entry.params, values, strict=True))
+    for params in product(entry.params):
         case = " ".join([entry.name, *(f"{name}={params[name]}" for name in swept)])
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:

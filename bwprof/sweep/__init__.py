@@ -334,11 +334,12 @@ def _sweep_calls(
 ) -> pd.DataFrame:
     from bwprof.measuring.spec import check_rel_ci
     from bwprof.runs import calls, inprocess, plan
+    from bwprof.runs.grid import axes_of
 
     options |= {name: keywords.pop(name) for name in calls.OPTIONS if name in keywords}
     request = calls.Request(
         function,
-        calls.axes_of(_merged(grid, keywords)),
+        axes_of(_merged(grid, keywords)),
         options,
         plan.caches_of(caches),
         backend,

@@ -5,25 +5,32 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from bwprof import _core, environment, hardware, results, roofs
-from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
+from bwprof import _core, hardware, results, roofs
+from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
+from bwprof.cli.sweep.targets import (
+    Targets,
+    is_kept,
+    new_targets,
+    open_store,
+    remove_folder,
+    targets_of,
+    tell_where,
+    unwritable,
+)
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
 from bwprof.results import schema
-from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
-from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import loop, metadata
 from bwprof.runs.child import ChildExecutor
@@ -41,20 +48,6 @@ _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 
-@dataclass(slots=True)
-class Targets:
-    """Where the results go."""
-
-    folder: Path | None = None
-    csv: list[Path | TextIO] = field(default_factory=list)
-    json: list[Path | TextIO] = field(default_factory=list)
-
-    @property
-    def uses_stdout(self) -> bool:
-        """True when the data goes to standard output."""
-        return sys.stdout in (*self.csv, *self.json)
-
-
 @dataclass(frozen=True, slots=True)
 class Given:
     """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish; what
@@ -67,10 +60,6 @@ class Given:
     roofs: roofs.Given
 
 
-class UnwritableError(ValueError):
-    """An output cannot be written; said before anything is measured."""
-
-
 def run(
     parsed: argparse.Namespace,
     argv: Sequence[str],
@@ -80,17 +69,17 @@ def run(
     given: Given,
 ) -> int:
     """A new run; returns the exit code."""
-    run_id, targets = _new_targets(parsed)
+    run_id, targets = new_targets(parsed)
     data = metadata.describe_run(run_id, plan, choice, argv)
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
-            store = _open_store(data, targets)
+            store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, plan, plan.specs, given)
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
-            _remove(targets.folder)
+            remove_folder(targets.folder)
         raise
 
 
@@ -104,7 +93,7 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _run_folder(parsed.resume, parent)
-    with interrupts.at_once(), _unwritable():
+    with interrupts.at_once(), unwritable():
         claims = claimed([folder / results.CSV_NAME, folder / results.JSON_NAME])
     try:  # nobody else writes there from before it is read
         return _go_on(parsed, argv, interrupts, folder, claims, given)
@@ -134,9 +123,9 @@ def _go_on(
         *(earlier if isinstance(earlier, list) else []),
         {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
     ]
-    targets = _targets(parsed, data["run_id"], folder=folder)
+    targets = targets_of(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
-        store = _open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
+        store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
     return _measure(parsed, interrupts, choice, store, targets, plan, missing, given)
 
 
@@ -185,151 +174,6 @@ def _run_folder(name: str, parent: Path) -> Path:
             return candidate
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
     raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
-
-
-def _new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
-    """A new run's id, and where its results go; two runs never share a folder."""
-    while True:
-        run_id = environment.new_run_id()
-        targets = _targets(parsed, run_id)
-        if targets.folder is None:
-            return run_id, targets
-        try:
-            targets.folder.mkdir(parents=True)
-        except FileExistsError:
-            if not targets.folder.is_dir():  # one of its parents is a file
-                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
-        except OSError as error:
-            raise UnwritableError(
-                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
-            ) from None
-        else:
-            sync_folder(targets.folder.parent)
-            return run_id, targets
-
-
-def _remove(folder: Path) -> None:
-    """Take away the folder of a run without rows, and nothing in it that is not ours."""
-    for name in (results.CSV_NAME, results.JSON_NAME):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
-
-
-def _targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
-    """Where the results go: those of a new run, or of one that has its folder."""
-    csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
-    if "-" in (csv, json):
-        check_open("--csv -" if csv == "-" else "--json -")
-    if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
-        _log.warning("the standard output is the null device: what goes there is lost")
-    if csv == "-" and json == "-":
-        raise ValueError("--csv - and --json - cannot both have the standard output")
-    targets = Targets(folder)
-    output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
-    if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
-        (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
-    elif folder is None:
-        targets.folder = output / run_id
-    if targets.folder is not None:
-        targets.csv.append(targets.folder / results.CSV_NAME)
-        targets.json.append(targets.folder / results.JSON_NAME)
-    for name, listed in ((csv, targets.csv), (json, targets.json)):
-        if name is not None:
-            listed.append(sys.stdout if name == "-" else Path(name))
-    _check_distinct(targets)
-    _check_inputs(parsed, targets)
-    if not parsed.force:
-        _check_new(targets, run_id if folder is not None else None)
-    return targets
-
-
-def _dash(name: str | None) -> str | None:
-    """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
-    if name is None or not is_open_file(Path(name)):
-        return name
-    try:
-        return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
-    except OSError:  # said when it is opened
-        return name
-
-
-def _check_distinct(targets: Targets) -> None:
-    """One file is written once; ValueError when it should be CSV and JSON."""
-    seen: dict[str, str] = {}
-    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
-        for target in list(listed):
-            if not isinstance(target, Path) or not _is_file(target):
-                continue
-            earlier = seen.setdefault(os.path.realpath(target), kind)
-            if earlier != kind:
-                raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
-            if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
-                listed.remove(target)
-
-
-def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
-    """What the run reads is not written over, whatever the options say."""
-    if parsed.suite is None or not os.path.isfile(parsed.suite):
-        return
-    for target in (*targets.csv, *targets.json):
-        if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
-            raise UnwritableError(f"{target} is the suite itself: name another file for the results")
-
-
-def _check_new(targets: Targets, resumed: str | None) -> None:
-    """Nobody's file is replaced without a word; a run that goes on may replace its own."""
-    for target in (*targets.csv, *targets.json):
-        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
-            continue
-        if resumed is None or not _holds(target, resumed):
-            raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
-
-
-def _holds(path: Path, run_id: str) -> bool:
-    """True for a file of that run's results."""
-    try:
-        rows, _, run = results.read_rows(path)
-    except (OSError, ValueError):
-        return False
-    return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return is_plain_target(path)
-    except OSError:  # said when it is opened
-        return False
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _open_store(
-    data: dict[str, Any],
-    targets: Targets,
-    rows: Sequence[Row] = (),
-    samples: Sequence[list[float] | None] = (),
-    claims: Claims | None = None,
-) -> Store:
-    with _unwritable():
-        return Store(
-            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
-        )
-
-
-@contextmanager
-def _unwritable() -> Iterator[None]:
-    """What cannot be written is a mistake in the command line, as long as nothing was measured."""
-    try:
-        yield
-    except OSError as error:
-        said = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
-        if not isinstance(error, BrokenPipeError):
-            raise UnwritableError(said) from None
-        sys.stderr.write(f"bwprof: error: {said}\n")
-        raise
 
 
 def _measure(
@@ -412,26 +256,13 @@ def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
     """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
     where = f" {trouble.filename}" if trouble.filename else ""
     sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
-    if isinstance(trouble, BrokenPipeError) and any(map(_is_kept, (*targets.csv, *targets.json))):
+    if isinstance(trouble, BrokenPipeError) and any(map(is_kept, (*targets.csv, *targets.json))):
         sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
-        _tell_where(targets)
+        tell_where(targets)
         return INCOMPLETE
     sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
     sys.stderr.write(store.rescue())
     return INCOMPLETE
-
-
-def _is_kept(target: Path | TextIO) -> bool:
-    return isinstance(target, Path) and _is_file(target)
-
-
-def _tell_where(targets: Targets) -> None:
-    """Say where the files are."""
-    if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
-    for target in (*targets.csv, *targets.json):
-        if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {target}\n")
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
@@ -479,6 +310,6 @@ def _show(store: Store, targets: Targets, status: str, started: float) -> None:
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
-    _tell_where(targets)
+    tell_where(targets)
     if status == "interrupted" and targets.folder is not None:
         sys.stderr.write(f"bwprof: go on with --resume {targets.folder}\n")

@@ -1,0 +1,200 @@
+"""Where a run of the command writes: its folder, and the files and streams that options name."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from bwprof import environment, results
+from bwprof.cli.guard import check_open
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT
+from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
+from bwprof.results.schema import Row
+from bwprof.results.writer import Claims, Store
+
+_log = logging.getLogger("bwprof.sweep")
+
+
+@dataclass(slots=True)
+class Targets:
+    """Where the results go."""
+
+    folder: Path | None = None
+    csv: list[Path | TextIO] = field(default_factory=list)
+    json: list[Path | TextIO] = field(default_factory=list)
+
+    @property
+    def uses_stdout(self) -> bool:
+        """True when the data goes to standard output."""
+        return sys.stdout in (*self.csv, *self.json)
+
+
+class UnwritableError(ValueError):
+    """An output cannot be written; said before anything is measured."""
+
+
+def new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
+    """A new run's id, and where its results go; two runs never share a folder."""
+    while True:
+        run_id = environment.new_run_id()
+        targets = targets_of(parsed, run_id)
+        if targets.folder is None:
+            return run_id, targets
+        try:
+            targets.folder.mkdir(parents=True)
+        except FileExistsError:
+            if not targets.folder.is_dir():  # one of its parents is a file
+                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
+        except OSError as error:
+            raise UnwritableError(
+                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
+            ) from None
+        else:
+            sync_folder(targets.folder.parent)
+            return run_id, targets
+
+
+def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
+    """Where the results go: those of a new run, or of one that has its folder."""
+    csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
+    if "-" in (csv, json):
+        check_open("--csv -" if csv == "-" else "--json -")
+    if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+        _log.warning("the standard output is the null device: what goes there is lost")
+    if csv == "-" and json == "-":
+        raise ValueError("--csv - and --json - cannot both have the standard output")
+    targets = Targets(folder)
+    output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
+        (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
+    elif folder is None:
+        targets.folder = output / run_id
+    if targets.folder is not None:
+        targets.csv.append(targets.folder / results.CSV_NAME)
+        targets.json.append(targets.folder / results.JSON_NAME)
+    for name, listed in ((csv, targets.csv), (json, targets.json)):
+        if name is not None:
+            listed.append(sys.stdout if name == "-" else Path(name))
+    _check_distinct(targets)
+    _check_inputs(parsed, targets)
+    if not parsed.force:
+        _check_new(targets, run_id if folder is not None else None)
+    return targets
+
+
+def remove_folder(folder: Path) -> None:
+    """Take away the folder of a run without rows, and nothing in it that is not ours."""
+    for name in (results.CSV_NAME, results.JSON_NAME):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def open_store(
+    data: dict[str, Any],
+    targets: Targets,
+    rows: Sequence[Row] = (),
+    samples: Sequence[list[float] | None] = (),
+    claims: Claims | None = None,
+) -> Store:
+    """Where a run's rows go: the files are open, and the first lines written."""
+    with unwritable():
+        return Store(
+            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
+        )
+
+
+@contextmanager
+def unwritable() -> Iterator[None]:
+    """What cannot be written is a mistake in the command line, as long as nothing was measured."""
+    try:
+        yield
+    except OSError as error:
+        said = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
+        if not isinstance(error, BrokenPipeError):
+            raise UnwritableError(said) from None
+        sys.stderr.write(f"bwprof: error: {said}\n")
+        raise
+
+
+def tell_where(targets: Targets) -> None:
+    """Say where the files are."""
+    if targets.folder is not None:
+        sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.parent != targets.folder:
+            sys.stderr.write(f"bwprof: results are in {target}\n")
+
+
+def is_kept(target: Path | TextIO) -> bool:
+    """Whether what was written there stays: a file, no pipe."""
+    return isinstance(target, Path) and _is_file(target)
+
+
+def _dash(name: str | None) -> str | None:
+    """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
+    if name is None or not is_open_file(Path(name)):
+        return name
+    try:
+        return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
+    except OSError:  # said when it is opened
+        return name
+
+
+def _check_distinct(targets: Targets) -> None:
+    """One file is written once; ValueError when it should be CSV and JSON."""
+    seen: dict[str, str] = {}
+    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
+        for target in list(listed):
+            if not isinstance(target, Path) or not _is_file(target):
+                continue
+            earlier = seen.setdefault(os.path.realpath(target), kind)
+            if earlier != kind:
+                raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
+            if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
+                listed.remove(target)
+
+
+def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
+    """What the run reads is not written over, whatever the options say."""
+    if parsed.suite is None or not os.path.isfile(parsed.suite):
+        return
+    for target in (*targets.csv, *targets.json):
+        if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
+            raise UnwritableError(f"{target} is the suite itself: name another file for the results")
+
+
+def _check_new(targets: Targets, resumed: str | None) -> None:
+    """Nobody's file is replaced without a word; a run that goes on may replace its own."""
+    for target in (*targets.csv, *targets.json):
+        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
+            continue
+        if resumed is None or not _holds(target, resumed):
+            raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
+
+
+def _holds(path: Path, run_id: str) -> bool:
+    """True for a file of that run's results."""
+    try:
+        rows, _, run = results.read_rows(path)
+    except (OSError, ValueError):
+        return False
+    return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return is_plain_target(path)
+    except OSError:  # said when it is opened
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
