@@ -61,7 +61,9 @@ class Package:
     version: str
     expected: set[str]  # files of the source tree that are worth shipping
     sdist: Path
+    unpacked: Path
     wheel: Path
+    clean: dict[str, str]  # the environment that it was built in
     installed: Path
 
 
@@ -89,7 +91,7 @@ def package(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Pack
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-index", "--no-deps"]
     run(*pip, "--target", installed, wheel, cwd=folder)
     declared = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"]
-    return Package(declared, expected, sdist, wheel, installed)
+    return Package(declared, expected, sdist, unpacked, wheel, clean, installed)
 
 
 def test_sdist_carries_every_source_file(package: Package) -> None:
@@ -135,6 +137,15 @@ def test_cpu_only_build_runs_from_another_folder(package: Package, tmp_path: Pat
     assert (cuda["built"], cuda["devices"]) == (False, [])
     assert cuda["reason"]
     assert verified is True
+
+
+def test_an_editable_install_is_a_path(package: Package, tmp_path: Path) -> None:
+    """As a finder of setuptools' it would come after the folder of a script that lies beside the clone."""
+    wheel = backend_call("build_editable", tmp_path, package.unpacked, **package.clean)
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [name for name in archive.namelist() if name.endswith((".pth", ".py"))]
+        assert [archive.read(name).decode().strip() for name in paths] == [str(package.unpacked)]
+        assert paths[0].endswith(".pth")
 
 
 def test_console_script(package: Package, tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ def sweep(
 ) -> pd.DataFrame:
     """Measure operations, or a function of yours, in this process.
 
-    ``sweep(fn, n=[1, 2], dtype=["fp16", "fp32"])`` measures ``fn(n=1, dtype="fp16")`` and so on, the whole product.
+    ``sweep(fn, n=[1, 2], precision=["fp16", "fp32"])`` measures ``fn(n=1, precision="fp16")`` and so on, the whole
+    product.
     Where the call returns something callable, that is measured and the call was its preparation; else the call itself
     is the work (and was made once more to find that out). The parameters become columns of the frame and of its files,
     behind the schema's; those that the schema knows (M, batch, ...) fill the columns there.
