@@ -6,6 +6,7 @@
 #include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
 #include "cuda/runtime/calls.h"
+#include "cuda/runtime/device.h"
 #include "cuda/timing/marks.h"
 #include "cuda/timing/plan.h"
 #include "ops/list.h"
