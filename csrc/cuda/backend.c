@@ -415,6 +415,7 @@ static const bw_plan_calls plan_calls = {
 };
 
 static const bw_mark_calls mark_calls = {
+    .clock = "events",
     .create = bw_cuda_marks_create,
     .reserve = bw_cuda_marks_reserve,
     .take = bw_cuda_mark,
@@ -445,6 +446,13 @@ const bw_backend bw_cuda_backend = {
     .text = "NVIDIA GPUs",
     .built = true,
     .timers = bw_cuda_timers,
+    /* The clock is up after the first point. */
+    .budgets = {.largest_stream_bytes = (int64_t)4 << 30,
+                .cold_streams_s = 1.9,
+                .hot_streams_s = 0.9,
+                .cold_point_s = 0.004,
+                .hot_point_s = 0.004,
+                .guessed_gb_s = 1000.0},
     .devices = &device_calls,
     .memory = &memory_calls,
     .plans = &plan_calls,
