@@ -191,9 +191,9 @@ def test_system_headers_stay_in_their_folder() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_build_info_is_told_by_the_module_only() -> None:
-    users = {folder_of(path) for path in sources() if any(what == "build_info.h" for _, what in includes(path))}
-    assert users <= {"python"}
+def test_build_info_is_told_by_the_module_and_the_list_of_backends_only() -> None:
+    users = {path.relative_to(CSRC).as_posix() for path in sources() if (True, "build_info.h") in includes(path)}
+    assert users == {"python/module.c", "backend/registry.c"}
 
 
 def test_one_place_decides_whether_cuda_is_in() -> None:
@@ -265,6 +265,44 @@ def modules_of(root: Path) -> dict[str, Path]:
         parts = path.relative_to(root).with_suffix("").parts
         found[".".join([root.name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
     return found
+
+
+# Where the package spells a backend's name all the same: PyTorch's own module, and the lines of /proc/stat.
+MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/neighbours.py": {"busy_seconds"}}
+
+
+def backends_named(tree: ast.Module) -> set[str]:
+    """Functions ("" outside any) that hold a backend's name as a text of its own, or in an attribute; no docstrings."""
+    names = {backend["name"] for backend in _core.backends()}
+    texts = docstrings(tree)
+    found = set()
+    for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+        inner = {
+            id(node)
+            for part in ast.walk(function)
+            if part is not function and isinstance(part, ast.FunctionDef)
+            for node in ast.walk(part)
+        }
+        for node in ast.walk(function):
+            named = isinstance(node, ast.Constant) and node.value in names and node not in texts
+            if named and id(node) not in inner:
+                found.add(getattr(function, "name", ""))
+    return found
+
+
+def test_backends_named_are_found() -> None:
+    text = 'A = {"cpu": 1}\ndef f(x):\n    """cpu"""\n    return x == "cuda"\ndef g(x):\n    return "no cuda here"\n'
+    assert backends_named(ast.parse(text)) == {"", "f"}
+
+
+def test_python_names_no_backend() -> None:
+    """What Python knows of a kind of device is what `_core.backend_facts` says; suites are data, and may name one."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        named = backends_named(ast.parse(path.read_text())) - MAY_NAME_A_BACKEND.get(file, set())
+        wrong += [f"{file}: names a backend in {name or 'the module'}" for name in sorted(named)]
+    assert not wrong, "\n".join(wrong)
 
 
 def imports_of(path: Path, modules: Collection[str]) -> set[str]:
