@@ -72,15 +72,27 @@ class Isa:
     flags: tuple[str, ...]
 
 
-def read_isas() -> list[Isa]:
-    """The lines X(<isa>, <machine or any>, "<flags>") of csrc/cpu/isa.h that this machine's architecture takes."""
+def all_isas() -> list[Isa]:
+    """The lines X(<isa>, <machine or any>, "<flags>") of csrc/cpu/isa.h."""
     header = ROOT / ISA_HEADER
     if not header.exists():
         return []
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL)
     rows = re.findall(r'\bX\(\s*(\w+)\s*,\s*(\w+)\s*,\s*"([^"]*)"', text)
-    isas = [Isa(name, machine, tuple(flags.split())) for name, machine, flags in rows]
-    return [isa for isa in isas if isa.machine in ("any", platform.machine())]
+    return [Isa(name, machine, tuple(flags.split())) for name, machine, flags in rows]
+
+
+def read_isas() -> list[Isa]:
+    """Those that this machine's architecture takes."""
+    return [isa for isa in all_isas() if isa.machine in ("any", platform.machine())]
+
+
+def isas_of(source: Path, offered: list[Isa]) -> list[Isa]:
+    """What a file of csrc/cpu/simd is compiled for: `gemm_avx512.c` for avx512 alone, `gemm.c` for each."""
+    own = source.stem.rpartition("_")[2]
+    if own not in {isa.name for isa in all_isas()}:
+        return offered
+    return [isa for isa in offered if isa.name == own]
 
 
 @dataclass(frozen=True)
@@ -344,15 +356,18 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All objects, the slowest first: CUDA before C, big files before small ones."""
         python_folders = dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])
-        python = [f"-I{self.folder}", *(f"-I{path}" for path in python_folders)]
+        info = f"-I{self.folder}"  # where build_info.h is
+        own = {"python": [info, *(f"-I{path}" for path in python_folders)], "backend": [info]}
         jobs = []
         for name in C_FOLDERS:
             for source in sources_under(Path("csrc", name), (".c",)):
                 if source.is_relative_to(SIMD_FOLDER):
-                    for isa in self.isas:
-                        jobs.append(self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}"))
+                    jobs += [
+                        self.c_job(source, [f"-DBW_ISA={isa.name}", *isa.flags], f".{isa.name}")
+                        for isa in isas_of(source, self.isas)
+                    ]
                 else:
-                    jobs.append(self.c_job(source, python if name == "python" else []))
+                    jobs.append(self.c_job(source, own.get(name, [])))
         if self.cuda.nvcc:
             includes = [f"-isystem{path}" for path in self.cuda.includes]
             jobs += [self.c_job(source, includes) for source in sources_under(CUDA_FOLDER, (".c",))]

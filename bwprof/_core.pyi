@@ -43,6 +43,12 @@ def backends() -> list[dict[str, Any]]:
     devices (list of dicts: index, name), timers (names, its own first), metrics (names of groups that count_metrics
     takes); none of either where it is not built."""
 
+def backend_facts(backend: str, /) -> dict[str, Any]:
+    """What measuring must know of a kind of device, without asking any: runs_on_host, has_streams (bool), range_clock,
+    remedy ("" or what to do where it is not built); how far measurements go and how long they may take:
+    largest_stream_bytes, cold_streams_s, hot_streams_s, cold_point_s, hot_point_s; guessed_gb_s. ValueError for an
+    unknown name; zeros for one that is not built."""
+
 def complete(
     operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:

@@ -309,8 +309,7 @@ def facts(device: _core.Device) -> dict[str, Any]:
 
 def _why_none(row: dict[str, Any]) -> str:
     if not row["built"]:
-        why = _core.build.get("cuda_reason")
-        return f"this build is without it ({why})" if why else "this build is without it"
+        return f"this build is without it ({row['reason']})" if row["reason"] else "this build is without it"
     return row["reason"] or "none found"
 
 
@@ -331,6 +330,6 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
     if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
         return ""
     return (
-        f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({_core.build.get('cuda_reason', '')}): "
+        f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({idle[0]['reason']}): "
         "install nvcc (CUDA_HOME or PATH) and install bwprof again to measure it"
     )

@@ -131,6 +131,31 @@ def test_rebuilds_what_changed_and_nothing_else(tree: Path) -> None:
     assert compiled(build(tree)) == {"base/alone.o"}
 
 
+def test_a_kernel_file_may_be_one_instruction_sets_own(tree: Path) -> None:
+    """By its name: `kernel_wide.c` is compiled for `wide` alone, `kernel_other.c` not at all on this machine, and
+    `two_words.c`, whose last word names no instruction set, for each. The table of the family takes its variant."""
+    simd = tree / "csrc/cpu/simd"
+    name = "#define JOIN(a, b) a##b\n#define NAME(isa) JOIN(bw_words_, isa)\n"
+    (simd / "kernel_wide.c").write_text(
+        "#if !WIDE\n#error\n#endif\nint bw_own_wide(void);\nint bw_own_wide(void) { return 9; }\n"
+    )
+    (simd / "kernel_other.c").write_text("#error\n")
+    (simd / "two_words.c").write_text(
+        f"{name}int bw_own_wide(void);\nextern int (*const NAME(BW_ISA)[])(void);\n"
+        "int (*const NAME(BW_ISA)[])(void) = {\n#if WIDE\n    bw_own_wide,\n#endif\n    0};\n"
+    )
+    made = {file for file in compiled(build(tree)) if file.startswith("cpu/")}
+    assert made == {f"cpu/simd/{file}.{isa}.o" for file in ("kernel", "two_words") for isa in ("plain", "wide")} | {
+        "cpu/simd/kernel_wide.wide.o"
+    }
+
+
+def test_invariants_are_asserted_under_a_sanitizer_alone(tree: Path) -> None:
+    (tree / "csrc/base/alone.c").write_text("#ifdef NDEBUG\n#error released\n#endif\nint bw_alone;\n")
+    assert "error released" in build(tree).stdout.replace("#", "")
+    assert build(tree, BWPROF_SANITIZE="undefined").returncode == 0
+
+
 def test_a_header_rebuilds_those_who_include_it(tree: Path) -> None:
     compiled(build(tree))
     touch(tree / "csrc/base/value.h")

@@ -27,15 +27,15 @@ MAY_INCLUDE = {
     "cuda": {"base", "ops", "backend", "cuda"},
     "python": {"base", "ops", "backend", "measure", "python"},
 }
-# The floors of csrc/cuda, and which of them each may include; a file beside the floors is a kernel's or backend.c.
+# The floors of csrc/cuda, and which of them each may include beside itself; "kernels" is any family's folder.
 CUDA_FLOORS = {
-    "kernels/common": {"kernels/common"},
-    "runtime": {"kernels/common", "runtime"},
-    "libraries": {"runtime", "libraries"},
-    "kernels": {"kernels/common", "runtime", "libraries", "kernels"},
-    "timing": {"runtime", "libraries", "timing"},
-    "profiling": {"runtime", "libraries", "timing", "profiling"},
-    "backend.c": {"runtime", "libraries", "kernels", "timing", "profiling"},
+    "kernels/common": set[str](),
+    "runtime": {"kernels/common"},
+    "libraries": {"runtime"},
+    "kernels": {"kernels/common", "runtime", "libraries"},
+    "timing": {"runtime", "libraries"},
+    "profiling": {"runtime", "libraries", "timing"},
+    "backend.c": {"runtime", "libraries", "timing", "profiling"},
 }
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
 CASE_PARTS = {
@@ -134,23 +134,37 @@ def test_no_file_includes_a_layer_above_it() -> None:
 def cuda_floor(file: str) -> str:
     """Of a path from csrc/."""
     parts = file.split("/")[1:]
-    if parts[0] == "kernels" and len(parts) > 2:
-        return "kernels/common" if parts[1] == "common" else "kernels"
-    if len(parts) == 1:
-        return "backend.c" if parts[0] == "backend.c" else "kernels"
-    return parts[0]
+    return "/".join(parts[:2]) if parts[0] == "kernels" else parts[0]
 
 
 def test_cuda_floors() -> None:
     wrong = []
     for path in (path for path in sources() if folder_of(path) == "cuda"):
         file = path.relative_to(CSRC).as_posix()
+        floor = cuda_floor(file)
+        allowed = CUDA_FLOORS.get(floor, CUDA_FLOORS["kernels"]) | {floor}
+        if floor not in CUDA_FLOORS and not (floor.startswith("kernels/") and file.count("/") > 2):
+            wrong.append(f"{file}: stands on no floor")
         for quoted, what in includes(path):
-            if not quoted or not what.startswith("cuda/"):
-                continue
-            if cuda_floor(what) not in CUDA_FLOORS[cuda_floor(file)]:
+            if quoted and what.startswith("cuda/") and cuda_floor(what) not in allowed:
                 wrong.append(f"{file}: may not include {what}")
     assert not wrong, "\n".join(wrong)
+
+
+def units_of(folder: str) -> dict[str, set[str]]:
+    """The files under csrc/<folder> by their paths without a suffix, and which of each other they include."""
+    graph: dict[str, set[str]] = {}
+    for path in (path for path in sources() if folder_of(path) == folder):
+        users = graph.setdefault(path.relative_to(CSRC).with_suffix("").as_posix(), set())
+        users |= {what.rpartition(".")[0] for quoted, what in includes(path) if quoted}
+    return {unit: (used & graph.keys()) - {unit} for unit, used in graph.items()}
+
+
+def test_no_circles_in_cuda() -> None:
+    graph = units_of("cuda")
+    while leaves := {unit for unit, used in graph.items() if not used & graph.keys()}:
+        graph = {unit: used for unit, used in graph.items() if unit not in leaves}
+    assert not graph, f"include each other in a circle, or stand on one: {sorted(graph)}"
 
 
 def test_parts_of_a_case() -> None:
@@ -177,9 +191,9 @@ def test_system_headers_stay_in_their_folder() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_build_info_is_told_by_the_module_only() -> None:
-    users = {folder_of(path) for path in sources() if any(what == "build_info.h" for _, what in includes(path))}
-    assert users <= {"python"}
+def test_build_info_is_told_by_the_module_and_the_list_of_backends_only() -> None:
+    users = {path.relative_to(CSRC).as_posix() for path in sources() if (True, "build_info.h") in includes(path)}
+    assert users == {"python/module.c", "backend/registry.c"}
 
 
 def test_one_place_decides_whether_cuda_is_in() -> None:
@@ -251,6 +265,44 @@ def modules_of(root: Path) -> dict[str, Path]:
         parts = path.relative_to(root).with_suffix("").parts
         found[".".join([root.name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
     return found
+
+
+# Where the package spells a backend's name all the same: PyTorch's own module, and the lines of /proc/stat.
+MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/neighbours.py": {"busy_seconds"}}
+
+
+def backends_named(tree: ast.Module) -> set[str]:
+    """Functions ("" outside any) that hold a backend's name as a text of its own, or in an attribute; no docstrings."""
+    names = {backend["name"] for backend in _core.backends()}
+    texts = docstrings(tree)
+    found = set()
+    for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+        inner = {
+            id(node)
+            for part in ast.walk(function)
+            if part is not function and isinstance(part, ast.FunctionDef)
+            for node in ast.walk(part)
+        }
+        for node in ast.walk(function):
+            named = isinstance(node, ast.Constant) and node.value in names and node not in texts
+            if named and id(node) not in inner:
+                found.add(getattr(function, "name", ""))
+    return found
+
+
+def test_backends_named_are_found() -> None:
+    text = 'A = {"cpu": 1}\ndef f(x):\n    """cpu"""\n    return x == "cuda"\ndef g(x):\n    return "no cuda here"\n'
+    assert backends_named(ast.parse(text)) == {"", "f"}
+
+
+def test_python_names_no_backend() -> None:
+    """What Python knows of a kind of device is what `_core.backend_facts` says; suites are data, and may name one."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        named = backends_named(ast.parse(path.read_text())) - MAY_NAME_A_BACKEND.get(file, set())
+        wrong += [f"{file}: names a backend in {name or 'the module'}" for name in sorted(named)]
+    assert not wrong, "\n".join(wrong)
 
 
 def imports_of(path: Path, modules: Collection[str]) -> set[str]:

@@ -143,7 +143,8 @@ class Profiler:
         with hardware.current_device_kept(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
-                stream = hardware.stream_handle(self._stream, choice.index) if choice.backend == "cuda" else 0
+                has_streams = _core.backend_facts(choice.backend)["has_streams"]
+                stream = hardware.stream_handle(self._stream, choice.index) if has_streams else 0
                 self._core.open(device, stream, self._capacity)
             except BaseException:
                 hardware.close_device(device)
@@ -200,7 +201,7 @@ class Profiler:
         frame = frame.astype(kinds | {"range": "string", "flags": "string"})
         device = self._device
         frame.attrs = {
-            "timer": "" if device is None else "events" if device.backend == "cuda" else device.facts()["timer"],
+            "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
             "floor_us": floor_ms * 1e3,
             "backend": "" if device is None else device.backend,
             "device": "" if device is None else hardware.facts(device)["name"],
@@ -210,7 +211,7 @@ class Profiler:
     def _floor_ms(self) -> float:
         """Of an empty range: two events in a row on a GPU; where calls are the work, those of a `with` block."""
         assert self._device is not None  # something was found
-        if self._device.backend == "cuda":
+        if not _core.backend_facts(self._device.backend)["runs_on_host"]:
             return self._core.floor_ns() / 1e6
         core = _core.Profiler()
         core.open(self._device, 0, _FLOOR_RANGES)

@@ -109,7 +109,8 @@ class Contexts:
     @property
     def threads(self) -> int:
         """Those of the device; 0 on a GPU."""
-        return int(self._device.facts()["units"]) if self._device.backend == "cpu" else 0
+        runs_on_host = _core.backend_facts(self._device.backend)["runs_on_host"]
+        return int(self._device.facts()["units"]) if runs_on_host else 0
 
     def of(self, threads: int | None) -> Context:
         """The context of so many threads; its roofs are obtained when it is first asked for.

@@ -291,7 +291,9 @@ def measure_on(
 ) -> Outcome:
     """Measure on an open device; what goes wrong is raised."""
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
-    if device.backend == "cpu" and callable_so:  # on a GPU the stream tells what does no work
+    if (
+        _core.backend_facts(device.backend)["runs_on_host"] and callable_so
+    ):  # on a GPU the stream tells what does no work
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
@@ -382,7 +384,8 @@ def _timed(
     poll: Callable[[], object] | None,
 ) -> tuple[dict[str, Any], float, list[str]]:
     """The measurement under the best timer there is, the seconds waited for the GPU to cool, why not a better one."""
-    stream = hardware.stream_handle(subject.stream, device.index) if device.backend == "cuda" else 0
+    has_streams = _core.backend_facts(device.backend)["has_streams"]
+    stream = hardware.stream_handle(subject.stream, device.index) if has_streams else 0
     timers = _timers(device, subject.timer)
     notes: list[str] = []
     for timer in timers:

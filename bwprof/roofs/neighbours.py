@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bwprof import _core
+
 STATISTICS = Path("/proc/stat")
 _LEAST_TICKS = 3  # of the processors' clocks, which count in steps: fewer are no measurement
 # Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
@@ -41,7 +43,7 @@ def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> fl
 def watched(backend: str) -> Iterator[Others]:
     """Fills an `Others` at the end of the block; not on a GPU, whose speed the host's processes do not touch."""
     others = Others()
-    if backend != "cpu":
+    if not _core.backend_facts(backend)["runs_on_host"]:
         yield others
         return
     processors = os.sched_getaffinity(0)

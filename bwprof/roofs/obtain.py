@@ -20,10 +20,8 @@ NEW = "measured for this run"
 # Which points of stored roofs are measured again before they are used: of the stream with the nearest read fraction
 # the one so far up its sizes (0 the smallest, 1 the largest, in factors), for so many seconds. One mix at one size
 # would say nothing of other mixes and sizes. On a GPU no small ones: in some processes each launch takes 0.18 us more.
-_PROBES = {
-    "cpu": ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06)),
-    "cuda": ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01)),
-}
+_HOST_PROBES = ((0.5, 1.0, 0.12), (1.0, 0.6, 0.06), (0.0, 0.25, 0.06))
+_PROBES = ((0.5, 1.0, 0.01), (1.0, 0.75, 0.01), (0.0, 0.6, 0.01))
 _LOOKS = 3  # at most at each: what differs is looked at twice at least before it is believed
 _LONGER = 3  # times as long, after the first look
 _LOOK_SECONDS = 1.0  # no third look after that
@@ -183,7 +181,7 @@ def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, 
     """The points to look at, of those without doubt if there are any, and for how long."""
     candidates = [point for point in points if not point.doubt] or points
     found: dict[RoofPoint, float] = {}
-    for fraction, height, seconds in _PROBES.get(backend, _PROBES["cpu"]):
+    for fraction, height, seconds in _HOST_PROBES if _core.backend_facts(backend)["runs_on_host"] else _PROBES:
         nearest = min(candidates, key=lambda point: abs(point.read_fraction - fraction))
         curve = [point for point in candidates if point.stream == nearest.stream]
         low, high = (math.log(end(point.total_bytes for point in curve)) for end in (min, max))

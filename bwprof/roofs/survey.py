@@ -28,15 +28,6 @@ SMALLEST_BYTES = 64 * 1024
 # would need a flush before every sample, which costs more than the curve's lower end is worth.
 _MOST_SETS = 1024
 _CACHE_FACTOR = 4
-# On a CPU the rotation passes the caches whatever a launch's size, and first touches of memory are dear.
-LARGEST_BYTES = {"cpu": 256 * 1024**2, "cuda": 4 * 1024**3}
-
-# Seconds for the four ceilings and the curve below them; for the curve of hot streams. On a CPU each point first fills
-# four times its caches: the ceilings take about 2 s, and with less than this most of the curve would be in doubt.
-BUDGET_SECONDS = {"cpu": 6.0, "cuda": 1.9}
-HOT_BUDGET_SECONDS = {"cpu": 1.8, "cuda": 0.9}
-# Seconds of sampling for one point at most. A GPU's clock is up after the first; a CPU is noisier.
-_POINT_SECONDS = {"cold": {"cpu": 0.12, "cuda": 0.004}, "hot": {"cpu": 0.02, "cuda": 0.004}}
 _MENDING = 3  # so many times as long, for one in doubt
 _PRECISION_TARGET = 0.01
 
@@ -94,7 +85,7 @@ def measure(
     poll : callable, optional
         Called between batches; what it raises ends the measurement.
     """
-    budget = budget_seconds if budget_seconds is not None else BUDGET_SECONDS.get(device.backend, 6.0)
+    budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["cold_streams_s"]
     watch = until(deadline, poll)
     rates: tuple[Rate, ...] = ()
     complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
@@ -119,7 +110,7 @@ def measure_hot(
 
     The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out; the other arguments are those of `measure`.
     """
-    budget = budget_seconds if budget_seconds is not None else HOT_BUDGET_SECONDS.get(device.backend, 1.8)
+    budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["hot_streams_s"]
     with neighbours.watched(device.backend) as others:
         survey = _Survey(device, "hot", budget, until(deadline, poll))
         points = survey.points()
@@ -147,7 +138,7 @@ def _blank(device: _core.Device) -> Roofs:
         device_uuid=facts["uuid"],
         driver=facts["driver"],
         bwprof_version=_core.__version__,
-        threads=facts["units"] if device.backend == "cpu" else 0,
+        threads=facts["units"] if _core.backend_facts(device.backend)["runs_on_host"] else 0,
         floor_seconds=device.floor_ns() / 1e9,
         points=(),
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -209,7 +200,7 @@ class _Survey:
     def _limits(self) -> tuple[int, int]:
         facts = self._device.facts()
         fitting = max(SMALLEST_BYTES, self._device.memory()[0] // 8)
-        largest = min(LARGEST_BYTES.get(self._device.backend, 1024**3), fitting)
+        largest = min(_core.backend_facts(self._device.backend)["largest_stream_bytes"], fitting)
         if self._cache == "hot":
             cache_bytes = _CACHE_FACTOR * facts["cache_bytes"] or largest
             return SMALLEST_BYTES, max(SMALLEST_BYTES, min(largest, cache_bytes))
@@ -284,7 +275,7 @@ class _Survey:
 
 def point_seconds(backend: str, cache: Cache) -> float:
     """How long a point is sampled at most."""
-    return _POINT_SECONDS[cache].get(backend, 0.02)
+    return float(_core.backend_facts(backend)[f"{cache}_point_s"])
 
 
 def better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:

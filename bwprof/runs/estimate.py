@@ -10,8 +10,6 @@ from bwprof import _core
 from bwprof.measuring.spec import Spec
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
-# Where the device's theory says nothing: an ordinary machine, for an estimate that is only an estimate.
-_GUESSED_GB_S = {"cpu": 20.0, "cuda": 1000.0}
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
 _LAUNCHES = 10
 
@@ -45,4 +43,5 @@ def limit_seconds(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
 
 def _gb_s(facts: Mapping[str, Any], backend: str) -> float:
     peak = facts.get("peak_gb_s", math.nan)
-    return peak * 0.85 if peak > 0 else _GUESSED_GB_S.get(backend, 20.0)
+    # Where theory says nothing, an ordinary device: an estimate is only an estimate.
+    return peak * 0.85 if peak > 0 else float(_core.backend_facts(backend)["guessed_gb_s"])

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from bwprof import _core
 from bwprof.measuring.row import Context, Item, Outcome, unmeasured
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
@@ -184,7 +185,8 @@ def run_cases(
 
 def is_disturbed(row: Row) -> bool:
     """Whether a second try may be better: other processes come and go on a CPU, a GPU's rows have other reasons."""
-    return row["backend"] == "cpu" and row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
+    noisy = row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
+    return noisy and bool(_core.backend_facts(row["backend"])["runs_on_host"])
 
 
 def _measure_again(

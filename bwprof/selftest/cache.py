@@ -39,9 +39,10 @@ _COLUMNS = {
     "memset_excess": "memset excess",
     "agrees": "agrees",
 }
-_READS = {"cuda": (1, 16, 32, 64, 256), "cpu": (16, 64)}  # MiB
-_COPIES = {"cuda": (64, 1024), "cpu": (64,)}  # MiB each way
-_QUICK = {"cuda": ((16, 64), (64,)), "cpu": ((16,), ())}
+# By whether work is done on the host, where a launch takes longer: MiB to read, MiB to copy each way; all of them, and
+# the quick ones.
+_SIZES = {False: ((1, 16, 32, 64, 256), (64, 1024)), True: ((16, 64), (64,))}
+_QUICK = {False: ((16, 64), (64,)), True: ((16,), ())}
 
 
 def run(bench: Bench) -> Report:
@@ -70,7 +71,7 @@ def run(bench: Bench) -> Report:
 
 def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
     """(operation, its parameter, elements, label) of the stream that only reads and of the one that copies."""
-    reads, copies = _QUICK[bench.backend] if bench.quick else (_READS[bench.backend], _COPIES[bench.backend])
+    reads, copies = (_QUICK if bench.quick else _SIZES)[_core.backend_facts(bench.backend)["runs_on_host"]]
     found = []
     for operation in _core.operations():
         if not operation["is_stream"]:

@@ -271,6 +271,7 @@ typedef struct bw_plan_calls {
 /* Marks [0, count) on a stream (as in bw_work). A mark is taken when the stream gets there, again and again; `take`
  * waits for nothing, `elapsed` for `to`. */
 typedef struct bw_mark_calls {
+    const char *clock; /* "events", "monotonic" */
     bw_status (*create)(bw_device *device, void *stream, bw_marks **out);
     bw_status (*reserve)(bw_marks *marks, int64_t count); /* so many, from now on */
     bw_status (*take)(bw_marks *marks, int64_t index);
@@ -319,10 +320,21 @@ typedef struct bw_fault_calls {
     int64_t (*calls_made)(const bw_device *device);
 } bw_fault_calls;
 
+/* How far measurements on such a device go, and how long they may take. */
+typedef struct bw_budgets {
+    int64_t largest_stream_bytes;         /* of the streams that roofs are made of */
+    double cold_streams_s, hot_streams_s; /* for the curves of all of them */
+    double cold_point_s, hot_point_s;     /* of sampling, for one point at most */
+    double guessed_gb_s;                  /* of an ordinary one: for estimates, where the theory says nothing */
+} bw_budgets;
+
 typedef struct bw_backend {
     const char *name;
     const char *text;
-    bool built;                /* compiled in; if it is not, nothing else is here */
+    bool built;          /* compiled in; if it is not, absence and remedy are all that follows */
+    const char *absence; /* why it is not in this build */
+    const char *remedy;  /* what to do about that */
+    bw_budgets budgets;
     const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
     bool runs_on_host;         /* a call returns when its work is done: nothing is waited for */
     const bw_device_calls *devices;

@@ -450,6 +450,15 @@ const bw_backend bw_cpu_backend = {
     .built = true,
     .timers = timers,
     .runs_on_host = true,
+    /* The rotation passes the caches whatever a launch's size, and first touches of memory are dear. Each point first
+     * fills four times the caches: the largest streams take 2 s, and with less than this most others would be in doubt.
+     */
+    .budgets = {.largest_stream_bytes = (int64_t)256 << 20,
+                .cold_streams_s = 6.0,
+                .hot_streams_s = 1.8,
+                .cold_point_s = 0.12,
+                .hot_point_s = 0.02,
+                .guessed_gb_s = 20.0},
     .devices = &device_calls,
     .memory = &memory_calls,
     .plans = &plan_calls,

@@ -1,7 +1,7 @@
 /* Chooses the instruction set at run time. */
 #include "cpu/isa.h"
 
-#include <string.h>
+#include "base/names.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -48,22 +48,27 @@ const bw_cpu_kernels *bw_cpu_isa_best(void) {
     return isas[best].kernels;
 }
 
+/* Of those that run here. */
+static int running(int index) {
+    int row = 0;
+    while (row < ISA_COUNT && (!isas[row].runs() || index-- > 0)) row++;
+    return row;
+}
+
+static const char *name_at(const void *unused, int index) {
+    int row = running(index);
+    (void)unused;
+    return row < ISA_COUNT ? isas[row].kernels->isa : NULL;
+}
+
 bw_status bw_cpu_isa_choose(const char *name, const bw_cpu_kernels **out) {
-    if (!name) {
-        *out = bw_cpu_isa_best();
-        return BW_OK;
+    char allowed[128];
+    int index = name ? bw_name_find(name, name_at, NULL, allowed, sizeof allowed) : 0;
+    if (index < 0) {
+        return bw_fail(BW_CODE_INVALID,
+                       "BWPROF_CPU_ISA is '%s', which is no instruction set of this machine: allowed are %s", name,
+                       allowed);
     }
-    char allowed[128] = "";
-    for (int i = 0; i < ISA_COUNT; i++) {
-        if (!isas[i].runs()) continue;
-        if (strcmp(isas[i].kernels->isa, name) == 0) {
-            *out = isas[i].kernels;
-            return BW_OK;
-        }
-        if (allowed[0]) strncat(allowed, ", ", sizeof allowed - strlen(allowed) - 1);
-        strncat(allowed, isas[i].kernels->isa, sizeof allowed - strlen(allowed) - 1);
-    }
-    return bw_fail(BW_CODE_INVALID,
-                   "BWPROF_CPU_ISA is '%s', which is no instruction set of this machine: allowed are %s", name,
-                   allowed);
+    *out = isas[running(index)].kernels;
+    return BW_OK;
 }

@@ -44,6 +44,7 @@ static void free_marks(bw_marks *self) {
 }
 
 const bw_mark_calls bw_cpu_marks = {
+    .clock = "monotonic",
     .create = create,
     .reserve = reserve,
     .take = take,

@@ -6,6 +6,7 @@
 #include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
 #include "cuda/runtime/calls.h"
+#include "cuda/runtime/device.h"
 #include "cuda/timing/marks.h"
 #include "cuda/timing/plan.h"
 #include "ops/list.h"
@@ -50,6 +51,13 @@ const bw_backend bw_cuda_backend = {
     .text = "NVIDIA GPUs",
     .built = true,
     .timers = bw_cuda_timers,
+    /* The clock is up after the first point. */
+    .budgets = {.largest_stream_bytes = (int64_t)4 << 30,
+                .cold_streams_s = 1.9,
+                .hot_streams_s = 0.9,
+                .cold_point_s = 0.004,
+                .hot_point_s = 0.004,
+                .guessed_gb_s = 1000.0},
     .devices = &device_calls,
     .memory = &bw_cuda_memory_calls,
     .plans = &bw_cuda_plan_calls,

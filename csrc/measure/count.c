@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "measure/measure.h"
 
 static bool can_count(const bw_session *session, bw_counters *out) {
@@ -37,16 +38,10 @@ bw_status bw_count_call(const bw_call *self, bw_counters *out) {
 
 bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out) {
     const bw_counter_calls *counters = session->backend->counters;
-    const char *const *groups = counters ? counters->groups : NULL;
-    char allowed[256] = "";
-    for (int i = 0; groups && groups[i]; i++) {
-        if (strcmp(groups[i], name) == 0) {
-            *out = 1u << i;
-            return BW_OK;
-        }
-        size_t used = strlen(allowed);
-        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", groups[i]);
-    }
+    char allowed[256];
+    int group = bw_name_find(name, bw_name_of_text, counters ? counters->groups : NULL, allowed, sizeof allowed);
+    *out = group < 0 ? 0 : 1u << group;
+    if (group >= 0) return BW_OK;
     return bw_fail(BW_CODE_INVALID, "metrics = '%s': allowed on %s is %s", name, session->backend->name,
                    allowed[0] ? allowed : "none");
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/names.h"
 #include "base/order.h"
 
 enum { FLOOR_LAUNCHES = 1000, FLOOR_SAMPLES = 15, FLOOR_WARMUPS = 3 };
@@ -88,23 +89,17 @@ bool bw_session_is_mine(bw_session *session) {
 }
 
 /* Which names a backend knows; one that lists none has its own timer only. */
-static const char *timer_at(const bw_session *session, int index) {
+static const char *timer_at(const void *list, int index) {
+    const bw_session *session = list;
     const char *const *timers = session->backend->timers;
     if (timers) return timers[index];
     return index == 0 ? session->backend->devices->facts(session->device)->timer : NULL;
 }
 
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out) {
-    char allowed[128] = "";
-    *out = 0;
-    if (!name) return BW_OK;
-    for (int i = 0; i < BW_TIMERS_MAX && timer_at(session, i); i++) {
-        const char *known = timer_at(session, i);
-        *out = i;
-        if (strcmp(known, name) == 0) return BW_OK;
-        size_t used = strlen(allowed);
-        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", known);
-    }
+    char allowed[128];
+    *out = name ? bw_name_find(name, timer_at, session, allowed, sizeof allowed) : 0;
+    if (*out >= 0) return BW_OK;
     return bw_fail(BW_CODE_INVALID, "timer = '%s': allowed on %s is %s", name, session->backend->name, allowed);
 }
 

@@ -1,4 +1,5 @@
 /* _core.Case: one operation with its parameters on one device. */
+#include "base/names.h"
 #include "python/core.h"
 
 #include <math.h>
@@ -232,14 +233,14 @@ static PyObject *get_operands(PyObject *object, void *closure) {
 /* ---- memory ---- */
 
 int core_cache_read(const char *name, bw_cache *out) {
-    if (strcmp(name, "cold") == 0) {
-        *out = BW_CACHE_COLD;
-    } else if (strcmp(name, "hot") == 0) {
-        *out = BW_CACHE_HOT;
-    } else {
-        PyErr_Format(PyExc_ValueError, "cache = '%s': allowed are cold, hot", name);
+    static const char *const caches[] = {[BW_CACHE_COLD] = "cold", [BW_CACHE_HOT] = "hot", NULL};
+    char allowed[32];
+    int index = bw_name_find(name, bw_name_of_text, caches, allowed, sizeof allowed);
+    if (index < 0) {
+        PyErr_Format(PyExc_ValueError, "cache = '%s': allowed are %s", name, allowed);
         return -1;
     }
+    *out = (bw_cache)index;
     return 0;
 }
 

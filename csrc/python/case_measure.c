@@ -1,4 +1,5 @@
 /* What a _core.Case measures: verify, measure, count. */
+#include "base/names.h"
 #include "python/core.h"
 
 #include <math.h>
@@ -125,19 +126,20 @@ static int check_options(const bw_measure_options *o) {
 /* A named flush takes the place of the rotation. */
 static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
-        [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read"};
+        [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
     if (out->cache != BW_CACHE_COLD) {
         PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
         return -1;
     }
-    for (size_t i = 0; i < sizeof flushes / sizeof flushes[0]; i++) {
-        if (strcmp(flushes[i], name) != 0) continue;
-        out->cache = BW_CACHE_FLUSHED;
-        out->flush = (bw_flush)i;
-        return 0;
+    char allowed[64];
+    int index = bw_name_find(name, bw_name_of_text, flushes, allowed, sizeof allowed);
+    if (index < 0) {
+        PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are %s", name, allowed);
+        return -1;
     }
-    PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are read, memset, memset+read", name);
-    return -1;
+    out->cache = BW_CACHE_FLUSHED;
+    out->flush = (bw_flush)index;
+    return 0;
 }
 
 int core_options_read(const core_options *given, bw_measure_options *out) {

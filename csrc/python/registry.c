@@ -1,5 +1,5 @@
 /* What there is: operations, precisions, backends, and what operations cost. */
-#include "build_info.h"
+#include "base/names.h"
 #include "python/core.h"
 
 static PyObject *text_or_none(const char *text) {
@@ -108,7 +108,7 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     PyObject *list = PyList_New(0);
     if (!list) return NULL;
     if (!backend->built) {
-        PyOS_snprintf(reason, reason_size, "%s", BW_BUILD_CUDA_REASON);
+        PyOS_snprintf(reason, reason_size, "%s", backend->absence);
         return list;
     }
     bw_status status;
@@ -164,6 +164,32 @@ static PyObject *backends(PyObject *module, PyObject *unused) {
     return list;
 }
 
+static const char *backend_name_at(const void *unused, int index) {
+    (void)unused;
+    return index < bw_backend_count() ? bw_backend_at(index)->name : NULL;
+}
+
+/* Asks no device, and knows those that are not built as well. */
+static PyObject *backend_facts(PyObject *module, PyObject *args) {
+    const char *name;
+    char allowed[64];
+    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
+    int index = bw_name_find(name, backend_name_at, NULL, allowed, sizeof allowed);
+    if (index < 0) {
+        return core_raise(PyModule_GetState(module),
+                          bw_fail(BW_CODE_INVALID, "unknown backend '%s': allowed are %s", name, allowed));
+    }
+    const bw_backend *backend = bw_backend_at(index);
+    const bw_budgets *budgets = &backend->budgets;
+    return Py_BuildValue(
+        "{s:O,s:O,s:s,s:s,s:L,s:d,s:d,s:d,s:d,s:d}", "runs_on_host", backend->runs_on_host ? Py_True : Py_False,
+        "has_streams", backend->context ? Py_True : Py_False, "range_clock",
+        backend->marks ? backend->marks->clock : "", "remedy", backend->remedy ? backend->remedy : "",
+        "largest_stream_bytes", (long long)budgets->largest_stream_bytes, "cold_streams_s", budgets->cold_streams_s,
+        "hot_streams_s", budgets->hot_streams_s, "cold_point_s", budgets->cold_point_s, "hot_point_s",
+        budgets->hot_point_s, "guessed_gb_s", budgets->guessed_gb_s);
+}
+
 /* ---- costs ---- */
 
 /* A variant of a backend that need not have a device; both NULL: the compulsory cost alone. */
@@ -172,17 +198,9 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
     const bw_backend *backend;
     *out = NULL;
     if (!variant_name) return BW_OK;
-    if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%s' needs a backend: cuda or cpu", variant_name);
+    if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%s' needs a backend", variant_name);
     BW_TRY(bw_backend_find(backend_name, &backend));
-    const bw_variant_table *table = backend->devices->variants(NULL, op_index);
-    for (int i = 0; i < table->count; i++) {
-        if (strcmp(table->rows[i].name, variant_name) == 0) {
-            *out = &table->rows[i];
-            return BW_OK;
-        }
-    }
-    return bw_fail(BW_CODE_INVALID, "%s has no variant '%s' on %s", bw_op_at(op_index)->name, variant_name,
-                   backend_name);
+    return bw_variant_find(bw_op_at(op_index), backend->devices->variants(NULL, op_index), variant_name, out);
 }
 
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -290,6 +308,8 @@ PyMethodDef core_registry_methods[] = {
     {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
     {"dtypes", dtypes, METH_NOARGS, "dtypes()\n--\n\nOne dict per type that operands' values are stored in."},
     {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
+    {"backend_facts", backend_facts, METH_VARARGS,
+     "backend_facts(backend, /)\n--\n\nWhat measuring must know of a kind of device."},
     {"complete", WITH_KEYWORDS(complete), METH_VARARGS | METH_KEYWORDS,
      "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},
     {"cost", WITH_KEYWORDS(cost), METH_VARARGS | METH_KEYWORDS,

@@ -556,7 +556,8 @@ static const bw_device_calls device_calls = {.count = device_count,
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
-static const bw_mark_calls mark_calls = {marks_create, marks_reserve, mark, mark_passed, marks_elapsed, marks_free};
+static const bw_mark_calls mark_calls = {"toy",       marks_create,  marks_reserve, mark,
+                                         mark_passed, marks_elapsed, marks_free};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 

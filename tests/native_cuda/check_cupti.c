@@ -486,6 +486,46 @@ static void check_closed_beside_a_try(void) {
     close_toy(&second);
 }
 
+static int64_t part_calls, part_rests, closed_first, closed_second;
+
+static void rest_first(bw_device *device, void *state) {
+    (void)device;
+    CHECK(*(int64_t *)state == 5 && !closed_first);
+    part_rests++;
+}
+
+static void close_first(bw_device *device, void *state) {
+    (void)device, (void)state;
+    closed_first = ++part_calls;
+}
+
+static const bw_cuda_part first_part = {sizeof(int64_t), close_first, rest_first};
+
+static void close_second(bw_device *device, void *state) {
+    (void)state;
+    CHECK(bw_cuda_find_attached(device, &first_part)); /* it may stand on that one */
+    closed_second = ++part_calls;
+}
+
+static const bw_cuda_part second_part = {1, close_second, NULL};
+
+/* A part's state is made once, zeroed; all are brought to rest together, and closed at rest, the newest first. */
+static void check_attachments(void) {
+    bw_device device;
+    void *state = NULL, *again = NULL, *other = NULL;
+    open_toy(&device);
+    CHECK(!bw_cuda_find_attached(&device, &first_part));
+    CHECK(!bw_cuda_attach(&device, &first_part, &state) && *(int64_t *)state == 0);
+    *(int64_t *)state = 5;
+    CHECK(!bw_cuda_attach(&device, &second_part, &other) && other != state);
+    CHECK(!bw_cuda_attach(&device, &first_part, &again) && again == state);
+    CHECK(bw_cuda_find_attached(&device, &second_part) == other);
+    bw_cuda_rest(&device);
+    CHECK(part_rests == 1 && part_calls == 0);
+    close_toy(&device);
+    CHECK(part_rests == 2 && closed_second == 1 && closed_first == 2 && !device.attachments);
+}
+
 static void check_describe(void) {
     bw_device device;
     bw_library_info found = {0};
@@ -586,6 +626,7 @@ static const struct {
               {"quiet", check_quiet},
               {"quiet_while_counting", check_quiet_while_counting},
               {"closed_beside_a_try", check_closed_beside_a_try},
+              {"attachments", check_attachments},
               {"describe", check_describe},
               {"one_at_a_time", check_one_at_a_time},
               {"copies", check_copies},

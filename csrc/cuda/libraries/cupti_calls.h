@@ -2,7 +2,10 @@
 #ifndef BW_CUDA_CUPTI_CALLS_H
 #define BW_CUDA_CUPTI_CALLS_H
 
-#include "cuda/libraries/cupti.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
 
 /* The head of every kernel record since CUPTI 9; later versions append to it. Those of copies and memsets have their
  * timestamps in the same place, and the numbers of device, context and stream right behind them. */

@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "cuda/libraries/cupti.h"
 #include "cuda/libraries/cupti_calls.h"
 #include "cuda/runtime/attachments.h"
 

@@ -11,7 +11,10 @@ bw_status bw_cuda_device_open(int index, bw_device **out);
 void bw_cuda_device_close(bw_device *device);
 const bw_device_facts *bw_cuda_device_facts(const bw_device *device);
 int bw_cuda_more_facts(const bw_device *device, bw_fact out[BW_FACTS_MAX]);
-bw_status bw_cuda_synchronize(bw_device *device);
+
+/* driver_facts.c's, for whoever opens a device. */
+bw_status bw_cuda_facts_read(bw_device *device);
+void bw_cuda_version_text(int version, char *out, size_t out_size); /* 12040: "12.4" */
 
 extern const bw_memory_calls bw_cuda_memory_calls;
 extern const bw_context_calls bw_cuda_context_calls;

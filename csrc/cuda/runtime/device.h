@@ -23,6 +23,7 @@ struct bw_device {
 
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */
 bw_status bw_cuda_enter(bw_device *device);
+bw_status bw_cuda_synchronize(bw_device *device);
 
 #ifdef __cplusplus
 }

@@ -69,6 +69,7 @@ static void free_marks(bw_marks *self) {
 }
 
 const bw_mark_calls bw_cuda_mark_calls = {
+    .clock = "events",
     .create = create,
     .reserve = reserve,
     .take = take,

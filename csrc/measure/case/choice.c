@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/names.h"
+
 enum { ALIGNMENT = 256 };
 
 /* ---- variants ---- */
@@ -52,23 +54,26 @@ bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_prec
     return BW_OK;
 }
 
+static const char *variant_name_at(const void *list, int index) {
+    const bw_variant_table *table = list;
+    return index < table->count ? table->rows[index].name : NULL;
+}
+
+bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const char *name, const bw_variant **out) {
+    char allowed[512];
+    int index = bw_name_find(name, variant_name_at, table, allowed, sizeof allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", op->name, name, allowed);
+    *out = &table->rows[index];
+    return BW_OK;
+}
+
 static bw_status variant_named(const bw_problem *problem, const bw_offer *offer, const char *name,
                                const bw_variant **out) {
-    char allowed[512] = "";
-    for (int i = 0; i < offer->table->count; i++) {
-        const bw_variant *row = &offer->table->rows[i];
-        size_t used = strlen(allowed);
-        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", row->name);
-        if (strcmp(row->name, name) != 0) continue;
-        const char *refusal = bw_variant_refuses(row, &problem->dims, problem->precision, offer->facts);
-        if (refusal) {
-            return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", problem->op->name,
-                           name, problem->precision->name, refusal);
-        }
-        *out = row;
-        return BW_OK;
-    }
-    return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", problem->op->name, name, allowed);
+    BW_TRY(bw_variant_find(problem->op, offer->table, name, out));
+    const char *refusal = bw_variant_refuses(*out, &problem->dims, problem->precision, offer->facts);
+    if (!refusal) return BW_OK;
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", problem->op->name, name,
+                   problem->precision->name, refusal);
 }
 
 bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,

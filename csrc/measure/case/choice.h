@@ -40,6 +40,9 @@ void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fin
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
                              uint64_t passed_over, const bw_variant **out);
 
+/* The row of this name; BW_CODE_INVALID, with what is allowed, for any other. */
+bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const char *name, const bw_variant **out);
+
 /* NULL when the row runs this shape, else why not. */
 const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
                                const bw_device_facts *facts);

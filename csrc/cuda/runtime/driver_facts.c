@@ -1,6 +1,4 @@
 /* What a device is, as the driver tells it, and what it could do at most. */
-#include "cuda/runtime/facts.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

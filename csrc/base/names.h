@@ -1,0 +1,23 @@
+/* Finding things by name: one search, and one list of what is allowed for the message where nothing is found. */
+#ifndef BW_BASE_NAMES_H
+#define BW_BASE_NAMES_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The name of item `index` of `list`; NULL behind the last one. */
+typedef const char *(*bw_name_at)(const void *list, int index);
+
+/* The item of this name; else -1, and `allowed` (of allowed_size, 0: not wanted) has all names: "graph, events". */
+int bw_name_find(const char *name, bw_name_at name_at, const void *list, char *allowed, size_t allowed_size);
+
+/* name_at of a list of strings that NULL ends; a NULL list is an empty one. */
+const char *bw_name_of_text(const void *list, int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
