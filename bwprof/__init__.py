@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bwprof import errors
 from bwprof._core import __version__
-from bwprof.case import Case, Measurement
+from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
 from bwprof.hardware import devices
@@ -20,6 +21,7 @@ from bwprof.results import load, save
 from bwprof.results.row import Row
 from bwprof.results.summary import summary
 from bwprof.results.tables import columns, frame, rows
+from bwprof.roofs import Roofs
 from bwprof.selftest import selftest
 from bwprof.sweep import sweep
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "Cost",
-    "Measurement",
     "Profiler",
+    "Roofs",
     "Row",
     "SweepError",
     "__version__",
@@ -38,12 +40,14 @@ __all__ = [
     "columns",
     "cost",
     "devices",
+    "errors",
     "frame",
     "info",
     "load",
     "measure",
     "operations",
     "plot",
+    "results",
     "rows",
     "save",
     "selftest",
@@ -57,6 +61,11 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("bwprof.plot")
+    if name == "Measurement":
+        from bwprof.renamed import warn
+
+        warn("bwprof.Measurement", "bwprof.Row")
+        return Row
     raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
 
 

@@ -35,7 +35,8 @@ def precisions() -> list[dict[str, Any]]:
     (None where it has none)."""
 
 def dtypes() -> list[dict[str, Any]]:
-    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, roundoff, text."""
+    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, roundoff, narrow (8 bits
+    or fewer), text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),
@@ -200,7 +201,8 @@ class Case:
     variant_note: str  # why the default variant was passed over ("" = it was not); known once run
     params: dict[str, int]
     cost: dict[str, int]
-    operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes
+    operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems
+    # (so many begin with a block of their own; 0: all lie behind each other), scale_of (whose values these multiply)
     set_bytes: int  # one buffer set with its scratch
     workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:

@@ -4,48 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
+from bwprof.environment import new_run_id
 from bwprof.hardware import Device
+from bwprof.measuring.case import finished
+from bwprof.measuring.contexts import Contexts
+from bwprof.measuring.row import Context, add_work
+from bwprof.measuring.spec import DEFAULT_CACHE, DEFAULT_REL_CI, Spec, check_rel_ci
+from bwprof.renamed import renamed
+from bwprof.results.row import Row
+from bwprof.roofs import Given
+from bwprof.roofs.given import check as check_roofs
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A case's time, the samples behind it, and how it was taken. Times are of one launch.
-
-    Attributes
-    ----------
-    time_ms, time_ms_lo, time_ms_hi, time_ms_min : float
-        Median, its 95 % confidence interval, minimum; milliseconds.
-    bandwidth_gb_s : float
-        Compulsory bytes over the median time, GB/s.
-    noise : float
-        Interquartile range over the median.
-    samples_ns : list of float
-        Every sample, nanoseconds per launch.
-    verified : bool
-        The result agreed with the float64 reference before and after the timing.
-    details : dict
-        Everything else: cache, timer, buffer_sets, launches_per_sample, converged, max_error, tolerance, reason, ...
-    """
-
-    time_ms: float
-    time_ms_lo: float
-    time_ms_hi: float
-    time_ms_min: float
-    bandwidth_gb_s: float
-    noise: float
-    verified: bool
-    samples_ns: list[float] = field(repr=False)
-    details: dict[str, Any] = field(repr=False)
 
 
 _P = ParamSpec("_P")
@@ -120,6 +97,7 @@ class Case:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
                 raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
+        self._seed, self._kv_lens = registry.check_seed(seed), kv_lens
         with hardware.current_device_kept(choice.backend):
             handle = hardware.open_device(choice.backend, choice.index)
             try:
@@ -130,7 +108,7 @@ class Case:
                     whole,
                     kv_lens=kv_lens,
                     variant=variant,
-                    seed=registry.check_seed(seed),
+                    seed=self._seed,
                 )
             except BaseException:
                 hardware.close_device(handle)
@@ -211,15 +189,16 @@ class Case:
         shapes = {operand["name"]: operand for operand in self.operands}
         return {name: _from_bits(data, shapes[name]) for name, data in bits.items()}
 
+    @renamed(budget_s="max_seconds")
     @_keeps_current
-    def verify(self, *, budget_s: float = 0.1) -> dict[str, Any]:
+    def verify(self, *, max_seconds: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
 
         Ctrl-C is served between the reference's rows.
 
         Parameters
         ----------
-        budget_s : float
+        max_seconds : float
             Processor time for the reference. A later call with a larger one checks more rows; a smaller one checks
             those that are there.
 
@@ -230,39 +209,48 @@ class Case:
             the output's typical size, beyond the result's own rounding), rows_checked, rows_total, reason ("" or the
             worst element or row in words).
         """
-        return self._case.verify(budget_s)
+        return self._case.verify(max_seconds)
 
+    @renamed(precision_target="rel_ci", verify_budget_s="verify_seconds")
     @_keeps_current
     def measure(
         self,
         *,
-        cache: str = "cold",
-        precision_target: float = 0.005,
+        cache: str = DEFAULT_CACHE,
+        rel_ci: float = DEFAULT_REL_CI,
         min_samples: int = 10,
         max_seconds: float = 2.0,
-        verify_budget_s: float = 0.1,
+        verify_seconds: float = 0.1,
         poll: Callable[[], object] | None = None,
         timer: str | None = None,
-    ) -> Measurement:
+        roofs: Given = "stored",
+    ) -> Row:
         """Verify, warm up, and time until the confidence interval is narrow enough.
 
         Parameters
         ----------
         cache : {"cold", "hot"}
             Cold rotates over buffer sets so that every launch finds its inputs outside the cache.
-        precision_target : float
+        rel_ci : float
             Half width of the median's 95 % confidence interval to stop at, relative; the medians of both halves of the
             samples must then lie as close to each other.
         min_samples : int
             Never fewer than this, 1 to 1 048 576; and, below the time limit, samples for 50 ms.
         max_seconds : float
             Time limit of the sampling; it ends before that only when it has converged (or has 1 048 576 samples).
-        verify_budget_s : float
-            Processor time for the float64 reference, s; the processors there are share it.
+        verify_seconds : float
+            Processor time for the float64 reference; the processors there are share it.
         poll : callable, optional
             Called between batches; what it raises ends the measurement.
         timer : str, optional
             On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
+        roofs : {"stored", "auto", False} or Roofs
+            What the row is held against, as in `bwprof.measure`.
+
+        Returns
+        -------
+        Row
+            As a sweep's; its raw samples are `samples_ns`.
 
         Raises
         ------
@@ -271,33 +259,48 @@ class Case:
         MemoryError
             When the device has too little free memory; nothing was allocated then.
         ValueError
-            For a timer that the backend does not have.
+            For a timer that the backend does not have, and what is out of range.
         bwprof.errors.UnavailableError
             When the timer needs a library that cannot be used; the message says what to do.
         """
+        spec = self._spec(cache, timer, check_rel_ci(rel_ci))
+        context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
             cache=cache,
-            precision_target=precision_target,
+            precision_target=rel_ci,
             min_samples=min_samples,
             max_seconds=max_seconds,
-            verify_budget_s=verify_budget_s,
+            verify_budget_s=verify_seconds,
             poll=poll,
             timer=timer,
         )
         if not result["verified"]:
             raise RuntimeError(f"{self.operation} ({self.variant}, {self.precision}) is wrong: {result['reason']}")
-        shown = ("median_ns", "lo_ns", "hi_ns", "min_ns", "noise", "verified", "samples_ns")
-        return Measurement(
-            time_ms=result["median_ns"] / 1e6,
-            time_ms_lo=result["lo_ns"] / 1e6,
-            time_ms_hi=result["hi_ns"] / 1e6,
-            time_ms_min=result["min_ns"] / 1e6,
-            bandwidth_gb_s=_core.bandwidth_gb_s(self.cost.bytes, result["median_ns"] / 1e9),
-            noise=result["noise"],
-            verified=result["verified"],
-            samples_ns=list(result["samples_ns"]),
-            details={key: value for key, value in result.items() if key not in shown},
+        row = spec.blank_row(context) | {"variant": self.variant}
+        add_work(row, self._case.cost)
+        outcome = finished(row, result, context)
+        return Row(outcome.row, outcome.samples or (), details=result)
+
+    def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
+        """What a sweep would call this."""
+        case = self._case
+        lens = tuple(self._kv_lens) if self._kv_lens is not None else None
+        return Spec(
+            case.operation,
+            case.operation,
+            case.precision,
+            case.params,
+            lens,
+            case.variant,
+            cache,
+            self._seed,
+            timer,
+            rel_ci=rel_ci,
         )
+
+    def _context(self, roofs: Given, cache: str, poll: Callable[[], object] | None) -> Context:
+        assert self._device is not None  # a closed case has no parameters either
+        return Contexts(new_run_id(), self._device, roofs, (cache,), poll=poll).of(None)
 
     @_keeps_current
     def count(self, *, metrics: Sequence[str] = ()) -> dict[str, Any]:
@@ -361,7 +364,14 @@ class Case:
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
 
 
-_NUMPY_TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "int32": "int32", "int64": "int64"}
+_NUMPY_TYPES = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "int8": "int8",
+    "int32": "int32",
+    "int64": "int64",
+}
 
 
 def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
@@ -386,7 +396,9 @@ def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
         return array.tobytes()
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {array.dtype}, numbers are needed")
-    return _core.encode(dtype, np.ascontiguousarray(array, dtype=np.float32).data)
+    rows = np.ascontiguousarray(array, dtype=np.float32).reshape(-1, operand["row_elems"] or array.size)
+    padding = _stored_elems(dtype, rows.shape[1]) - rows.shape[1]
+    return _core.encode(dtype, np.pad(rows, ((0, 0), (0, padding))).data)
 
 
 def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -397,4 +409,11 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
         flat = np.frombuffer(data, dtype=_NUMPY_TYPES[dtype])
     else:
         flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
-    return flat.reshape(operand["shape"]).copy()
+    row = operand["row_elems"] or flat.size
+    return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
+
+
+def _stored_elems(dtype: str, elems: int) -> int:
+    """Elements of a row, the last block filled up."""
+    block = next((known["block_elems"] for known in _core.dtypes() if known["name"] == dtype), 1)
+    return -(-elems // block) * block

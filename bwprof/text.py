@@ -1,4 +1,4 @@
-"""Messages about names and numbers that people type: what was given, what is allowed, the nearest right one."""
+"""Names and numbers as people type and read them: what a message says of one, the nearest right one, sizes, times."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def spelt(text: str) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given as a message repeats it: as it is, and no longer than a line or two."""
-    text = str(given)
+    """What was given as a message repeats it: so that it can be shown, and no longer than a line or two."""
+    text = spelt(str(given))
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
@@ -69,7 +69,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
 def shown(value: Any) -> str:
     """A value's repr for a message, at most 80 letters of it; int() refuses to write some thousands of digits."""
     try:
-        said = repr(value)
+        said = spelt(repr(value))
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."
@@ -130,6 +130,17 @@ def positive_seconds(value: object) -> float | None:
     except OverflowError:
         return None
     return found if 0 < found < float("inf") else None
+
+
+def figure_text(value: float, *, whole_from: float) -> str:
+    """A positive number with as many digits as a table or a picture needs: none behind the point from `whole_from` on.
+
+    Examples
+    --------
+    >>> [figure_text(value, whole_from=100) for value in (123.4, 12.34, 1.234)]
+    ['123', '12.3', '1.23']
+    """
+    return f"{value:.0f}" if value >= whole_from else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def bytes_text(count: float) -> str:

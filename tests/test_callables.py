@@ -126,7 +126,7 @@ def test_roofs_may_be_given() -> None:
 
 
 def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left out: the stored ones, nothing is measured. True: what `obtain` says. False: none."""
+    """Left out: the stored ones, nothing is measured. "auto": what `obtain` says. False: none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked: list[tuple[Wanted, object]] = []
     found = Roofs("", "", "", "", 0.0, (RoofPoint("copy", 0.5, 2 << 20, 1e-3),))
@@ -143,8 +143,8 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
         return None if row["attainable_gb_s"] is None else float(row["attainable_gb_s"])
 
     assert attainable() is None
-    assert attainable(roofs=True) == pytest.approx((2 << 20) / 1e6)
-    assert attainable(roofs=True, cache="hot") is None, "a hot row has no attainable stream"
+    assert attainable(roofs="auto") == pytest.approx((2 << 20) / 1e6)
+    assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
     assert [wanted for wanted, _ in asked] == [Wanted(cold=True, hot=False), Wanted(cold=False, hot=True)]
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
@@ -155,9 +155,9 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable() == pytest.approx((2 << 20) / 1e6)
     assert attainable(roofs=False) is None
     assert len(asked) == 2
-    bwprof.sweep(lambda: None, device="cpu", cache="both", max_time=60.0, recalibrate=True)
+    bwprof.sweep(lambda: None, device="cpu", cache="both", max_total_seconds=60.0, recalibrate=True)
     assert asked[2][0] == Wanted(cold=True, hot=True, recalibrate=True)
-    assert asked[2][1] is not None, "the roofs get a part of max_time"
+    assert asked[2][1] is not None, "the roofs get a part of max_total_seconds"
 
 
 class OwnError(Exception):
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_it() -> None:
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            bwprof.measure(function, device="cpu", cache="hot", precision_target=1e-12, max_seconds=60.0)
+            bwprof.measure(function, device="cpu", cache="hot", rel_ci=1e-12, max_seconds=60.0)
     finally:
         done.set()
         thread.join()
@@ -233,8 +233,8 @@ def test_it_can_measure_what_measures() -> None:
         ({"sets": 0}, ValueError, "sets = 0: allowed is 1 to 8192"),
         ({"check": 3}, TypeError, "check is 3, a callable is needed"),
         ({"poll": 3}, TypeError, "poll is 3, a callable is needed"),
-        ({"roofs": "x"}, TypeError, "roofs is 'x': allowed are True, False, None and a bwprof.roofs.Roofs"),
-        ({"roofs": 1}, TypeError, "roofs is 1: allowed are"),
+        ({"roofs": "x"}, ValueError, "unknown roofs 'x': Allowed: auto, stored"),
+        ({"roofs": 1}, TypeError, "roofs is 1: allowed are 'auto', 'stored', False and a bwprof.Roofs"),
         ({"counters": "x"}, TypeError, "counters is 'x': allowed are True and False"),
         ({"device": "gpu:x"}, ValueError, "device is 'gpu:x'"),
         (
@@ -301,7 +301,7 @@ def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> Non
         assert "returned a coroutine" in frame["reason"][0]
     with pytest.raises(TypeError, match=r"fn returned a coroutine.*it does no work"):
         bwprof.measure(takes_a_set, sets=2, footprint_bytes=1, **QUICK)
-    with pytest.raises(TypeError, match="roofs is 'x'"):
+    with pytest.raises(ValueError, match="unknown roofs 'x'"):
         bwprof.sweep(lambda: None, device="cpu", roofs="x")
 
 

@@ -224,8 +224,8 @@ def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None
         (["gemm", "--backend", "cpu", "--device", "9"], "has no device 9: allowed are 0"),
         (["gemm", "--cache", "warm"], "unknown cache 'warm'"),
         (["gemm", "--seed", "-1"], "seed is -1"),
-        (["gemm", "--max-time", "0"], "--max-time is '0'"),
-        (["gemm", "--max-time", "soon"], "--max-time is 'soon'"),
+        (["gemm", "--max-total-seconds", "0"], "--max-total-seconds is '0'"),
+        (["gemm", "--max-total-seconds", "soon"], "--max-total-seconds is 'soon'"),
         (["gemm", "--target-seconds", "0"], "--target-seconds is '0'"),
         (["gemm", "--target-seconds", "inf"], "--target-seconds is 'inf'"),
         (["gemm", "--no-roofs", "--recalibrate"], "--no-roofs and --recalibrate contradict each other"),
@@ -324,14 +324,14 @@ def test_a_case_that_ends_its_process_fails_and_the_others_are_measured(tmp_path
 
 
 def test_a_wrong_result_is_a_failed_row_without_a_time(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = measuring._finished
+    real = measuring.finished
 
     def planted(row: Any, result: Any, *rest: Any) -> Any:
         if row["M"] == 2:
             result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
         return real(row, result, *rest)
 
-    monkeypatch.setattr(measuring, "_finished", planted)
+    monkeypatch.setattr(measuring, "finished", planted)
     code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-")
     assert code == 3
     right, wrong = csv_rows(out)
@@ -378,13 +378,13 @@ def test_max_time_skips_what_is_left(here: Here, monkeypatch: pytest.MonkeyPatch
         return real(*arguments, **options)
 
     monkeypatch.setattr(local.measuring, "measure", slow)
-    code, out, err = here("gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-time", "1.5", "--csv", "-")
+    code, out, err = here("gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-total-seconds", "1.5", "--csv", "-")
     assert code == 0, err
     rows = csv_rows(out)
     assert len(rows) == 12
     assert rows[0]["status"] == "ok"
     assert rows[-1]["status"] == "skipped"
-    assert "--max-time" in rows[-1]["reason"]
+    assert "--max-total-seconds" in rows[-1]["reason"]
 
 
 def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
@@ -511,7 +511,7 @@ def test_a_lost_device_raises_with_the_finished_rows(here: Here, monkeypatch: py
         ({"operations": "gemm", "presicion": "fp16"}, "unknown argument 'presicion': did you mean 'precision'"),
         ({"operations": "gemm", "MM": 1}, "unknown argument 'MM': did you mean 'M'"),
         ({"operations": "gemm", "kv_len": 1}, "unknown parameter of gemm 'kv_len'"),
-        ({"operations": "gemm", "max_time": -1}, "max_time is -1"),
+        ({"operations": "gemm", "max_total_seconds": -1}, "max_total_seconds is -1"),
         ({"operations": "gemm", "output": "rows.xlsx"}, "a file ending in .csv or .json is needed"),
     ],
 )

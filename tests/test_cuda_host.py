@@ -1,4 +1,5 @@
-"""What csrc/cuda works out on the host, without a card: its arithmetic, and how it divides work among blocks."""
+"""What csrc/cuda works out on the host, without a card: its arithmetic, how it divides work among
+blocks, and what a launch is prepared from."""
 
 from __future__ import annotations
 
@@ -9,27 +10,42 @@ import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
-CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_plans.cc").read_text())
+# Each program, and what of the tree it is built from.
+PROGRAMS = {
+    "check_plans": ("csrc/base/dtype.c", "csrc/base/status.c", "csrc/cuda/kernels/attention/decode/plan.cc"),
+    "check_prepared": ("csrc/base/status.c", "csrc/cuda/runtime/prepared.c"),
+}
+CHECKS = [
+    (name, check)
+    for name in PROGRAMS
+    for check in re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / f"{name}.cc").read_text())
+]
 
 
 @pytest.fixture(scope="session")
-def program(source_tree: Path, includes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Native:  # noqa: F811
+def programs(
+    source_tree: Path,
+    includes: list[str],  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Native]:
     folder = tmp_path_factory.mktemp("cuda_host")
     flags, options = sanitizers(["cc"], folder)
-    objects = []
-    for name in ("base/dtype", "base/status"):
-        objects.append(folder / f"{Path(name).name}.o")
-        call(["cc", *FLAGS, *flags, "-c", str(source_tree / "csrc" / f"{name}.c"), "-o", str(objects[-1])])
     plain = ["-std=c++17", *(flag for flag in FLAGS if flag != "-std=c11"), *flags, *includes]
-    for source in (source_tree / "csrc/cuda/kernels/attention/decode/plan.cu", NATIVE / "check_plans.cc"):
-        objects.append(folder / f"{source.stem}.o")
-        call(["c++", *plain, "-x", "c++", "-c", str(source), "-o", str(objects[-1])])
-    built = folder / "check_plans"
-    call(["c++", *flags, *map(str, objects), "-lm", "-o", str(built)])
-    return Native(built, built, clean_environment() | options)
+    built = {}
+    for name, sources in PROGRAMS.items():
+        objects = []
+        for source in (*(source_tree / source for source in sources), NATIVE / f"{name}.cc"):
+            objects.append(str(folder / f"{name}-{source.stem}.o"))
+            if source.suffix == ".c":
+                call(["cc", *FLAGS, *flags, *includes, "-c", str(source), "-o", objects[-1]])
+            else:
+                call(["c++", *plain, "-c", str(source), "-o", objects[-1]])
+        call(["c++", *flags, *objects, "-lm", "-o", str(folder / name)])
+        built[name] = Native(folder / name, folder / name, clean_environment() | options)
+    return built
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_check(program: Native, check: str) -> None:
-    done = program.run(check)
+@pytest.mark.parametrize(("name", "check"), CHECKS)
+def test_check(programs: dict[str, Native], name: str, check: str) -> None:
+    done = programs[name].run(check)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -34,6 +34,8 @@ SOURCES = (
     "csrc/base/order.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/libraries/cupti.c",
+    "csrc/cuda/libraries/cupti_trace.c",
+    "csrc/cuda/runtime/attachments.c",
     "csrc/cuda/runtime/flush.c",
     "csrc/cuda/runtime/graph.c",
     "csrc/cuda/runtime/replay.c",
@@ -44,7 +46,7 @@ SOURCES = (
     "csrc/cuda/timing/timer_graph.c",
     "csrc/cuda/timing/work.c",
 )
-CXX_SOURCES = ("csrc/cuda/profiling/range_profiler.cc", "csrc/cuda/profiling/dram.cc", "csrc/cuda/profiling/metrics.cc")
+CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "state", "dram", "metrics"))
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 
@@ -146,6 +148,8 @@ def test_two_threads_race_for_nothing(native: Native, includes: list[str], tmp_p
         "csrc/base/status.c",
         "csrc/cuda/libraries/find.c",
         "csrc/cuda/libraries/cupti.c",
+        "csrc/cuda/libraries/cupti_trace.c",
+        "csrc/cuda/runtime/attachments.c",
         "tests/native_cuda/check_owner.c",
     ]
     built = tmp_path / "check_owner"

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from commands import PLANT, TINY, Here, command, environment, plant_in_child, run_folder
+from commands import PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
 from rows import pair, row
 
 import bwprof
@@ -235,6 +235,23 @@ def test_a_picture_costs_no_row_and_no_summary(
     assert len(bwprof.load(run_folder(tmp_path))) == 1
 
 
+# A signal while the command, for its picture, loads NumPy, which cannot be loaded twice.
+LOADING = """
+import os, signal, sys
+def seen(event, given):
+    if event == "import" and given[0] == "numpy.linalg" and "bwprof.sweep.command" in sys.modules:
+        os.kill(os.getpid(), signal.SIGTERM)
+sys.addaudithook(seen)
+"""
+
+
+def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
+    code, out, err = finished(*ONE, folder=tmp_path, plant=LOADING)
+    assert code == 130
+    assert "gemm (hot)" in out
+    assert "1 ok" in err
+
+
 # ---- large plans
 
 
@@ -339,11 +356,11 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body=body))
     monkeypatch.setattr(child, "_END_SECONDS", 0.2)
     arguments = ["gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--output", str(tmp_path / "a.csv")]
-    assert main([*arguments, "--max-case-time", "2"]) == 3
+    assert main([*arguments, "--max-case-seconds", "2"]) == 3
     frame = bwprof.load(tmp_path / "a.csv")
     assert frame["status"].tolist() == ["ok", "failed", "ok"]
     assert frame.loc[1, "reason"] == (
-        "not finished within 2 s (--max-case-time allows more): the process that ran this case was ended"
+        "not finished within 2 s (--max-case-seconds allows more): the process that ran this case was ended"
     )
 
 
@@ -406,7 +423,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
         ["--output", "a", "--output", "b"],
         ["--suite", "a", "--suite", "b"],
         ["--seq-lengths", "1", "--seq-lengths", "2"],
-        ["--max-time", "1", "--max-time", "2"],
+        ["--max-total-seconds", "1", "--max-total-seconds", "2"],
         ["--seed", "0", "--seed", "0"],
         ["--resume", "a", "--resume", "b"],
     ],
@@ -481,10 +498,10 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option
 
 
 def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:
-    code, out, err = here(*ONE, "--dry-run", "--csv", "a.csv", "--max-time", "5")
+    code, out, err = here(*ONE, "--dry-run", "--csv", "a.csv", "--max-total-seconds", "5")
     assert code == 0
     assert "1 case on cpu:0" in out
-    assert "--dry-run measures nothing and writes nothing: --csv, --max-time left aside" in err
+    assert "--dry-run measures nothing and writes nothing: --csv, --max-total-seconds left aside" in err
     assert "--csv, OPERATION left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
     assert not (tmp_path / "a.csv").exists()
 
@@ -495,7 +512,15 @@ def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None
 @pytest.mark.parametrize("seconds", ["2147483", "1e300"])
 def test_a_limit_of_many_years(seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path)
-    arguments = ["--max-time", seconds, "--max-case-time", seconds, "--output", str(tmp_path / "a.csv"), "--quiet"]
+    arguments = [
+        "--max-total-seconds",
+        seconds,
+        "--max-case-seconds",
+        seconds,
+        "--output",
+        str(tmp_path / "a.csv"),
+        "--quiet",
+    ]
     assert main([*ONE, *arguments]) == 0
     assert bwprof.load(tmp_path / "a.csv")["status"].tolist() == ["ok"]
 

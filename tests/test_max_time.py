@@ -1,4 +1,4 @@
-"""--max-time: it covers the whole run, and what hangs is ended."""
+"""--max-total-seconds: it covers the whole run, and what hangs is ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bwprof.runs.loop import Limits, OutOfTimeError
 from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
 
-OVER = "the 2 s of --max-time were over"
+OVER = "the 2 s of --max-total-seconds were over"
 SOON = """
 from bwprof.runs import child
 child._GRACE_SECONDS = child._END_SECONDS = 0.3
@@ -102,7 +102,7 @@ def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> N
     rows = run_loop(executor, Limits(None, 12.0, started=996.0), cases=7)
     assert executor.deadlines == {"open": 1008.0, "roofs": 1005.5, "case": 1008.0}
     assert [status for status, _ in rows] == ["failed"] * 5 + ["skipped"] * 2
-    assert rows[-1][1] == "the 12 s of --max-time were over"
+    assert rows[-1][1] == "the 12 s of --max-total-seconds were over"
     shares = [(5 - done) / (7 - done) * loop._SAMPLING_SHARE for done in range(5)]
     assert executor.seconds == pytest.approx(shares), "what is left is shared by the cases that are left"
 
@@ -152,23 +152,23 @@ def test_roofs_end_at_the_deadline(
 def test_the_python_function_counts_the_roofs_in() -> None:
     """Too short for any roof: nothing is held against one, and nothing is lost."""
     started = time.monotonic()
-    frame = bwprof.sweep("gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", max_time=1e-3)
+    frame = bwprof.sweep("gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", max_total_seconds=1e-3)
     assert time.monotonic() - started < 10.0
     assert frame["status"].tolist() == ["skipped"] * 2
-    assert frame["reason"].str.contains("--max-time").all()
+    assert frame["reason"].str.contains("--max-total-seconds").all()
 
 
 def test_a_case_that_hangs_is_ended(tmp_path: Path) -> None:
     body = "if spec.params['M'] == 2: signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     code, out, err = finished(
-        "gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--max-time", "5", "--csv", "-",
+        "gemm", *TINY, "-p", "M=1,2,3", "--precision", "fp32", "--max-total-seconds", "5", "--csv", "-",
         folder=tmp_path, plant=SOON + PLANT.format(body=body),
     )  # fmt: skip
     assert code == 0, err
     measured, *rest = csv_rows(out)
     assert measured["status"] == "ok"
     assert [(row["status"], row["reason"]) for row in rest] == [
-        ("skipped", "not finished when --max-time was over: the process that ran this case was ended"),
+        ("skipped", "not finished when --max-total-seconds was over: the process that ran this case was ended"),
         ("skipped", OVER.replace("2 s", "5 s")),
     ]
 
@@ -177,7 +177,7 @@ def hanging(folder: Path, name: str) -> tuple[str, list[tuple[str, str]]]:
     """Standard error, and status and reason of each row, of a run of cold cases with an executor that hangs."""
     cold = [word for word in TINY if word not in ("--cache", "hot")]
     code, out, err = finished(
-        "gemm", *cold, "-p", "M=1,2", "--precision", "fp32", "--max-time", "2", "--csv", "-",
+        "gemm", *cold, "-p", "M=1,2", "--precision", "fp32", "--max-total-seconds", "2", "--csv", "-",
         folder=folder, plant=SOON + HANGS.format(name=name),
     )  # fmt: skip
     assert code == 0, err
@@ -193,4 +193,4 @@ def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
     err, rows = hanging(tmp_path, "obtain_roofs")
     assert "the roofs could not be measured: the process did not come back in time and was ended" in err
     assert len(rows) == 2
-    assert all(status == "ok" or (status == "skipped" and "--max-time" in reason) for status, reason in rows)
+    assert all(status == "ok" or (status == "skipped" and "--max-total-seconds" in reason) for status, reason in rows)

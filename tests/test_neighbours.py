@@ -164,14 +164,16 @@ class Executor:
 CONTEXT = Context("run-1", "cpu", {"name": "toy"}, None)
 
 
-def run(executor: Executor, count: int, monkeypatch: pytest.MonkeyPatch, store: Store, max_time: float) -> None:
+def run(
+    executor: Executor, count: int, monkeypatch: pytest.MonkeyPatch, store: Store, max_total_seconds: float
+) -> None:
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: executor.clock.now))
     request = Request(
         ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
     )
     specs = plan.make(request, "cpu").specs
     loop.run_cases(
-        specs, executor, CONTEXT, store, limits=loop.Limits(None, max_time, 0.0), progress=Progress()
+        specs, executor, CONTEXT, store, limits=loop.Limits(None, max_total_seconds, 0.0), progress=Progress()
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_finished_rows_stand_for_their_cases() -> None:
 
 
 def test_a_row_that_ran_out_of_time_is_measured_again() -> None:
-    rows = [of(1, status="skipped", reason="the 3 s of --max-time were over")]
+    rows = [of(1, status="skipped", reason="the 3 s of --max-total-seconds were over")]
     assert still_to_do([spec(1)], rows) == ([], [spec(1)], 0)
 
 

@@ -153,7 +153,7 @@ def test_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_function_on_one_thread_is_held_against_one() -> None:
-    row = bwprof.measure(lambda: None, roofs=True, **WORK)
+    row = bwprof.measure(lambda: None, roofs="auto", **WORK)
     assert row["attainable_gb_s"] == pytest.approx(10.0)
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / 10.0)
     assert "single_thread" in row["flags"].split(";")
@@ -163,7 +163,7 @@ def test_a_function_on_one_thread_is_held_against_one() -> None:
 @pytest.mark.usefixtures("three")
 def test_one_on_all_threads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contexts, "runs_alone", lambda _: False)
-    row = bwprof.measure(lambda: None, roofs=True, **WORK)
+    row = bwprof.measure(lambda: None, roofs="auto", **WORK)
     assert row["attainable_gb_s"] == pytest.approx(25.0)
     assert "single_thread" not in row["flags"]
 
@@ -177,7 +177,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
         row = bwprof.measure(lambda: None, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(25.0)
         assert "single_thread" in row["flags"].split(";")
-        assert "held against the roofs of all 3: roofs=True measures those of one" in row["reason"]
+        assert "held against the roofs of all 3: roofs='auto' measures those of one" in row["reason"]
         whole = roofs_for(device)
         row = bwprof.measure(lambda: None, roofs=whole, **WORK)
         assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(25.0), True)
@@ -195,7 +195,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
 @pytest.mark.usefixtures("alone")
 def test_the_caller_may_say_how_many() -> None:
     for threads in (1, 2, np.int64(3)):
-        row = bwprof.measure(lambda: None, roofs=True, roof_threads=threads, **WORK)
+        row = bwprof.measure(lambda: None, roofs="auto", roof_threads=threads, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(GB_S[int(threads)])
         assert "single_thread" not in row["flags"]
     with _core.Device("cpu") as device:
@@ -227,7 +227,7 @@ def test_wrong_numbers_of_threads(wrong: Any) -> None:
     called: list[int] = []
     said = "roof_threads is .*: allowed is a whole number (1 to 3, the device's|from 1 to the device's) threads"
     with pytest.raises(ValueError, match=said):
-        bwprof.measure(lambda: called.append(1), roofs=True, roof_threads=wrong, **WORK)
+        bwprof.measure(lambda: called.append(1), roofs="auto", roof_threads=wrong, **WORK)
     with pytest.raises(ValueError, match="roof_threads is "):
         bwprof.sweep(lambda n: called.append(2 * n), n=[1, 2], device="cpu", roof_threads=wrong)
     assert called == []

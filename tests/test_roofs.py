@@ -174,7 +174,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
     }
     result.update(more)
     made["cache"] = result["cache"]
-    return case._finished(made, result, Context("run-1", "cpu", FACTS, roofs))
+    return case.finished(made, result, Context("run-1", "cpu", FACTS, roofs))
 
 
 def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:

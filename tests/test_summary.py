@@ -27,9 +27,9 @@ def test_summary_of_one_case_by_hand() -> None:
     found = bwprof.summary(frame.from_rows(rows)).iloc[0]
     assert found["case"] == "decode"
     assert (found["fp32_gb_s"], found["fp16_gb_s"]) == (100.0, 80.0)
-    assert found["bandwidth_ratio"] == pytest.approx(0.8)
-    assert found["byte_ratio"] == pytest.approx(2.0)
-    assert found["time_speedup"] == pytest.approx(1.6)
+    assert found["bandwidth_vs_fp32"] == pytest.approx(0.8)
+    assert found["byte_ratio_vs_fp32"] == pytest.approx(2.0)
+    assert found["speedup_vs_fp32"] == pytest.approx(1.6)
     assert found["fp32_pct_attainable"] == 95.0
     assert found["bound"] == "memory"
     assert found["status"] == "ok"
@@ -95,7 +95,7 @@ def test_summary_of_a_nine_column_file(tmp_path: Path) -> None:
     )
     found = bwprof.summary(bwprof.load(path)).iloc[0]
     assert (found["fp32_gb_s"], found["fp16_gb_s"]) == (400.0, 320.0)
-    assert found["time_speedup"] == pytest.approx(1.6)
+    assert found["speedup_vs_fp32"] == pytest.approx(1.6)
 
 
 def test_summary_of_nothing_and_of_something_else() -> None:

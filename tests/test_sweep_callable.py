@@ -12,7 +12,7 @@ import pytest
 import bwprof
 from bwprof import results
 
-QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_time": 30.0}
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_total_seconds": 30.0}
 
 
 def test_a_function_that_prepares() -> None:
@@ -151,9 +151,9 @@ def test_progress_and_time_limit() -> None:
         lambda n: None, n=[1, 2], progress=lambda done, total, row: seen.append((done, total)), **QUICK
     )
     assert seen == [(1, 2), (2, 2)]
-    found = bwprof.sweep(lambda n: None, n=[1, 2], **(QUICK | {"max_time": 1e-9}))
+    found = bwprof.sweep(lambda n: None, n=[1, 2], **(QUICK | {"max_total_seconds": 1e-9}))
     assert (found["status"] == "skipped").all()
-    assert "max_time" in found["reason"].iloc[0]
+    assert "max_total_seconds" in found["reason"].iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_progress_and_time_limit() -> None:
         ({"M": [1, "big"]}, "M = 'big': the column of that name holds a whole number"),
         ({"time_ms": [1]}, "'time_ms' is a column that bwprof fills"),
         ({"n": range(1000), "m": range(1000)}, "1000000 points are more than a sweep can have"),
-        ({"max_time": -1}, "max_time is -1"),
+        ({"max_total_seconds": -1}, "max_total_seconds is -1"),
     ],
 )
 def test_bad_arguments(given: dict[str, Any], said: str) -> None:
@@ -181,12 +181,12 @@ def test_bad_arguments(given: dict[str, Any], said: str) -> None:
 
 
 def test_parameters_the_function_does_not_take() -> None:
-    with pytest.raises(TypeError, match="<lambda> cannot be called with max_seconds"):
-        bwprof.sweep(lambda n=1: None, max_seconds=[1], **QUICK)
+    with pytest.raises(TypeError, match="<lambda> cannot be called with turns"):
+        bwprof.sweep(lambda n=1: None, turns=[1], **QUICK)
     with pytest.raises(TypeError, match="<lambda> cannot be called with nothing: missing a required argument: 'n'"):
         bwprof.sweep(lambda n: None, **QUICK)
-    with pytest.raises(ValueError, match="'max_times' is no option: did you mean 'max_time'"):
-        bwprof.sweep(lambda **_: None, max_times=3, **QUICK)
+    with pytest.raises(ValueError, match="'max_second' is no option: did you mean 'max_seconds'"):
+        bwprof.sweep(lambda **_: None, max_second=3, **QUICK)
     for wrong, right in (("byte_read", "bytes_read"), ("flop", "flops"), ("set", "sets"), ("checks", "check")):
         with pytest.raises(ValueError, match=f"'{wrong}' is no option: did you mean '{right}'"):
             bwprof.sweep(lambda **_: None, **QUICK, **{wrong: 3})
@@ -196,6 +196,8 @@ def test_parameters_the_function_does_not_take() -> None:
     assert found["counter"].tolist() == [1]
 
 
-def test_operations_take_no_roofs_object() -> None:
-    with pytest.raises(ValueError, match="roofs= must be true or false"):
-        bwprof.sweep("stream_copy", elements=64, roofs=bwprof.roofs.Roofs("x", "", "", "", 0.0, ()))  # type: ignore[call-overload]
+def test_roofs_of_another_device_are_refused() -> None:
+    others = bwprof.roofs.Roofs("x", "", "", "", 0.0, ())
+    for what in ("stream_copy", lambda: None):
+        with pytest.raises(ValueError, match=r"these roofs are of x, the device is"):
+            bwprof.sweep(what, device="cpu", roofs=others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,25 @@ from bwprof.cli.guard import OK, USAGE, guarded
 
 DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
+
+
+class _OldName(argparse.Action):
+    """An option by the name that it had in the version before: it works, and says the new one."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, const: str, **rest: Any) -> None:
+        super().__init__(option_strings, dest, const=const, **rest)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        new = str(self.const)
+        sys.stderr.write(f"bwprof: WARNING: {option_string} is now {new}\n")
+        warnings.warn(f"{option_string} is now {new}", DeprecationWarning, stacklevel=2)
+        parser._option_string_actions[new](parser, namespace, values, new)
 
 
 class _StoreOnce(argparse.Action):
@@ -44,6 +64,11 @@ class Parser(argparse.ArgumentParser):
         )
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)
+
+    def add_old_name(self, old: str, new: str) -> None:
+        """An option's name of the version before; the help does not show it."""
+        dest = self._option_string_actions[new].dest
+        self.add_argument(old, action=_OldName, dest=dest, const=new, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:

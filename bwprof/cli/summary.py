@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
 from bwprof.results.summary import PAIR, summary_rows
+from bwprof.text import figure_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,9 +46,9 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
             f"{line['case']}{hot}{mark}",
             line["variant"] or "-",
             *(_bandwidth(line, name) for name in (*PAIR, *others)),
-            _times(line["bandwidth_ratio"]),
-            _times(line["byte_ratio"]),
-            _times(line["time_speedup"]),
+            _times(line["bandwidth_vs_fp32"]),
+            _times(line["byte_ratio_vs_fp32"]),
+            _times(line["speedup_vs_fp32"]),
             _attained(line, (*PAIR, *others)),
             line["bound"] or "-",
         )
@@ -65,9 +66,7 @@ def _measured(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 def _bandwidth(line: dict[str, Any], precision: str) -> str:
     value = line[f"{precision}_gb_s"]
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return "-" if value is None else figure_text(value, whole_from=1000)
 
 
 def _times(value: float | None) -> str:
@@ -95,7 +94,7 @@ def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
         notes += [_listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
-        if line["status"] in ("failed", "skipped"):
+        if line["status"] in ("failed", "skipped", "predicted"):
             broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
     notes += [_listed(reason, held, len(lines)) for reason, held in broken.items()]
     return notes

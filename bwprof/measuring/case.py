@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.measuring import conditions
 from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, ended
-from bwprof.measuring.spec import Spec
+from bwprof.measuring.spec import DEFAULT_REL_CI, Spec
 from bwprof.results.schema import Row
 from bwprof.text import bytes_text
 
@@ -40,7 +40,13 @@ def measure(
             if not need["fits"]:
                 return ended(row, "skipped", _too_big(need))
             result, waited = conditions.measure_cool(
-                lambda: case.measure(cache=spec.cache, max_seconds=max_seconds, poll=poll, timer=spec.timer),
+                lambda: case.measure(
+                    cache=spec.cache,
+                    precision_target=spec.rel_ci or DEFAULT_REL_CI,
+                    max_seconds=max_seconds,
+                    poll=poll,
+                    timer=spec.timer,
+                ),
                 device.conditions,
                 poll,
                 may_repeat=conditions.may_repeat(deadline, max_seconds),
@@ -54,14 +60,15 @@ def measure(
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
-        return ended(row, "skipped", str(error))
+        predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
+        return ended(row, "predicted" if predicted else "skipped", str(error))
     except MemoryError as error:
         return ended(row, "skipped", str(error) or "out of memory")
     except _core.DeviceError as error:
         return ended(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
         return ended(row, "failed", f"{type(error).__name__}: {error}")
-    return replace(_finished(row, result, context, waited), fatal=lost)
+    return replace(finished(row, result, context, waited), fatal=lost)
 
 
 def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
@@ -109,7 +116,8 @@ def _too_big(need: dict[str, int]) -> str:
     return f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free"
 
 
-def _finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
+def finished(row: Row, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
+    """The row of a case that has run, with what follows from the result; failed where that is wrong."""
     row.update(
         verified=result["verified"],
         max_error=result["max_error"],

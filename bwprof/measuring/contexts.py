@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import Roofs, Wanted, beaten, obtain, store
+from bwprof.roofs import Given, Roofs, Wanted, beaten, obtain, store
+from bwprof.roofs.given import belonging
+from bwprof.text import shown
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.
@@ -17,14 +19,6 @@ _ALONE = 0.9
 _AT_WORK = 0.25
 _LOOK_SECONDS = 0.005
 _STILL_SECONDS = 0.001  # the device's own threads, which flush before calls, look for more work for a tenth of that
-
-Given = bool | Roofs | None
-
-
-def check_roofs(given: object) -> None:
-    """TypeError for what can be no `roofs`."""
-    if given is not None and not isinstance(given, (bool, Roofs)):
-        raise TypeError(f"roofs is {given!r}: allowed are True, False, None and a bwprof.roofs.Roofs")
 
 
 def check_threads(given: object, most: int | None = None) -> int | None:
@@ -40,10 +34,10 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     index = getattr(given, "__index__", None)
     threads = 0 if isinstance(given, bool) or index is None else int(index())
     if most == 0:
-        raise ValueError(f"roof_threads is {given!r}: it goes with a CPU, whose work is shared by threads")
+        raise ValueError(f"roof_threads is {shown(given)}: it goes with a CPU, whose work is shared by threads")
     if threads < 1 or (most is not None and threads > most):
         allowed = "from 1 to the device's threads" if most is None else f"1 to {most}, the device's threads"
-        raise ValueError(f"roof_threads is {given!r}: allowed is a whole number {allowed}")
+        raise ValueError(f"roof_threads is {shown(given)}: allowed is a whole number {allowed}")
     return threads
 
 
@@ -57,19 +51,13 @@ def roofs_of(
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
-    """The roofs to hold rows of these caches against.
-
-    Those given; True: the device's, as `bwprof.roofs.obtain` gets them; None: stored ones as they are, without a
-    measurement; False: none.
-    """
+    """The roofs to hold rows of these caches against, as `bwprof.roofs.given.check` has them."""
     if isinstance(given, Roofs):
-        if not given.belongs_to(facts):
-            raise ValueError(f"these roofs are of {given.device}, the row is of {facts['name']}")
-        return given
-    if given is None:
-        return store.load(store.identity(device.backend, facts))
-    if not given:
+        return belonging(given, facts)
+    if given is False:
         return None
+    if given == "stored":
+        return store.load(store.identity(device.backend, facts))
     return obtain(device, Wanted("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
 
 
@@ -111,8 +99,10 @@ class Contexts:
         recalibrate: bool = False,
         deadline: Callable[[], float | None] = lambda: None,
         poll: Callable[[], object] | None = None,
+        labels: Mapping[str, Any] | None = None,
     ) -> None:
         self._run_id, self._device, self._given, self._caches = run_id, device, given, caches
+        self._labels = dict(labels or {})
         self._recalibrate, self._deadline, self._poll = recalibrate, deadline, poll
         self._found: dict[int | None, Context] = {}
 
@@ -158,7 +148,7 @@ class Contexts:
             deadline=self._deadline(),
             poll=self._poll,
         )
-        return Context(self._run_id, device.backend, facts, roofs)
+        return Context(self._run_id, device.backend, facts, roofs, self._labels)
 
     def for_call(self, context: Context, call: Callable[[], object]) -> tuple[Context, str]:
         """The context for a function that nothing is said of, and what to say where it ran on one thread of many."""
@@ -169,7 +159,7 @@ class Contexts:
         one = None if isinstance(self._given, Roofs) else self.of(1)
         if one is None or one.roofs is None or not one.roofs.points:
             said = "it ran on one thread, but is held against"
-            return context, f"{said} the roofs of all {threads}: roofs=True measures those of one"
+            return context, f"{said} the roofs of all {threads}: roofs='auto' measures those of one"
         return one, f"it ran on one thread, and is held against the roofs of one (of {threads})"
 
     def learn(self, context: Context, outcome: Outcome) -> None:

@@ -15,14 +15,17 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
-from bwprof.measuring.contexts import Contexts, check_roofs, check_threads
+from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import moved_bytes
 from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.spec import DEFAULT_REL_CI, check_rel_ci
+from bwprof.renamed import renamed
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs
-from bwprof.text import amount, nearest, unknown
+from bwprof.roofs import Given
+from bwprof.roofs.given import check as check_given
+from bwprof.text import amount, nearest, quoted, shown, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
 _TIMERS = ("cupti", "graph", "events")
@@ -38,10 +41,10 @@ class Subject:
     function: Callable[..., object]
     name: str
     precision: str = ""
-    bytes_read: int | None = None
-    bytes_written: int | None = None
-    flops: int | None = None
-    footprint_bytes: int | None = None
+    bytes_read: Any = None  # these four are ints when it is made
+    bytes_written: Any = None
+    flops: Any = None
+    footprint_bytes: Any = None
     sets: int | None = None
     stream: Any = None
     counters: bool = False
@@ -57,12 +60,12 @@ class Subject:
         check_callable(self.function, "fn")
         check_callable(self.check, "check")
         if not isinstance(self.name, str):
-            raise TypeError(f"name is {self.name!r}, a str is needed")
+            raise TypeError(f"name is {shown(self.name)}, a str is needed")
         if not isinstance(self.counters, bool):
-            raise TypeError(f"counters is {self.counters!r}: allowed are True and False")
+            raise TypeError(f"counters is {shown(self.counters)}: allowed are True and False")
         object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
-            raise TypeError(f"precision is {self.precision!r}, a str is needed")
+            raise TypeError(f"precision is {shown(self.precision)}, a str is needed")
         for name in WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
@@ -91,7 +94,7 @@ def check_label(name: str, value: Any) -> None:
         schema.normalise(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+            f"{name} = {shown(value)}: the column of that name holds {schema.said(kind)}: take another for the label"
         ) from None
 
 
@@ -101,33 +104,37 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     for name in names:
         near = nearest(name, known, likeness=0.84)
         if near is not None:
-            raise ValueError(f"'{name}' is no option: did you mean '{near}'? (for a label take a name less like it)")
+            raise ValueError(
+                f"'{quoted(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
+            )
 
 
+@renamed(precision_target="rel_ci")
 def measure(
     fn: Callable[..., object],
     *,
-    bytes_read: int | None = None,
-    bytes_written: int | None = None,
-    flops: int | None = None,
+    bytes_read: int | str | None = None,
+    bytes_written: int | str | None = None,
+    flops: int | str | None = None,
     stream: Any = None,
     name: str | None = None,
     counters: bool = False,
     timer: str | None = None,
     cache: str = "cold",
     sets: int | None = None,
-    footprint_bytes: int | None = None,
+    footprint_bytes: int | str | None = None,
     check: Callable[[], object] | None = None,
     precision: str = "",
-    backend: str | None = None,
     device: Device = None,
-    roofs: bool | Roofs | None = None,
+    backend: str | None = None,
+    roofs: Given = "stored",
     roof_threads: int | None = None,
-    precision_target: float = 0.005,
+    rel_ci: float = DEFAULT_REL_CI,
     min_samples: int = 10,
     max_seconds: float = 2.0,
     poll: Callable[[], object] | None = None,
-    **labels: Any,
+    labels: Mapping[str, Any] | None = None,
+    **more_labels: Any,
 ) -> PublicRow:
     """Measure a function of yours as bwprof measures its own kernels: same warm-up, stop rule, statistics, conditions.
 
@@ -174,19 +181,22 @@ def measure(
         "cpu", "cuda:1", 1, ...; when left out the preferred backend's current device (PyTorch's, where it is in use).
     backend : str, optional
         The same as the device's name without a number.
-    roofs : bool or Roofs, optional
-        Hold the row against the device's roofs: those given, or (True) the stored ones, checked, or measured now where
-        none are stored that hold. Left out: the stored ones as they are, if any; nothing is measured. False: against
-        none.
+    roofs : {"auto", "stored", False} or Roofs
+        Hold the row against the device's roofs. "stored": the stored ones as they are, if any; nothing is measured.
+        "auto": the stored ones, checked, or measured now where none are stored that hold. False: against none. Or those
+        given.
     roof_threads : int, optional
         On a CPU: against the roofs of so many of its threads. Left out: of all, or, where the calling thread did all of
         a cold call's work (the call is made once or a few times more to see that), of one; the flag `single_thread`
         and the row's reason then say so.
-    precision_target, min_samples, max_seconds, poll
+    rel_ci, min_samples, max_seconds, poll
         As in `bwprof.Case.measure`. `max_seconds` is for the samples after the first `min_samples`: a slow call is
         warmed up, and made so often, however long that takes.
-    **labels
-        Columns for whatever tells this row from others. M, N, K, batch, ... fill the schema's columns of that name.
+    labels : mapping, optional
+        Columns for whatever tells this row from others: name -> value. M, N, K, batch, ... fill the schema's columns of
+        that name.
+    **more_labels
+        The same; a label that is called as an option of this function is (`name`, `sets`) goes into `labels`.
 
     Returns
     -------
@@ -219,7 +229,8 @@ def measure(
     >>> row["operation"], row["elements"], row["timer"], row["verified"]
     ('copy', 65536, 'monotonic', True)
     """
-    check_spelling(labels, inspect.signature(measure).parameters)
+    check_spelling(more_labels, inspect.signature(measure).parameters)
+    held_against = check_given(roofs)
     subject = Subject(
         fn,
         name or name_of(fn),
@@ -235,23 +246,32 @@ def measure(
         cache=cache,
         check=check,
         roof_threads=roof_threads,
-        labels=labels,
+        labels=_all_labels(labels, more_labels),
     )
-    check_roofs(roofs)
+    rel_ci = check_rel_ci(rel_ci)
     check_callable(poll, "poll")
     with hardware.opened_chosen(backend, device) as (_, handle):
-        contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
+        contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
         outcome = measure_on(
             handle,
             subject,
             contexts,
-            precision_target=precision_target,
+            rel_ci=rel_ci,
             min_samples=min_samples,
             max_seconds=max_seconds,
             poll=poll,
         )
     return PublicRow(outcome.row, outcome.samples or ())
+
+
+def _all_labels(given: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
+    if given is not None and (not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given)):
+        raise TypeError(f"labels is {shown(given)}: a mapping from names to values is needed")
+    twice = [name for name in more if name in (given or ())]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice: in labels= and as {twice[0]}=")
+    return {**(given or {}), **more}
 
 
 def once(subject: Subject) -> Callable[[], object]:
@@ -265,7 +285,7 @@ def measure_on(
     contexts: Contexts,
     *,
     max_seconds: float,
-    precision_target: float = 0.005,
+    rel_ci: float = DEFAULT_REL_CI,
     min_samples: int = 10,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
@@ -278,7 +298,7 @@ def measure_on(
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
-    options = {"precision_target": precision_target, "min_samples": min_samples, "max_seconds": max_seconds}
+    options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
     result, waited, notes = _timed(device, subject, options, deadline, poll)
     result |= _counted(device, subject)
     notes += _fill_bytes(row, subject, result)
@@ -340,16 +360,17 @@ def blank_row(subject: Subject, context: Context) -> Row:
         schema_version=schema.SCHEMA_VERSION,
         **rows.device_columns(context),
     )
+    row.update(context.labels)
     row.update(subject.labels)
     return row
 
 
 def _footprint(subject: Subject) -> int | None:
     if subject.footprint_bytes is not None:
-        return subject.footprint_bytes
+        return int(subject.footprint_bytes)
     if subject.bytes_read is None and subject.bytes_written is None:
         return None
-    return (subject.bytes_read or 0) + (subject.bytes_written or 0)
+    return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
 
 
 def _timers(device: _core.Device, asked: str | None) -> list[str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bwprof import _core
@@ -25,6 +25,7 @@ class Context:
     backend: str
     facts: dict[str, Any]
     roofs: Roofs | None
+    labels: dict[str, Any] = field(default_factory=dict)  # the caller's own columns
 
 
 @dataclass(frozen=True, slots=True)

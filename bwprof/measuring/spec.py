@@ -12,10 +12,25 @@ from bwprof import _core, registry
 from bwprof.measuring.row import Context, add_work, device_columns
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.text import unknown
+from bwprof.text import positive_seconds, shown, unknown
 
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
+DEFAULT_REL_CI = 0.005
+
+
+def check_rel_ci(given: Any) -> float:
+    """Where sampling stops: half the width of the median's confidence interval, as a fraction of it.
+
+    Raises
+    ------
+    ValueError
+        For what is no number between 0 and 1.
+    """
+    found = positive_seconds(given)
+    if found is None or not found < 1:
+        raise ValueError(f"rel_ci is {shown(given)}: allowed is a fraction between 0 and 1, such as {DEFAULT_REL_CI}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,7 @@ class Spec:
     timer: str | None = None
     counters: bool = False
     metrics: tuple[str, ...] = ()
+    rel_ci: float | None = None  # None: DEFAULT_REL_CI
     repeatable: ClassVar[bool] = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,10 +81,10 @@ class Spec:
         for name in ("case", "cache", "timer", "variant"):
             value = getattr(spec, name)
             if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
-                raise ValueError(f"{name} is {value!r}, text is needed")
+                raise ValueError(f"{name} is {shown(value)}, text is needed")
         registry.check_timer(spec.timer, backend)
         if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
+            raise ValueError(f"counters is {shown(spec.counters)}, true or false is needed")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
@@ -76,6 +92,8 @@ class Spec:
             raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
+        if spec.rel_ci is not None:
+            check_rel_ci(spec.rel_ci)
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
@@ -100,6 +118,7 @@ class Spec:
             schema_version=schema.SCHEMA_VERSION,
             **device_columns(context),
         )
+        row.update(context.labels)
         with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
             add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
         return row

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bwprof.renamed import warn
 from bwprof.results import schema
 from bwprof.text import nearest
 
-_OWN = ("samples_ns",)
+_OWN = ("samples_ns", "_details")
 
 
 class Row(dict[str, Any]):
@@ -29,10 +30,24 @@ class Row(dict[str, Any]):
     """
 
     samples_ns: list[float]
+    _details: Mapping[str, Any] | None
 
-    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), samples_ns: Sequence[float] = ()):
+    def __init__(
+        self,
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        samples_ns: Sequence[float] = (),
+        *,
+        details: Mapping[str, Any] | None = None,
+    ):
         super().__init__(values)
-        object.__setattr__(self, "samples_ns", list(samples_ns))
+        self.samples_ns = list(samples_ns)
+        self._details = details
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What `bwprof.Case.measure` put here before its rows had columns."""
+        warn("Row.details", "the row itself: row['timer'], row['cache'], ...")
+        return dict(self._details if self._details is not None else self)
 
     def __getattr__(self, name: str) -> Any:
         try:

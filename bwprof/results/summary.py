@@ -27,8 +27,9 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns: case, operation, variant, device, cache, status (the worst of the case's rows); per measured
-        precision P: P_gb_s, P_time_ms, P_pct_attainable; bandwidth_ratio (FP16 GB/s / FP32 GB/s), byte_ratio (FP32
-        bytes / FP16 bytes), time_speedup (their product: FP32 time / FP16 time), bound, flags, reason.
+        precision P: P_gb_s, P_time_ms, P_pct_attainable; of FP16 bandwidth_vs_fp32 (GB/s / FP32 GB/s),
+        byte_ratio_vs_fp32 (FP32 bytes / bytes), speedup_vs_fp32 (their product: FP32 time / time); bound, flags,
+        reason.
 
     Raises
     ------
@@ -45,14 +46,16 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows, names = summary_rows(data)
+    from bwprof.results.older import OlderNames
+
     frame = pd.DataFrame(rows, columns=names)
     for name in names:
         frame[name] = frame[name].astype("float64" if _is_number(name) else "string")
-    return frame
+    return OlderNames(frame)
 
 
 def _is_number(name: str) -> bool:
-    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_ratio", "_speedup"))
+    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_vs_fp32"))
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
@@ -64,7 +67,7 @@ def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     names = ["case", "operation", "variant", "device", "cache", "status"]
     for precision in precisions:
         names += [f"{precision}_gb_s", f"{precision}_time_ms", f"{precision}_pct_attainable"]
-    names += ["bandwidth_ratio", "byte_ratio", "time_speedup", "bound", "flags", "reason"]
+    names += ["bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32", "bound", "flags", "reason"]
     return [_line(group, precisions) for group in compare.groups(rows)], names
 
 
@@ -90,9 +93,9 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
         line[f"{precision}_time_ms"] = row.get("time_ms")
         line[f"{precision}_pct_attainable"] = row.get("pct_attainable")
     half = group.rows.get("fp16", {})
-    line["bandwidth_ratio"] = half.get("bandwidth_vs_fp32")
-    line["byte_ratio"] = half.get("byte_ratio_vs_fp32")
-    line["time_speedup"] = half.get("speedup_vs_fp32")
+    line["bandwidth_vs_fp32"] = half.get("bandwidth_vs_fp32")
+    line["byte_ratio_vs_fp32"] = half.get("byte_ratio_vs_fp32")
+    line["speedup_vs_fp32"] = half.get("speedup_vs_fp32")
     line["bound"] = _joined(group, "bound")
     line["flags"] = _flags(group)
     line["reason"] = _joined(group, "reason", prefix=True)

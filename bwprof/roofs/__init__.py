@@ -7,8 +7,9 @@ time over the bytes. They are kept in the user's cache folder, and a few points 
 
 from __future__ import annotations
 
+from bwprof.roofs.given import Given
 from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
 from bwprof.roofs.obtain import Wanted, beaten, obtain
 from bwprof.roofs.survey import measure
 
-__all__ = ["Check", "Rate", "RoofPoint", "Roofs", "Wanted", "beaten", "measure", "obtain"]
+__all__ = ["Check", "Given", "Rate", "RoofPoint", "Roofs", "Wanted", "beaten", "measure", "obtain"]

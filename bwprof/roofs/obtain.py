@@ -32,11 +32,14 @@ Poll = Callable[[], object] | None
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which roofs: those of cold rows, the cache's own for hot rows; and whether to measure whatever is stored."""
+    """Which roofs: those of cold rows, the cache's own for hot rows; whether to measure whatever is stored, or to take
+    what is stored as it is.
+    """
 
     cold: bool = True
     hot: bool = False
     recalibrate: bool = False
+    stored: bool = False
 
 
 def obtain(
@@ -66,6 +69,8 @@ def obtain(
     wanted = wanted or Wanted()
     identity = store.identity(device.backend, hardware.facts(device))
     stored = store.load(identity)
+    if wanted.stored:
+        return stored
     found = None if wanted.recalibrate else stored
     if wanted.cold:
         if found is not None and found.points:

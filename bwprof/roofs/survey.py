@@ -346,11 +346,14 @@ def measure_rates(device: _core.Device, *, poll: Poll = None) -> tuple[Rate, ...
     size is the largest power of two whose product takes at most 8 ms at the peak rate.
     """
     peaks = device.facts()["peak_tflops"]
+    compute = {known["name"]: known["compute"] for known in _core.precisions()}
     found = []
     for operation in _core.operations():
         if not operation["is_product"]:
             continue
         for precision in operation["precisions"]:
+            if compute[precision] != precision:  # its products are another precision's
+                continue
             rate = _measure_rate(device, operation, precision, peaks.get(precision, math.nan), poll)
             if rate is not None:
                 found.append(rate)

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,11 +16,13 @@ from bwprof import _core, environment, hardware, registry
 from bwprof.callables import name_of, refuse_coroutine
 from bwprof.hardware import Choice
 from bwprof.measuring import function as functions
-from bwprof.measuring.contexts import Contexts, Given, check_roofs, check_threads
+from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject
 from bwprof.measuring.row import Context, Outcome, ended
+from bwprof.measuring.spec import DEFAULT_REL_CI
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
-from bwprof.roofs import Roofs, Wanted
+from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.runs import inprocess, metadata
 from bwprof.runs.loop import Limits
 from bwprof.runs.plan import MOST_CASES
@@ -43,6 +45,10 @@ class Request:
     backend: str | None
     device: hardware.Device
     known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
+    grid: frozenset[str] = frozenset()  # parameters that were named as such, and may be called anything
+    labels: dict[str, Any] = field(default_factory=dict)
+    rel_ci: float | None = None
+    max_seconds: float | None = None
 
 
 def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -70,16 +76,21 @@ def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 def run(
     request: Request,
     *,
-    max_time: float | None,
-    with_roofs: Given,
+    max_total_seconds: float | None,
+    roofs: Given,
     recalibrate: bool,
     output: str | PathLike[str] | None,
     force: bool,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+    progress: bool | Callable[[int, int, PublicRow], object] | None,
 ) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
-    limits = Limits(None, inprocess.seconds_of(max_time), time.monotonic(), option="max_time")
-    check_roofs(with_roofs)
+    limits = Limits(
+        None,
+        inprocess.seconds_of(max_total_seconds, "max_total_seconds"),
+        time.monotonic(),
+        option="max_total_seconds",
+        max_seconds=request.max_seconds,
+    )
     _check_axes(request)
     _check_options(request)
     choice = hardware.chosen(request.backend, request.device)
@@ -87,11 +98,12 @@ def run(
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return inprocess.into_frame(
         _points(request),
-        CallExecutor(choice, request, run_data["run_id"], with_roofs, limits),
+        CallExecutor(choice, request, run_data["run_id"], roofs, limits),
         run_data,
         limits,
-        with_roofs=with_roofs is not False,
+        roofs="auto" if roofs else False,  # which ones, the executor knows
         recalibrate=recalibrate,
+        labels={},
         output=output,
         force=force,
         progress=progress,
@@ -100,6 +112,10 @@ def run(
 
 def _check_axes(request: Request) -> None:
     """ValueError or TypeError for parameters that the function does not take, or whose columns cannot hold them."""
+    for name, value in request.labels.items():
+        functions.check_label(name, value)
+        if name in request.axes:
+            raise ValueError(f"'{name}' is a parameter and a label: take another name for the label")
     for name, values in request.axes.items():
         for value in values:
             if name != "precision":
@@ -109,7 +125,7 @@ def _check_axes(request: Request) -> None:
     except (TypeError, ValueError):  # some builtins have none
         signature = None
     own = signature.parameters.keys() if signature is not None else set()
-    functions.check_spelling(request.axes.keys() - own, request.known)
+    functions.check_spelling(request.axes.keys() - own - request.grid, request.known)
     if signature is None:
         return
     try:
@@ -205,7 +221,15 @@ class CallExecutor:
     def _made(self, given: Given, *, recalibrate: bool = False) -> Contexts:
         assert self._device is not None
         caches, half = self._request.caches, self._limits.half
-        return Contexts(self._run_id, self._device, given, caches, recalibrate=recalibrate, deadline=half)
+        return Contexts(
+            self._run_id,
+            self._device,
+            given,
+            caches,
+            recalibrate=recalibrate,
+            deadline=half,
+            labels=self._request.labels,
+        )
 
     def set_context(self, context: Context) -> None:
         """Nothing: each row has the context of the threads that it is held against."""
@@ -220,7 +244,12 @@ class CallExecutor:
             subject = point.subject()
             row = functions.blank_row(subject, context)  # which knows the bytes, too
             return functions.measure_on(
-                self._device, subject, self._contexts, max_seconds=max_seconds, deadline=deadline
+                self._device,
+                subject,
+                self._contexts,
+                max_seconds=max_seconds,
+                rel_ci=self._request.rel_ci or DEFAULT_REL_CI,
+                deadline=deadline,
             )
         except (_core.UnsupportedError, MemoryError) as error:
             return ended(row, "skipped", str(error) or "out of memory")

@@ -20,6 +20,7 @@ from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import estimate, worker
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import MAX_TIME, OutOfTimeError
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import seconds_text
 
 _log = logging.getLogger("bwprof.sweep")
@@ -93,7 +94,9 @@ class ChildExecutor:
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         until = _with_grace(deadline)
-        limit = self._max_case_seconds or estimate.limit_seconds(spec, self._context.facts, self._backend)
+        longer = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # of sampling than the estimate knows of
+        estimated = longer + estimate.limit_seconds(spec, self._context.facts, self._backend)
+        limit = self._max_case_seconds or estimated
         try:
             if self._child is None:
                 self.open(until)
@@ -109,7 +112,7 @@ class ChildExecutor:
             ended = "the process that ran this case was ended"
             if until is not None and time.monotonic() >= until:
                 return unmeasured(spec, self._context, "skipped", f"not finished when {MAX_TIME} was over: {ended}")
-            reason = f"not finished within {seconds_text(limit)} (--max-case-time allows more): {ended}"
+            reason = f"not finished within {seconds_text(limit)} (--max-case-seconds allows more): {ended}"
             return unmeasured(spec, self._context, "failed", reason)
         if "error" in answer:
             return unmeasured(spec, self._context, "failed", answer["error"])

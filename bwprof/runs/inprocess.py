@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,9 @@ from bwprof.errors import SweepError
 from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
 from bwprof.results.files import holds_something
+from bwprof.results.row import Row
 from bwprof.results.writer import Store
+from bwprof.roofs import Given
 from bwprof.runs import loop, metadata, plan
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
@@ -32,25 +34,27 @@ class DeviceLostError(Exception):
 def run(
     request: plan.Request,
     *,
-    max_time: float | None,
-    with_roofs: bool,
+    max_total_seconds: float | None,
+    roofs: Given,
     recalibrate: bool,
+    labels: Mapping[str, Any],
     output: str | PathLike[str] | None,
     force: bool,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+    progress: bool | Callable[[int, int, Row], object] | None,
 ) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    max_time = seconds_of(max_time)
+    max_total_seconds = seconds_of(max_total_seconds, "max_total_seconds")
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     return into_frame(
         made.specs,
         LocalExecutor(choice.backend, choice.index),
         metadata.describe_run(environment.new_run_id(), made, choice, None),
-        Limits(made.target_seconds, max_time, started),
-        with_roofs=with_roofs,
+        Limits(made.target_seconds, max_total_seconds, started, max_seconds=made.max_seconds),
+        roofs=roofs,
         recalibrate=recalibrate,
+        labels=labels,
         output=output,
         force=force,
         progress=progress,
@@ -63,11 +67,12 @@ def into_frame(
     run_data: dict[str, Any],
     limits: Limits,
     *,
-    with_roofs: bool,
+    roofs: Given,
     recalibrate: bool,
+    labels: Mapping[str, Any],
     output: str | PathLike[str] | None,
     force: bool,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None,
+    progress: bool | Callable[[int, int, Row], object] | None,
 ) -> pd.DataFrame:
     """Measure all of them, with an executor that is closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, output, force=force)
@@ -80,8 +85,9 @@ def into_frame(
                 items,
                 limits=limits,
                 progress=shown,
-                with_roofs=with_roofs,
+                given=roofs,
                 recalibrate=recalibrate,
+                labels=labels,
             )
             loop.run_cases(items, executor, context, store, limits=limits, progress=shown, after=_stop_when_lost)
         finally:
@@ -124,7 +130,7 @@ def _keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
     raise ending
 
 
-def seconds_of(given: Any) -> float | None:
+def seconds_of(given: Any, name: str) -> float | None:
     """A time limit in seconds; None where there is none.
 
     Raises
@@ -139,7 +145,7 @@ def seconds_of(given: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         seconds = 0.0
     if not seconds > 0 or isinstance(given, bool):
-        raise ValueError(f"max_time is {shown(given)}, a positive number of seconds is needed")
+        raise ValueError(f"{name} is {shown(given)}, a positive number of seconds is needed")
     return seconds
 
 
@@ -151,7 +157,7 @@ def _stop_when_lost(outcome: Outcome) -> None:
         raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
-def _progress_of(wanted: bool | Callable[[int, int, dict[str, Any]], object] | None) -> Progress:
+def _progress_of(wanted: bool | Callable[[int, int, Row], object] | None) -> Progress:
     """What shows a run: a caller's function, standard error, or nothing."""
     if callable(wanted):
         return Callback(wanted)
@@ -165,10 +171,10 @@ def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, f
     try:
         path = Path(output)
     except TypeError:
-        raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
+        raise ValueError(f"output is {shown(output)}: a file ending in .csv or .json is needed") from None
     ending = path.suffix.lower()
     if ending not in (".csv", ".json"):
-        raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+        raise ValueError(f"output is {shown(str(output))}: a file ending in .csv or .json is needed")
     if not force and holds_something(path):
         said = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, said, str(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,11 +13,13 @@ from bwprof import _core
 from bwprof.measuring.row import Context, Item, Outcome, unmeasured
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
-from bwprof.roofs import Roofs, Wanted
+from bwprof.roofs import Given, Roofs, Wanted
+from bwprof.roofs.given import belonging
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
-MAX_TIME = "--max-time"
+MAX_TIME = "--max-total-seconds"
+_OLD_MAX_TIME = "--max-time"  # what it is called in older files
 _SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
 _LEAST_SECONDS = 0.05
 _AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
@@ -52,7 +54,7 @@ class Executor(Protocol[Item_contra]):
 
 
 class OutOfTimeError(Exception):
-    """--max-time was over before an answer came."""
+    """--max-total-seconds was over before an answer came."""
 
 
 def ran_out_of_time(row: Row) -> bool:
@@ -61,25 +63,27 @@ def ran_out_of_time(row: Row) -> bool:
     A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
     (`bwprof.runs.child`), and in no other skipped row's.
     """
-    return row["status"] == "skipped" and MAX_TIME in (row["reason"] or "")
+    return row["status"] == "skipped" and any(option in (row["reason"] or "") for option in (MAX_TIME, _OLD_MAX_TIME))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most.
+    """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most, and
+    the sampling of each case (None: `DEFAULT_CASE_SECONDS`).
 
     `started` and `deadline` are times of time.monotonic().
     """
 
     target_seconds: float | None
-    max_time: float | None
+    max_total_seconds: float | None
     started: float
-    option: str = MAX_TIME  # what `max_time` is called where it was given
+    option: str = MAX_TIME  # what `max_total_seconds` is called where it was given
+    max_seconds: float | None = None
 
     @property
     def deadline(self) -> float | None:
         """When the run must be over; None for no limit."""
-        return None if self.max_time is None else self.started + self.max_time
+        return None if self.max_total_seconds is None else self.started + self.max_total_seconds
 
     def left(self) -> float:
         """Seconds until then; infinite without a limit."""
@@ -97,8 +101,9 @@ def prepare(
     *,
     limits: Limits,
     progress: Progress,
-    with_roofs: bool = True,
+    given: Given = "auto",
     recalibrate: bool = False,
+    labels: Mapping[str, Any] | None = None,
 ) -> Context:
     """Open the device and get its roofs, both into `run`, the run's metadata, as far as `limits` allow.
 
@@ -110,13 +115,17 @@ def prepare(
     roofs: Roofs | None = None
     with suppress(OutOfTimeError):
         run["facts"] = facts = executor.open(limits.deadline)
-        roofs = None if recalibrate else _earlier_roofs(run, facts)
+        if isinstance(given, Roofs):
+            roofs = belonging(given, facts)
+        elif not recalibrate:
+            roofs = _earlier_roofs(run, facts)
         caches = {item.cache for item in items}
-        if roofs is None and with_roofs and limits.left() > 0 and caches:
+        if roofs is None and given and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
-            roofs = executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, recalibrate), limits.half())
+            wanted = Wanted("cold" in caches, "hot" in caches, recalibrate, given == "stored")
+            roofs = executor.obtain_roofs(wanted, limits.half())
         run["roofs"] = roofs.to_dict() if roofs else None
-    context = Context(run["run_id"], run["backend"], facts, roofs)
+    context = Context(run["run_id"], run["backend"], facts, roofs, dict(labels or {}))
     executor.set_context(context)
     return context
 
@@ -158,11 +167,12 @@ def run_cases(
     progress.begin(len(items))
     for number, item in enumerate(items):
         if limits.left() <= 0:
-            outcome = unmeasured(item, context, "skipped", f"the {limits.max_time:g} s of {limits.option} were over")
+            reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
+            outcome = unmeasured(item, context, "skipped", reason)
         else:
             progress.case(item.title)
             target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-            seconds = case_seconds(min(target, limits.left()), len(items) - number)
+            seconds = case_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
             outcome = executor.measure(item, seconds, limits.deadline)
             if item.repeatable and is_disturbed(outcome.row):
                 doubted.append((len(store.rows), item, seconds))
@@ -217,7 +227,7 @@ def better(first: Row, second: Row) -> Row:
     return kept
 
 
-def case_seconds(seconds_left: float, cases_left: int) -> float:
-    """Seconds of sampling for the next case, so that all that are left fit into what is left."""
+def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
+    """Seconds of sampling for the next case, at `most`, so that all that are left fit into what is left."""
     share = seconds_left / cases_left * _SAMPLING_SHARE
-    return min(DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))
+    return min(most or DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))

@@ -16,6 +16,7 @@ def describe_run(run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | 
     return describe(run_id, choice, argv) | {
         "suite": plan.suite,
         "target_seconds": plan.target_seconds,
+        "max_seconds": plan.max_seconds,
         "seed": plan.specs[0].seed,
         "plan": [spec.to_dict() for spec in plan.specs],
     }

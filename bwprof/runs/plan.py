@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from bwprof import registry, suites
 from bwprof.hardware import Device
-from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec, check_rel_ci
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
 
@@ -42,15 +42,20 @@ class Request:
     counters: bool = False
     metrics: tuple[str, ...] = ()
     target_seconds: float | None = None
+    rel_ci: float | None = None
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The cases of a run, where they come from, and the seconds they should take together."""
+    """The cases of a run, where they come from, the seconds they should take together, and the most of sampling for
+    each.
+    """
 
     specs: tuple[Spec, ...]
     suite: str | None
     target_seconds: float | None
+    max_seconds: float | None = None
 
 
 def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -79,6 +84,8 @@ def make(request: Request, backend: str) -> Plan:
     caches_of(request.caches)
     registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
+    if request.rel_ci is not None:
+        check_rel_ci(request.rel_ci)
     request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
@@ -104,8 +111,9 @@ def make(request: Request, backend: str) -> Plan:
     specs = each_once(specs)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
-    target = suite.target_on(backend) if suite else None
-    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target)
+    # Whoever says how long each case may take wants that, and not the suite's wish.
+    target = suite.target_on(backend) if suite and request.max_seconds is None else None
+    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
 def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
@@ -227,6 +235,7 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
                 request.timer,
                 request.counters,
                 request.metrics,
+                request.rel_ci,
             )
             for cache in caches
             for precision, variant in turns

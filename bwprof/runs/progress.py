@@ -96,7 +96,7 @@ class Bar(Progress):
 class Callback(Progress):
     """Calls the user's function with (done, total, row)."""
 
-    def __init__(self, function: Callable[[int, int, Row], object]) -> None:
+    def __init__(self, function: Callable[[int, int, PublicRow], object]) -> None:
         self._function = function
         self._total = 0
         self._done = 0

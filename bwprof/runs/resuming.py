@@ -12,7 +12,7 @@ from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.runs.loop import ran_out_of_time
 
-_FINISHED = ("ok", "skipped")
+_FINISHED = ("ok", "skipped", "predicted")
 
 _Key = tuple[object, ...]
 

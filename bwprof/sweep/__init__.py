@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
+
+from bwprof.renamed import renamed
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bwprof.hardware import Device
-    from bwprof.roofs import Roofs
+    from bwprof.results.row import Row
+    from bwprof.roofs import Given
     from bwprof.runs.plan import Request
 
 __all__ = ["sweep"]
@@ -21,7 +24,8 @@ __all__ = ["sweep"]
 Words = str | Iterable[str] | None
 
 
-Work = int | Callable[..., int] | None
+Progress = bool | Callable[[int, int, "Row"], object] | None
+Work = int | str | Callable[..., int] | None
 
 
 @overload
@@ -35,17 +39,22 @@ def sweep(
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int] | None = None,
+    kv_lens: Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
-    max_time: float | None = None,
-    roofs: bool = True,
+    rel_ci: float | None = None,
+    max_seconds: float | None = None,
+    target_seconds: float | None = None,
+    max_total_seconds: float | None = None,
+    roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     force: bool = False,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
-    **params: int | Iterable[int],
+    progress: Progress = None,
+    grid: Mapping[str, Any] | None = None,
+    labels: Mapping[str, Any] | None = None,
+    **params: int | str | Iterable[int | str],
 ) -> pd.DataFrame: ...
 
 
@@ -68,16 +77,21 @@ def sweep(
     cache: Words = None,
     timer: str | None = None,
     counters: bool = False,
-    max_time: float | None = None,
-    roofs: bool | Roofs = True,
+    rel_ci: float | None = None,
+    max_seconds: float | None = None,
+    max_total_seconds: float | None = None,
+    roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     force: bool = False,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
+    progress: Progress = None,
+    grid: Mapping[str, Any] | None = None,
+    labels: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> pd.DataFrame: ...
 
 
+@renamed(max_time="max_total_seconds")
 def sweep(
     operations: Words | Callable[..., object] = None,
     *,
@@ -88,16 +102,21 @@ def sweep(
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int] | None = None,
+    kv_lens: Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
-    max_time: float | None = None,
-    roofs: bool | Roofs = True,
+    rel_ci: float | None = None,
+    max_seconds: float | None = None,
+    target_seconds: float | None = None,
+    max_total_seconds: float | None = None,
+    roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
     force: bool = False,
-    progress: bool | Callable[[int, int, dict[str, Any]], object] | None = None,
+    progress: Progress = None,
+    grid: Mapping[str, Any] | None = None,
+    labels: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> pd.DataFrame:
     """Measure operations, or a function of yours, in this process.
@@ -141,12 +160,21 @@ def sweep(
     metrics : str or iterable of str, optional
         What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
         everything. It fills the last columns, and `metrics_status` says what could not be counted.
-    max_time : float, optional
-        Seconds for the whole sweep, of which the roofs get at most half; cases that did not get their turn become
-        skipped rows. One that has begun is still warmed up and takes its ten samples, however slow it is.
-    roofs : bool, or Roofs for a callable
+    rel_ci : float, optional
+        Sampling of a case stops when its median is known to this fraction, 0.005 when left out (half of its 95 %
+        confidence interval, and the medians of both halves of the samples as close to each other).
+    max_seconds : float, optional
+        The most of sampling for a case, 2 when left out; it takes its ten samples, however slow it is. Instead of the
+        suite's `target_seconds`.
+    target_seconds : float, optional
+        What the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped.
+    max_total_seconds : float, optional
+        For the whole sweep, of which the roofs get at most half; cases that did not get their turn become skipped rows.
+        One that has begun is still warmed up and takes its ten samples.
+    roofs : {"auto", "stored", False} or Roofs
         Hold rows against the device's roofs: measured at the first sweep (some seconds) and then kept in the user's
-        cache folder, checked at every use. Without them the roof columns stay empty.
+        cache folder, checked at every use; "stored": the kept ones as they are, if any, and nothing is measured; False:
+        against none, those columns stay empty; or against given ones.
     recalibrate : bool
         Measure the roofs anew, whatever is kept.
     output : path, optional
@@ -155,9 +183,13 @@ def sweep(
         Replace a file that `output` names and that holds something already.
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row).
-    **params : int or iterable of int
-        Parameters of the operations; the sweep is the product of the lists. A callable's may be anything; lists,
-        tuples, ranges and arrays are several values.
+    grid : mapping, optional
+        Parameters, as in `params`, whatever they are called: a callable's own `seed`, `name` or `sets`.
+    labels : mapping, optional
+        Columns for all rows: name -> value.
+    **params : int, str or iterable of them
+        Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. A callable's may be
+        anything; lists, tuples, ranges and arrays are several values.
 
     Returns
     -------
@@ -192,30 +224,39 @@ def sweep(
     >>> frame["n"].tolist(), frame["bytes_written"].tolist()
     ([1024, 4096], [8192, 32768])
     """
+    from bwprof.roofs.given import check
+
+    given = check(roofs)
+    if recalibrate and given != "auto":
+        raise ValueError("roofs= and recalibrate=True contradict each other: leave one out")
+    fixed = dict(_mapping("labels", labels))
     if callable(operations):
-        _refuse(suite=suite, variant=variant, kv_lens=kv_lens, seed=seed or None, metrics=metrics)
-        given = {"precision": precision} if precision is not None else {}
+        alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None, "metrics": metrics}
+        _refuse(**alone, target_seconds=target_seconds)
         return _sweep_calls(
             operations,
-            params | given,
+            params | ({"precision": precision} if precision is not None else {}),
+            _mapping("grid", grid),
             options={"timer": timer, "counters": counters},
+            labels=fixed,
+            stop={"rel_ci": rel_ci, "max_seconds": max_seconds},
             caches=_words("cache", cache),
             backend=backend,
             device=device,
-            max_time=max_time,
-            with_roofs=roofs,
+            max_total_seconds=max_total_seconds,
+            roofs=given,
             recalibrate=recalibrate,
             output=output,
             force=force,
             progress=progress,
         )
-    if not isinstance(roofs, bool):
-        raise ValueError("roofs= must be true or false where operations are measured")
     from bwprof.runs import inprocess
     from bwprof.runs.plan import Request
     from bwprof.text import whole_number
 
+    params = _merged(_mapping("grid", grid), params)
     _check_names(params)
+    _check_labels(fixed)
     request: Request = Request(
         operations=_words("operations", operations),
         params={name: _whole_numbers(name, value) for name, value in params.items()},
@@ -230,12 +271,16 @@ def sweep(
         timer=timer,
         counters=counters,
         metrics=_words("metrics", metrics),
+        target_seconds=inprocess.seconds_of(target_seconds, "target_seconds"),
+        rel_ci=rel_ci,
+        max_seconds=inprocess.seconds_of(max_seconds, "max_seconds"),
     )
     return inprocess.run(
         request,
-        max_time=max_time,
-        with_roofs=roofs,
+        max_total_seconds=max_total_seconds,
+        roofs=given,
         recalibrate=recalibrate,
+        labels=fixed,
         output=output,
         force=force,
         progress=progress,
@@ -245,30 +290,64 @@ def sweep(
 def _refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} goes with operations, not with a callable")
+            raise ValueError(
+                f"{name} goes with operations, not with a callable; one's own parameter of that name goes into grid="
+            )
+
+
+def _mapping(name: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError(f"{name} is {given!r}: a mapping from names to values is needed")
+    return given
+
+
+def _merged(grid: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of both; ValueError for one that is named twice."""
+    twice = [name for name in keywords if name in grid]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice: in grid= and as {twice[0]}=")
+    return {**grid, **keywords}
+
+
+def _options() -> list[str]:
+    """The names of all options."""
+    import inspect
+
+    every = inspect.signature(sweep).parameters.values()
+    return [parameter.name for parameter in every if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def _sweep_calls(
     function: Callable[..., object],
-    params: dict[str, Any],
+    keywords: dict[str, Any],
+    grid: Mapping[str, Any],
     *,
     options: dict[str, Any],
+    labels: dict[str, Any],
+    stop: dict[str, Any],
     caches: tuple[str, ...],
     backend: str | None,
     device: Device,
     **how: Any,
 ) -> pd.DataFrame:
-    from bwprof.runs import calls, plan
+    from bwprof.measuring.spec import check_rel_ci
+    from bwprof.runs import calls, inprocess, plan
 
-    options |= {name: params.pop(name) for name in calls.OPTIONS if name in params}
+    options |= {name: keywords.pop(name) for name in calls.OPTIONS if name in keywords}
     request = calls.Request(
         function,
-        calls.axes_of(params),
+        calls.axes_of(_merged(grid, keywords)),
         options,
         plan.caches_of(caches),
         backend,
         device,
-        (*(sweep.__kwdefaults__ or {}), *calls.OPTIONS),
+        (*_options(), *calls.OPTIONS),
+        frozenset(grid),
+        labels,
+        None if stop["rel_ci"] is None else check_rel_ci(stop["rel_ci"]),
+        inprocess.seconds_of(stop["max_seconds"], "max_seconds"),
     )
     return calls.run(request, **how)
 
@@ -296,7 +375,16 @@ def _check_names(params: dict[str, Any]) -> None:
     known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
     for name in params:
         if name not in known:
-            raise ValueError(unknown("argument", name, [*known, *(sweep.__kwdefaults__ or {})]))
+            raise ValueError(unknown("argument", name, [*known, *_options()]))
+
+
+def _check_labels(labels: dict[str, Any]) -> None:
+    """A label of rows whose columns bwprof fills must have a name of its own."""
+    from bwprof.results import schema
+
+    for name in labels:
+        if name in schema.names():
+            raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:

@@ -101,6 +101,7 @@ typedef struct bw_launch {
     void *scratch;                  /* this set's own scratch: traffic that the variant's cost models */
     void *workspace;                /* shared by all sets: a library's */
     void *state;                    /* what `prepare` made */
+    int64_t set;                    /* the buffer set's number: `prepare` may have made something of each */
     bool once;                      /* one launch is all there will be: `prepare` may not launch */
     bw_device *device;
 } bw_launch;

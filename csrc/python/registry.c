@@ -94,8 +94,9 @@ static PyObject *dtypes(PyObject *module, PyObject *unused) {
         const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
         if (!info->encode_blocks) continue;
         PyObject *item =
-            Py_BuildValue("{s:s,s:i,s:i,s:d,s:s}", "name", info->name, "block_elems", info->block_elems, "block_bytes",
-                          info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "text", info->text);
+            Py_BuildValue("{s:s,s:i,s:i,s:d,s:O,s:s}", "name", info->name, "block_elems", info->block_elems,
+                          "block_bytes", info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "narrow",
+                          info->kind == BW_KIND_BITS ? Py_True : Py_False, "text", info->text);
         if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

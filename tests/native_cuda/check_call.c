@@ -46,10 +46,6 @@ bw_status bw_cuda_enter(bw_device *device) {
     return BW_CUDA(&device->api, last_error());
 }
 
-bw_status bw_cuda_counters_quiet(bw_device *device) {
-    return BW_CUDA(&device->api, last_error());
-}
-
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
     CHECK(stream == (cudaStream_t)&toy && !runtime.capturing);
     toy.holds++;
@@ -118,7 +114,7 @@ static bw_device open_toy(void) {
 }
 
 static void close_toy(bw_device *device) {
-    bw_cupti_close(device);
+    bw_cuda_attachments_close(device);
     CHECK(runtime.live == 0 && toy.entered == 0 && !runtime.capturing);
     CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->tracing_copies == 0);
 }
@@ -131,12 +127,12 @@ static bw_status time_calls(bw_device *device, int timer, int64_t flush_bytes, d
                                .flush_bytes = flush_bytes,
                                .timer = timer};
     bw_plan *plan = NULL;
-    bw_status status = bw_cuda_plan_create(device, &spec, &plan);
+    bw_status status = bw_cuda_plan_calls.create(device, &spec, &plan);
     if (status) return status;
-    for (int i = 0; i < 2 && !status; i++) status = bw_cuda_plan_run(plan, ns);
-    if (kernels) *kernels = bw_cuda_plan_kernels(plan);
-    toy.late = bw_cuda_plan_late(plan);
-    bw_cuda_plan_free(plan);
+    for (int i = 0; i < 2 && !status; i++) status = bw_cuda_plan_calls.run(plan, ns);
+    if (kernels) *kernels = bw_cuda_plan_calls.kernels(plan);
+    toy.late = bw_cuda_plan_calls.late(plan);
+    bw_cuda_plan_calls.free(plan);
     return status;
 }
 

@@ -30,10 +30,10 @@ static void check_rest(void) {
     bw_device device;
     bw_counters c;
     open_toy(&device);
-    bw_cuda_counters_rest(&device);
+    bw_cuda_rest(&device);
     for (int i = 0; i < 2; i++) {
         CHECK(counted(&device, &c) && c.dram_bytes_written == WRITTEN && toy.books->profilers == 1);
-        bw_cuda_counters_rest(&device);
+        bw_cuda_rest(&device);
         CHECK(toy.books->hosts == 0 && toy.books->profilers == 0 && toy.books->started == 0);
     }
     close_toy(&device);
@@ -81,7 +81,7 @@ static void refused(const char *word) {
     printf("%s\n", c.status);
     CHECK(strstr(c.status, word));
     long calls = toy.books ? toy.books->calls : 0;
-    bw_cuda_counters_rest(&device);
+    bw_cuda_rest(&device);
     CHECK(!counted(&device, &c) && strstr(c.status, word)); /* remembered, not tried again */
     CHECK(!toy.books || toy.books->calls == calls);
     close_toy(&device);
@@ -179,14 +179,14 @@ static bw_status time_launches(bw_device *device, int64_t launches, double *ns, 
     bw_plan_spec timed = spec;
     timed.timer = TIMER_CUPTI;
     timed.launches = launches;
-    BW_TRY(bw_cuda_plan_create(device, &timed, &plan));
+    BW_TRY(bw_cuda_plan_calls.create(device, &timed, &plan));
     bw_status status = BW_OK;
     for (int i = 0; i < 2 && !status; i++) {
         run_kernel(77777); /* somebody else's, before the replay */
-        status = bw_cuda_plan_run(plan, ns);
+        status = bw_cuda_plan_calls.run(plan, ns);
     }
-    *kernels = bw_cuda_plan_kernels(plan);
-    bw_cuda_plan_free(plan);
+    *kernels = bw_cuda_plan_calls.kernels(plan);
+    bw_cuda_plan_calls.free(plan);
     return status;
 }
 
@@ -402,9 +402,8 @@ static void check_one_counts_at_a_time(void) {
     CHECK(!counted(&second, &c) && strstr(c.status, "another device handle of this process"));
     CHECK(!bw_cuda_metrics(&second, &once, TENSOR, &found) && strstr(found.status, "another device handle"));
     CHECK(counted(&first, &c));
-    bw_cuda_counters_close(&first);
+    bw_cuda_attachments_close(&first);
     CHECK(counted(&second, &c) && c.dram_bytes_read == READ);
-    bw_cupti_close(&first);
     close_toy(&second);
 }
 
@@ -414,18 +413,17 @@ static void check_quiet(void) {
     bw_counters c;
     open_toy(&first);
     open_toy(&second);
-    CHECK(!bw_cuda_counters_quiet(&second));
+    CHECK(!bw_cuda_quiet(&second));
     CHECK(counted(&first, &c) && toy.books->profilers == 1);
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0 && toy.books->initialized == 0);
     CHECK(counted(&second, &c) && c.dram_bytes_read == READ && toy.books->profilers == 1);
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
-    bw_cuda_counters_rest(&second); /* has none up */
+    bw_cuda_rest(&second); /* has none up */
     CHECK(toy.books->profilers == 1);
     second.index = 1; /* another GPU's are none of its business */
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 1);
-    bw_cuda_counters_close(&first);
-    bw_cupti_close(&first);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 1);
+    bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
 
@@ -433,13 +431,19 @@ static void times_meanwhile(void *context) {
     bw_device *second = context;
     bw_counters c;
     bw_metrics found;
-    bw_status status = bw_cuda_counters_quiet(second);
+    bw_status status = bw_cuda_quiet(second);
     CHECK(bw_status_code(status) == BW_CODE_BUSY && strstr(bw_status_message(status), "is counting"));
     bw_status_free(status);
     CHECK(!counted(second, &c) && strstr(c.status, "is counting"));
     CHECK(!bw_cuda_metrics(second, &once, TENSOR, &found) && strstr(found.status, "is counting"));
-    bw_cuda_counters_rest(second);
+    bw_cuda_rest(second);
     CHECK(toy.books->profilers == 1);
+}
+
+static void times_itself(void *context) {
+    bw_status status = bw_cuda_quiet(context);
+    CHECK(bw_status_code(status) == BW_CODE_BUSY && toy.books->profilers == 1);
+    bw_status_free(status);
 }
 
 /* From within the function that is counted: nothing can be taken down, and nothing is. */
@@ -448,13 +452,15 @@ static void check_quiet_while_counting(void) {
     bw_counters c;
     open_toy(&first);
     open_toy(&second);
+    toy.meanwhile = times_itself;
+    toy.meanwhile_context = &first;
+    CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = times_meanwhile;
     toy.meanwhile_context = &second;
     CHECK(counted(&first, &c) && c.dram_bytes_read == READ);
     toy.meanwhile = NULL;
-    CHECK(!bw_cuda_counters_quiet(&second) && toy.books->profilers == 0);
-    bw_cuda_counters_close(&first);
-    bw_cupti_close(&first);
+    CHECK(!bw_cuda_quiet(&second) && toy.books->profilers == 0);
+    bw_cuda_attachments_close(&first);
     close_toy(&second);
 }
 
@@ -475,9 +481,8 @@ static void check_closed_beside_a_try(void) {
     CHECK(counted(&first, &c) && bw_cupti_count_owner(&second) == &first);
     CHECK(bw_cupti_count_hold(&second, BW_CUPTI_COUNTS));
     CHECK(pthread_create(&thread, NULL, gives_up, &second) == 0);
-    bw_cuda_counters_close(&first);
+    bw_cuda_attachments_close(&first);
     CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second) && toy.books->profilers == 0);
-    bw_cupti_close(&first);
     close_toy(&second);
 }
 

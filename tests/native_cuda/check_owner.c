@@ -26,7 +26,7 @@ int main(void) {
         CHECK(!books->tracing);
     }
     CHECK(pthread_join(thread, NULL) == 0);
-    bw_cupti_close(&second);
-    bw_cupti_close(&first);
+    bw_cuda_attachments_close(&second);
+    bw_cuda_attachments_close(&first);
     return 0;
 }

@@ -1,10 +1,10 @@
 // What csrc/cuda works out on the host: division by multiplication (divide.cuh) and how a decode is divided among
-// blocks (decode/plan.cu). `check_plans <check>`.
+// blocks (decode/plan.cc). `check_plans <check>`.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/runtime/facts.h"
 
 #define CHECK(condition)                                                   \

@@ -35,7 +35,7 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     return BW_CUDA(api, last_error());
 }
 
-bw_status bw_cuda_counters_quiet(bw_device *device) {
+bw_status bw_cuda_quiet(bw_device *device) {
     (void)device;
     CHECK(toy.launches == 0);
     toy.quiet++;
@@ -57,7 +57,7 @@ static void open_toy(bw_device *device) {
 }
 
 static void close_toy(bw_device *device) {
-    bw_cublaslt_close(device);
+    bw_cuda_attachments_close(device);
     CHECK(runtime.live == 0 && !runtime.capturing);
 }
 

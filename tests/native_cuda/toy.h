@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cuda/libraries/cupti.h"
+#include "cuda/runtime/attachments.h"
 #include "cuda/timing/plan.h"
 #include "fake_cupti.h"
 

@@ -3,6 +3,7 @@
 #ifndef TOY_GPU_H
 #define TOY_GPU_H
 
+#include "cuda/profiling/profiling.h"
 #include "toy.h"
 
 enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };
@@ -156,8 +157,7 @@ static void open_toy(bw_device *device) {
 }
 
 static void close_toy(bw_device *device) {
-    bw_cuda_counters_close(device);
-    bw_cupti_close(device);
+    bw_cuda_attachments_close(device);
     CHECK(toy.memory == 0);
     if (!toy.books) return;
     CHECK(toy.books->subscribers == 0 && toy.books->tracing == 0 && toy.books->initialized == 0);

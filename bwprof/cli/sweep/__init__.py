@@ -61,10 +61,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     from bwprof.cli.sweep import run as command
 
     options.check_paths(parsed)
-    max_time = options.seconds(parsed.max_time, "--max-time")
-    wanted = command.Given(started, max_time, options.seconds(parsed.max_case_time, "--max-case-time"))
-    if parsed.no_roofs and parsed.recalibrate:
-        raise ValueError("--no-roofs and --recalibrate contradict each other: leave one out")
+    max_total_seconds = options.seconds(parsed.max_total_seconds, "--max-total-seconds")
+    max_case_seconds = options.seconds(parsed.max_case_seconds, "--max-case-seconds")
+    wanted = command.Given(started, max_total_seconds, max_case_seconds, options.roofs(parsed))
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from bwprof import _core, registry, suites
@@ -84,6 +85,17 @@ def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> l
     return widths
 
 
+def _work(cost: Mapping[str, int]) -> list[str]:
+    return [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+
+
+def _predicted(name: list[str], facts: dict[str, Any], spec: Spec, backend: str) -> list[str]:
+    """The line of a case that no kernel runs: what it must move, and how long that takes at the device's best."""
+    cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
+    launch = seconds_text(launch_seconds(cost, spec.precision, facts, backend))
+    return [*name, "-", *_work(cost), "-", launch, "-", "predicted: no kernel takes this precision"]
+
+
 def _estimated(
     device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str
 ) -> tuple[list[str], float]:
@@ -94,12 +106,14 @@ def _estimated(
         with case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
+        if registry.is_predicted(spec.operation, spec.precision, backend):
+            return _predicted(name, facts, spec, backend), 0.0
         return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"], 0.0
     launch = launch_seconds(cost, spec.precision, facts, backend)
     seconds = case_seconds(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
-    work = [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    work = _work(cost)
     times = [seconds_text(launch), seconds_text(seconds)]
     if not need["fits"]:
         note = f"skipped: only {bytes_text(need['free'])} free"

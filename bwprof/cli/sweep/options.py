@@ -6,10 +6,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bwprof import registry
+from bwprof import registry, results
 from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.runs.plan import Request
-from bwprof.text import parse_count, quoted
+from bwprof.roofs import Given, Roofs
+from bwprof.roofs.given import WORDS, check
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
+from bwprof.text import parse_count, quoted, unknown
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -53,6 +55,9 @@ def parser(program: str) -> Parser:
         metavar="N,…",
         help="sequence lengths in tokens: seq_len where an operation has it, else kv_len; without operations, "
         "every attention-like one",
+    )
+    what.add_argument(
+        "--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens, for operations that take them"
     )
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
@@ -103,13 +108,13 @@ def parser(program: str) -> Parser:
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
     how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
     how.add_argument(
-        "--max-time",
+        "--max-total-seconds",
         metavar="SECONDS",
         help="for the whole run, the device's opening and roofs included; what is left is skipped, and the picture has "
         "five seconds more",
     )
     how.add_argument(
-        "--max-case-time",
+        "--max-case-seconds",
         metavar="SECONDS",
         help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
     )
@@ -117,6 +122,22 @@ def parser(program: str) -> Parser:
         "--target-seconds",
         metavar="SECONDS",
         help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument(
+        "--max-seconds",
+        metavar="SECONDS",
+        help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
+    )
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
+    )
+    how.add_argument(
+        "--roofs",
+        metavar="auto|stored|RUN|FILE",
+        help="what rows are held against: stored roofs, checked, or measured now (auto, the default); stored ones as "
+        "they are; those of a run",
     )
     how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
     how.add_argument(
@@ -132,6 +153,8 @@ def parser(program: str) -> Parser:
         "fill the operands, too",
     )
     result.add_argument("--verbose", action="store_true", help="log what is going on")
+    result.add_old_name("--max-time", "--max-total-seconds")
+    result.add_old_name("--max-case-time", "--max-case-seconds")
     return result
 
 
@@ -160,7 +183,38 @@ def request(options: argparse.Namespace) -> Request:
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
         target_seconds=seconds(options.target_seconds, "--target-seconds"),
+        kv_lens=_numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
+        rel_ci=_fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
+        max_seconds=seconds(options.max_seconds, "--max-seconds"),
     )
+
+
+def roofs(options: argparse.Namespace) -> Given:
+    """What rows are held against.
+
+    Raises
+    ------
+    ValueError
+        For a word that is none, a file without roofs, and options that contradict each other.
+    """
+    for name, given in (("--roofs", options.roofs), ("--recalibrate", options.recalibrate)):
+        if options.no_roofs and given:
+            raise ValueError(f"--no-roofs and {name} contradict each other: leave one out")
+    if options.no_roofs:
+        return False
+    if options.recalibrate and options.roofs not in (None, "auto"):
+        raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
+    if options.roofs is None or options.roofs in WORDS:
+        return check(options.roofs or "auto")
+    if not Path(options.roofs).exists():
+        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
+    run = results.read_rows(Path(options.roofs))[2]
+    if not run.get("roofs"):
+        raise ValueError(f"--roofs {options.roofs}: there are no roofs in it")
+    try:
+        return Roofs.from_dict(run["roofs"])
+    except ValueError as error:
+        raise ValueError(f"--roofs {options.roofs}: {error}") from None
 
 
 def check_paths(options: argparse.Namespace) -> None:
@@ -176,6 +230,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "OPERATION": options.operations,
         "--param": options.param,
         "--seq-lengths": options.seq_lengths,
+        "--kv-lens": options.kv_lens,
         "--precision": options.precision,
         "--suite": options.suite,
         "--variant": options.variant,
@@ -187,6 +242,8 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--counters": options.counters,
         "--metrics": options.metrics,
         "--target-seconds": options.target_seconds,
+        "--max-seconds": options.max_seconds,
+        "--rel-ci": options.rel_ci,
     }
     return [name for name, value in given.items() if value]
 
@@ -197,15 +254,18 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--once": options.once and instead != "--once",
         "--dry-run": options.dry_run and instead == "--list",
         "--recalibrate": options.recalibrate,
+        "--roofs": options.roofs,
         "--no-roofs": options.no_roofs,
         "--target-seconds": options.target_seconds,
+        "--max-seconds": options.max_seconds,
+        "--rel-ci": options.rel_ci,
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
         "--force": options.force,
         "--resume": options.resume if instead == "--list" else None,
-        "--max-time": options.max_time,
-        "--max-case-time": options.max_case_time,
+        "--max-total-seconds": options.max_total_seconds,
+        "--max-case-seconds": options.max_case_seconds,
     }
     if instead == "--once":
         given |= {"--timer": options.timer, "--counters": options.counters, "--metrics": options.metrics}
@@ -224,6 +284,17 @@ def seconds(given: str | None, name: str) -> float | None:
         found = 0.0
     if not 0 < found < float("inf"):
         raise ValueError(f"{name} is '{quoted(given)}': a positive number of seconds is needed")
+    return found
+
+
+def _fraction(given: str, name: str) -> float:
+    """A number such as 0.01, or 1%."""
+    try:
+        found = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1:
+        raise ValueError(f"{name} is '{quoted(given)}': a fraction between 0 and 1 is needed, or a percentage")
     return found
 
 

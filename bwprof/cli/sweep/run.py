@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bwprof import _core, environment, hardware, results
+from bwprof import _core, environment, hardware, results, roofs
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, check_open
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
 from bwprof.hardware import Choice
@@ -31,13 +32,13 @@ from bwprof.runs.loop import Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
-from bwprof.text import positive_seconds, seconds_text, unknown
+from bwprof.text import positive_seconds, seconds_text, shown, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
-_PICTURE_LEAST_SECONDS = 5.0  # even when --max-time is over
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 
 @dataclass(slots=True)
@@ -56,11 +57,14 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish."""
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish; what
+    rows are held against.
+    """
 
     started: float
-    max_time: float | None
-    max_case_time: float | None
+    max_total_seconds: float | None
+    max_case_seconds: float | None
+    roofs: roofs.Given
 
 
 class UnwritableError(ValueError):
@@ -161,7 +165,7 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
     for name, kind in kinds.items():
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
-            raise ValueError(f"{folder} cannot be resumed: its {name} is {data.get(name)!r}")
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {shown(data.get(name))}")
     specs = []
     for number, found in enumerate(data["plan"], start=1):
         try:
@@ -171,7 +175,8 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
     seconds = positive_seconds(data.get("target_seconds"))
-    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds)
+    most = positive_seconds(data.get("max_seconds"))
+    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds, most)
 
 
 def _run_folder(name: str, parent: Path) -> Path:
@@ -338,14 +343,14 @@ def _measure(
     given: Given,
 ) -> int:
     """Measure those cases of a plan, write, show; returns the exit code."""
-    limits = Limits(plan.target_seconds, given.max_time, given.started)
-    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_time)
+    limits = Limits(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
+    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_seconds)
     if not parsed.quiet:
         sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, executor, store, specs, limits)
+        _run_specs(parsed, given.roofs, executor, store, specs, limits)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -355,6 +360,8 @@ def _measure(
         trouble = _finish(store, status) or trouble
     if trouble is not None:
         return _rescue(store, targets, trouble)
+    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
+
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
@@ -369,7 +376,12 @@ def _measure(
 
 
 def _run_specs(
-    parsed: argparse.Namespace, executor: ChildExecutor, store: Store, specs: Sequence[Spec], limits: Limits
+    parsed: argparse.Namespace,
+    given: roofs.Given,
+    executor: ChildExecutor,
+    store: Store,
+    specs: Sequence[Spec],
+    limits: Limits,
 ) -> None:
     progress = on_stderr(quiet=parsed.quiet)
     try:
@@ -379,7 +391,7 @@ def _run_specs(
             specs,
             limits=limits,
             progress=progress,
-            with_roofs=not parsed.no_roofs,
+            given=given,
             recalibrate=parsed.recalibrate,
         )
         loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)

@@ -1,37 +1,54 @@
-/* The vtable's conditions and management: NVML, opened when first asked for; why it could not be is asked once. */
-#include "cuda/runtime/device.h"
+/* NVML is opened when first asked for; why it could not be is asked once. */
+#include "cuda/libraries/conditions.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* NULL, with device->nvml_failure, where there is no NVML. */
-static bw_nvml *nvml_of(bw_device *device) {
-    if (!device->nvml && !device->nvml_failure) {
-        device->nvml_failure = bw_nvml_open(device->facts.uuid, device->facts.pci_bus_id, &device->nvml);
-    }
-    return device->nvml;
+#include "cuda/libraries/nvml.h"
+#include "cuda/runtime/attachments.h"
+
+typedef struct nvml_state {
+    bw_nvml *nvml;
+    bw_status failure; /* why there is none; NULL until it was tried */
+} nvml_state;
+
+static void close_nvml(bw_device *device, void *state) {
+    nvml_state *self = state;
+    (void)device;
+    bw_nvml_close(self->nvml);
+    bw_status_free(self->failure);
 }
 
-bw_status bw_cuda_conditions(bw_device *device, bool with_energy, bw_conditions *out) {
-    bw_nvml *nvml = nvml_of(device);
-    if (nvml) return bw_nvml_conditions(nvml, with_energy, out);
-    return bw_fail(BW_CODE_UNAVAILABLE, "%s", bw_status_message(device->nvml_failure));
+static const bw_cuda_part nvml_part = {.state_bytes = sizeof(nvml_state), .close = close_nvml};
+
+static bw_status nvml_get(bw_device *device, bw_nvml **out) {
+    void *state = NULL;
+    BW_TRY(bw_cuda_attach(device, &nvml_part, &state));
+    nvml_state *self = state;
+    if (!self->nvml && !self->failure) {
+        self->failure = bw_nvml_open(device->facts.uuid, device->facts.pci_bus_id, &self->nvml);
+    }
+    *out = self->nvml;
+    return self->nvml ? BW_OK : bw_fail(BW_CODE_UNAVAILABLE, "%s", bw_status_message(self->failure));
+}
+
+static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *out) {
+    bw_nvml *nvml = NULL;
+    BW_TRY(nvml_get(device, &nvml));
+    return bw_nvml_conditions(nvml, with_energy, out);
 }
 
 void bw_cuda_management(bw_device *device, bw_management *out) {
-    bw_nvml *nvml = nvml_of(device);
+    bw_nvml *nvml = NULL;
+    bw_status failure = nvml_get(device, &nvml);
     if (nvml) {
         bw_nvml_management(nvml, out);
         return;
     }
     *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
-    snprintf(out->note, sizeof out->note, "%s", bw_status_message(device->nvml_failure));
+    snprintf(out->note, sizeof out->note, "%s", bw_status_message(failure));
+    bw_status_free(failure);
 }
 
-void bw_cuda_conditions_close(bw_device *device) {
-    bw_nvml_close(device->nvml);
-    bw_status_free(device->nvml_failure);
-    device->nvml = NULL;
-    device->nvml_failure = BW_OK;
-}
+const bw_sensor_calls bw_cuda_sensor_calls = {.read = conditions, .management = bw_cuda_management};

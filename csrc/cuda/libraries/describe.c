@@ -1,9 +1,12 @@
 /* The libraries that the backend opens at run time, as they are found on this machine: for people who ask. */
+#include "cuda/libraries/describe.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/libraries/conditions.h"
+#include "cuda/libraries/cublaslt.h"
 #include "cuda/libraries/cupti.h"
-#include "cuda/runtime/device.h"
 
 static void fill(bw_library_info *out, const char *name, const char *purpose, bw_status failure) {
     out->name = name;

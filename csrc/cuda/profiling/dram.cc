@@ -1,4 +1,4 @@
-// DRAM and L2 bytes of launches by hardware counter, and the state that all counting on a device shares.
+// DRAM and L2 bytes of launches by hardware counter.
 //
 // What a counted range holds: the launches, then a read of much other memory that drives their dirty lines out, so that
 // their writes are counted. Before it, a read of a second block of memory makes the inputs cold and writes back what
@@ -11,7 +11,7 @@
 // next head's block reads as well, some time later. An H100 read 1.11 of the bytes (1.03 in a rotation), ncu with
 // --cache-control none 1.07 to 1.10, ncu with its default 1.003; where rows are multiples of 128 bytes it is 1.002.
 // Prefetch hints of the loads have nothing to do with it.
-#include "cuda/profiling/state.h"
+#include "cuda/profiling/profiling.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "cuda/profiling/state.h"
 
 static void say_nothing_counted(bw_counters *out, const char *why) {
     out->dram_bytes_read = out->dram_bytes_written = out->l2_bytes = NAN;
@@ -30,16 +31,6 @@ static void say_nothing_counted(bw_counters *out, const char *why) {
 bw_status bw_cuda_counters(bw_device *, const bw_plan_spec *, bw_counters *out) {
     say_nothing_counted(out, BW_NO_RANGE_PROFILER);
     return BW_OK;
-}
-
-void bw_cuda_counters_rest(bw_device *) {
-}
-
-bw_status bw_cuda_counters_quiet(bw_device *) {
-    return BW_OK;
-}
-
-void bw_cuda_counters_close(bw_device *) {
 }
 
 #else
@@ -178,50 +169,15 @@ cleanup:
     return status;
 }
 
-}  // namespace
-
-// ---- shared with metrics.cc ----
-
-constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
-constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
-
-bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out) {
-    const int64_t bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
-    return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
-}
-
-bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
-    if (!device->counters) device->counters = (state_t *)calloc(1, sizeof(state_t));
-    *out = device->counters;
-    return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "out of host memory for counters");
-}
-
-bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state) {
+// Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
+bw_status open_counters(bw_device *device, state_t *state) {
     if (state->profiler.failure[0]) return bw_fail(BW_CODE_UNAVAILABLE, "%s", state->profiler.failure);
     if (state->profiler.range) return BW_OK;
-    BW_TRY(bw_profiler::open(device, &state->profiler));
+    BW_TRY(bw_counter_state_open(device, state));
     return find_metrics(state);
 }
 
-void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {
-    bw_profiler::set_close(&state->profiler, &state->bytes);
-    bw_profiler::close(device, &state->profiler);
-    state->calibrated = false;
-    memset(state->known, 0, sizeof state->known);
-}
-
-bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size) {
-    state_t *state = device->counters;
-    const bw_code code = bw_status_code(status);
-    char *failure = state->profiler.failure;
-    snprintf(said, said_size, "%s", bw_status_message(status));
-    // What CUPTI refuses once it will refuse again; memory may be there the next time.
-    if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
-    bw_counter_state_close(device, state);
-    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
-    bw_status_free(status);
-    return BW_OK;
-}
+}  // namespace
 
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out) {
     state_t *state;
@@ -230,9 +186,9 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
     BW_TRY(bw_cuda_enter(device));
     BW_TRY(bw_counter_state_get(device, &state));
     bw_status status = bw_counter_state_hold(device, [&] {
-        bw_status counted = bw_counter_state_open(device, state);
+        bw_status counted = open_counters(device, state);
         if (!counted) counted = count_launches(device, state, spec, out);
-        return counted ? bw_counter_state_failed(device, counted, true, why, sizeof why) : BW_OK;
+        return counted ? bw_counter_state_failed(device, state, counted, true, why, sizeof why) : BW_OK;
     });
     if (bw_status_code(status) == BW_CODE_BUSY) {
         snprintf(why, sizeof why, "%s", bw_status_message(status));
@@ -241,35 +197,6 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
     }
     if (status || why[0]) say_nothing_counted(out, why);
     return status;
-}
-
-void bw_cuda_counters_rest(bw_device *device) {
-    if (!device->counters) return;
-    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
-    // is waited for, because the handle may be gone afterwards.
-    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
-        if (bw_cupti_count_owner(device) != device) return;
-    }
-    bw_counter_state_close(device, device->counters);
-    bw_cupti_count_release(device);
-}
-
-bw_status bw_cuda_counters_quiet(bw_device *device) {
-    if (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
-        return bw_fail(BW_CODE_BUSY,
-                       "another device handle of this process is counting, and every kernel starts later meanwhile: "
-                       "measure when it has finished");
-    }
-    bw_device *owner = bw_cupti_count_owner(device);
-    if (owner) bw_counter_state_close(owner, owner->counters);
-    bw_cupti_count_release(device);
-    return BW_OK;
-}
-
-void bw_cuda_counters_close(bw_device *device) {
-    bw_cuda_counters_rest(device);
-    free(device->counters);
-    device->counters = nullptr;
 }
 
 #endif

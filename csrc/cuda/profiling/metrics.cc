@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/profiling/profiling.h"
 #include "cuda/profiling/state.h"
 
 const char *const bw_cuda_metric_groups[] = {"tensor", "fma", "occupancy", "stalls", "bank_conflicts", "sectors", NULL};
@@ -162,10 +163,10 @@ bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned 
     }
     bw_status status = bw_counter_state_hold(device, [&] {
         bw_counter_state_close(device, state);
-        bw_status counted = bw_profiler::open(device, &state->profiler);
+        bw_status counted = bw_counter_state_open(device, state);
         const bool usable = !counted;  // then these metrics have failed, and the bytes may still be counted
         if (!counted) counted = count_metrics(device, &state->profiler, spec, groups, out);
-        if (counted) return bw_counter_state_failed(device, counted, !usable, out->status, sizeof out->status);
+        if (counted) return bw_counter_state_failed(device, state, counted, !usable, out->status, sizeof out->status);
         bw_counter_state_close(device, state);
         return BW_OK;
     });

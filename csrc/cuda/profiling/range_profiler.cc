@@ -89,10 +89,10 @@ static bw_status read_availability(profiler *self, void *context) {
     return PROFILER(self, cuptiProfilerGetCounterAvailability, &params);
 }
 
-bw_status open(bw_device *device, profiler *self) {
+bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *, void *), void *state) {
     void *context = nullptr;
     BW_TRY(bw_cupti_get(device, &self->library));
-    BW_TRY(bw_cupti_count_begin(device));
+    BW_TRY(bw_cupti_count_begin(bw_cupti_counting{device, take_down, state}));
     self->claimed = true;
     BW_TRY(load_symbols(self));
     BW_TRY(bw_cuda_context(&context));

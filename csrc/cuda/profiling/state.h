@@ -1,7 +1,7 @@
 // What counting bytes (dram.cc) and counting metrics (metrics.cc) share: a device's profiler, and memory to flush
 // its cache with.
-#ifndef BW_CUDA_COUNTERS_H
-#define BW_CUDA_COUNTERS_H
+#ifndef BW_CUDA_COUNTER_STATE_H
+#define BW_CUDA_COUNTER_STATE_H
 
 #include "cuda/profiling/range_profiler.h"
 #include "cuda/runtime/flush.h"
@@ -33,13 +33,14 @@ bw_status bw_counter_state_hold(bw_device *device, Count count) {
     bw_cupti_count_release(device);
     return status;
 }
-// Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
+// Sets the profiler up; see bw_profiler::open.
 bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down, so that it can be set up for something else.
 void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
 // Takes the profiler down after a failure; `said` gets the reason, and where it is to be remembered every later call.
 // Only what is no matter of counters comes back.
-bw_status bw_counter_state_failed(bw_device *device, bw_status status, bool remember, char *said, size_t said_size);
+bw_status bw_counter_state_failed(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
+                                  char *said, size_t said_size);
 
 #endif
 #endif

@@ -49,6 +49,7 @@ extern "C" {
     X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
+    X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))     \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
     X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \

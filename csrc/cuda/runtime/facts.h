@@ -10,4 +10,15 @@ struct bw_own_facts {
     int64_t memory_clock_khz, bus_bits;
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+bw_status bw_cuda_facts_read(bw_device *device);
+void bw_cuda_version_text(int version, char *out, size_t out_size); /* 12040: "12.4" */
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

@@ -1,20 +1,9 @@
-// How a kernel is launched: through the device's call table, with its error checked.
+// How a kernel that serves the measuring is launched: through the device's call table, with its error checked.
+// Variants' kernels are prepared (prepared.h).
 #ifndef BW_CUDA_LAUNCH_CUH
 #define BW_CUDA_LAUNCH_CUH
 
 #include "cuda/runtime/device.h"
-
-// A grid's x dimension holds 2^31 - 1 blocks.
-static inline bool bw_cuda_grid_fits(int64_t blocks) {
-    return blocks >= 0 && blocks <= INT32_MAX;
-}
-
-// More than 48 KiB of shared memory must be asked for.
-static inline bw_status bw_cuda_allow_shared(bw_device *device, const void *function, size_t shared_bytes) {
-    if (shared_bytes <= 48 * 1024) return BW_OK;
-    return BW_CUDA(&device->api,
-                   set_function_attribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
-}
 
 // bw_cuda_launch(device, kernel<T>, grid, block, shared_bytes, arguments...): arguments convert to the kernel's
 // parameter types. Enqueues on the device's stream, bw_cuda_launch_on on another one.
@@ -25,7 +14,6 @@ static bw_status bw_cuda_launch_on(bw_device *device, cudaStream_t stream, void 
     return [&](Parameters... converted) -> bw_status {
         void *pointers[sizeof...(Parameters) + 1] = {(void *)&converted...};
         const void *function = (const void *)kernel;
-        BW_TRY(bw_cuda_allow_shared(device, function, shared_bytes));
         BW_TRY(BW_CUDA(&device->api, launch_kernel(function, grid, block, pointers, shared_bytes, stream)));
         return BW_CUDA(&device->api, last_error());
     }(static_cast<Parameters>(arguments)...);

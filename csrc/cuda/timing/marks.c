@@ -12,7 +12,7 @@ struct bw_marks {
     int64_t count;
 };
 
-bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out) {
+static bw_status create(bw_device *device, void *stream, bw_marks **out) {
     bw_marks *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for marks");
     self->device = device;
@@ -21,7 +21,7 @@ bw_status bw_cuda_marks_create(bw_device *device, void *stream, bw_marks **out) 
     return BW_OK;
 }
 
-bw_status bw_cuda_marks_reserve(bw_marks *self, int64_t count) {
+static bw_status reserve(bw_marks *self, int64_t count) {
     cudaEvent_t *events = realloc(self->events, (size_t)count * sizeof *events);
     if (!events) return bw_fail(BW_CODE_MEMORY, "out of host memory for %lld events", (long long)count);
     self->events = events;
@@ -39,15 +39,15 @@ bw_status bw_cuda_marks_reserve(bw_marks *self, int64_t count) {
 }
 
 /* The hot path: the stream's device must be current, and is, where the work is enqueued. */
-bw_status bw_cuda_mark(bw_marks *self, int64_t index) {
+static bw_status take(bw_marks *self, int64_t index) {
     return BW_CUDA(&self->device->api, event_record(self->events[index], self->stream));
 }
 
-bw_status bw_cuda_mark_passed(bw_marks *self, int64_t index, bool *out) {
+static bw_status passed(bw_marks *self, int64_t index, bool *out) {
     return bw_cuda_passed(&self->device->api, self->events[index], out);
 }
 
-bw_status bw_cuda_marks_elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+static bw_status elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
     bw_cuda_api *api = &self->device->api;
     float elapsed_ms = 0;
     cudaError_t error = BW_CUDA_ERROR(api, event_elapsed(&elapsed_ms, self->events[from], self->events[to]));
@@ -61,9 +61,19 @@ bw_status bw_cuda_marks_elapsed(bw_marks *self, int64_t from, int64_t to, double
     return BW_OK;
 }
 
-void bw_cuda_marks_free(bw_marks *self) {
+static void free_marks(bw_marks *self) {
     if (!self) return;
     for (int64_t i = 0; i < self->count; i++) BW_CUDA_IGNORE(&self->device->api, event_destroy(self->events[i]));
     free(self->events);
     free(self);
 }
+
+const bw_mark_calls bw_cuda_mark_calls = {
+    .clock = "events",
+    .create = create,
+    .reserve = reserve,
+    .take = take,
+    .passed = passed,
+    .elapsed = elapsed,
+    .free = free_marks,
+};

@@ -22,7 +22,7 @@ static bw_status run_empty(void *context, int64_t set, bool captured) {
     return bw_cuda_launch_empty(context);
 }
 
-bw_work bw_cuda_plan_empty(bw_device *device) {
+static bw_work empty(bw_device *device) {
     return (bw_work){.run = run_empty, .context = device, .stream = device->stream};
 }
 
@@ -76,7 +76,7 @@ static bw_status prepare_flush(bw_plan *plan) {
 
 static bw_status prepare_plan(bw_plan *plan) {
     BW_TRY(bw_cuda_enter(plan->device));
-    BW_TRY(bw_cuda_counters_quiet(plan->device));
+    BW_TRY(bw_cuda_quiet(plan->device));
     BW_TRY(bw_replay_open(plan->device, &plan->replay));
     BW_TRY(prepare_flush(plan));
     BW_TRY(warm_up(plan));
@@ -84,44 +84,7 @@ static bw_status prepare_plan(bw_plan *plan) {
     return plan->timer->prepare(plan);
 }
 
-bw_status bw_cuda_plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
-    BW_TRY(check_spec(spec));
-    bw_plan *plan = calloc(1, sizeof *plan);
-    if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
-    plan->device = device;
-    plan->spec = *spec;
-    plan->work = bw_cuda_work_of(device, &plan->spec);
-    plan->timer = timers[spec->timer];
-    plan->host_ns = NAN;
-    plan->kernels = (bw_kernel_times){NAN, NAN};
-    bw_status status = prepare_plan(plan);
-    if (status) {
-        bw_cuda_plan_free(plan);
-        return status;
-    }
-    *out = plan;
-    return BW_OK;
-}
-
-bw_status bw_cuda_plan_run(bw_plan *plan, double *ns) {
-    BW_TRY(bw_cuda_enter(plan->device));
-    return plan->timer->run(plan, ns);
-}
-
-bw_kernel_times bw_cuda_plan_kernels(const bw_plan *plan) {
-    return plan->kernels;
-}
-
-/* Of what is traced the timestamps count: the host waits there in any case. */
-bool bw_cuda_plan_late(const bw_plan *plan) {
-    return plan->graph && !plan->tracing && plan->replay.late;
-}
-
-double bw_cuda_plan_host_ns(const bw_plan *plan) {
-    return plan->host_ns;
-}
-
-void bw_cuda_plan_free(bw_plan *plan) {
+static void free_plan(bw_plan *plan) {
     if (!plan) return;
     bw_cuda_api *api = &plan->device->api;
     bw_status_free(bw_cuda_enter(plan->device));
@@ -134,3 +97,50 @@ void bw_cuda_plan_free(bw_plan *plan) {
     bw_replay_close(&plan->replay);
     free(plan);
 }
+
+static bw_status create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
+    BW_TRY(check_spec(spec));
+    bw_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
+    plan->device = device;
+    plan->spec = *spec;
+    plan->work = bw_cuda_work_of(device, &plan->spec);
+    plan->timer = timers[spec->timer];
+    plan->host_ns = NAN;
+    plan->kernels = (bw_kernel_times){NAN, NAN};
+    bw_status status = prepare_plan(plan);
+    if (status) {
+        free_plan(plan);
+        return status;
+    }
+    *out = plan;
+    return BW_OK;
+}
+
+static bw_status run(bw_plan *plan, double *ns) {
+    BW_TRY(bw_cuda_enter(plan->device));
+    return plan->timer->run(plan, ns);
+}
+
+static bw_kernel_times kernels(const bw_plan *plan) {
+    return plan->kernels;
+}
+
+/* Of what is traced the timestamps count: the host waits there in any case. */
+static bool late(const bw_plan *plan) {
+    return plan->graph && !plan->tracing && plan->replay.late;
+}
+
+static double host_ns(const bw_plan *plan) {
+    return plan->host_ns;
+}
+
+const bw_plan_calls bw_cuda_plan_calls = {
+    .empty = empty,
+    .create = create,
+    .run = run,
+    .host_ns = host_ns,
+    .free = free_plan,
+    .kernels = kernels,
+    .late = late,
+};

@@ -82,6 +82,7 @@ static void lay_out_launches(bw_buffers *self) {
                               .precision = self->problem->precision,
                               .scratch = self->choice->scratch_bytes ? bw_buffers_at(self, set, operands) : NULL,
                               .workspace = self->workspace,
+                              .set = set,
                               .once = self->once,
                               .device = self->session->device};
         for (int i = 0; i < operands; i++) {

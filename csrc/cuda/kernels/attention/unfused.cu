@@ -3,14 +3,15 @@
 //   softmax  P overwrites S row by row
 //   output   P v
 // Every score is written and read twice: what flash attention saves is this traffic.
+#include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 
 namespace {
 
-constexpr int softmax_threads = 128;
-constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats
+constexpr int softmax_threads = 128;         // of a row: a short one leaves few of them idle
+constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats: no block needs to ask for its shared memory
 
 int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
@@ -108,14 +109,6 @@ __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *s
     }
 }
 
-template <typename T>
-bw_status start_softmax(const bw_launch *launch, T *scores, int64_t rows, int64_t keys) {
-    const bool kept = keys <= softmax_kept_keys;
-    return bw_cuda_launch(launch->device, kept ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
-                          dim3((unsigned)rows), dim3(softmax_threads), kept ? (size_t)keys * sizeof(float) : 0, scores,
-                          keys);
-}
-
 // Block: ((batch, head), tile of queries, tile of head_dim). All keys are walked: masked ones weigh 0.
 template <typename T>
 __global__ void __launch_bounds__(bw_tile_threads)
@@ -146,19 +139,21 @@ __global__ void __launch_bounds__(bw_tile_threads)
 }
 
 template <typename T>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
-    const int64_t pairs = shape.batch * shape.heads;
-    const int64_t query_tiles = tile_count(shape.queries), key_tiles = tile_count(shape.keys);
+bw_status choose(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+    const int64_t pairs = shape.batch * shape.heads, keys = shape.keys;
+    const int64_t query_tiles = tile_count(shape.queries), key_tiles = tile_count(keys);
     const int64_t dim_tiles = tile_count(shape.head_dim);
-    void *const *operand = launch->operand;
-    T *scores = (T *)launch->scratch;
-    BW_TRY(bw_cuda_launch(launch->device, attention_scores_kernel<T>, dim3((unsigned)(pairs * query_tiles * key_tiles)),
-                          dim3(bw_tile_threads), 0, (const T *)operand[BW_ATTENTION_Q],
-                          (const T *)operand[BW_ATTENTION_K], scores, shape, query_tiles, key_tiles));
-    BW_TRY(start_softmax(launch, scores, pairs * shape.queries, shape.keys));
-    return bw_cuda_launch(launch->device, attention_output_kernel<T>, dim3((unsigned)(pairs * query_tiles * dim_tiles)),
-                          dim3(bw_tile_threads), 0, scores, (const T *)operand[BW_ATTENTION_V],
-                          (T *)operand[BW_ATTENTION_OUT], shape, query_tiles, dim_tiles);
+    const bool kept = keys <= softmax_kept_keys;
+    bw_choose(out, attention_scores_kernel<T>, dim3((unsigned)(pairs * query_tiles * key_tiles)), dim3(bw_tile_threads),
+              0, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_scratch(0), shape,
+              query_tiles, key_tiles);
+    bw_choose(out, kept ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
+              dim3((unsigned)(pairs * shape.queries)), dim3(softmax_threads), kept ? (size_t)keys * sizeof(float) : 0,
+              bw_from_scratch(0), keys);
+    bw_choose(out, attention_output_kernel<T>, dim3((unsigned)(pairs * query_tiles * dim_tiles)), dim3(bw_tile_threads),
+              0, bw_from_scratch(0), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), shape,
+              query_tiles, dim_tiles);
+    return BW_OK;
 }
 
 }  // namespace
@@ -176,10 +171,26 @@ const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precisio
     return nullptr;
 }
 
-bw_status bw_unfused_launch(const bw_launch *launch) {
-    const bw_attention_shape shape = bw_prefill_shape(launch->dims, launch->precision->cache);
-    return bw_cuda_by_type(launch->precision->cache, [&](auto tag) {
+int64_t bw_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    const bw_checked elems = bw_mul4(shape.batch, shape.heads, shape.queries, shape.keys);
+    const bw_checked bytes = bw_mul(elems, bw_num(bw_dtype_get(precision->result)->block_bytes));
+    return bytes.overflow ? INT64_MAX : bytes.value;
+}
+
+// S and P.
+bw_status bw_unfused_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost) {
+    const int64_t scores = bw_unfused_scratch_bytes(dims, precision, facts);
+    BW_TRY(bw_attention_add_traffic(cost, scores));
+    return bw_attention_add_traffic(cost, scores);
+}
+
+bw_status bw_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                            bw_cuda_prepared *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    return bw_cuda_by_type(precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return start<T>(launch, shape);
+        return choose<T>(shape, out);
     });
 }

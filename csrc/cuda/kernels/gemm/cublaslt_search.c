@@ -1,4 +1,4 @@
-/* gemm through cuBLASLt, which is opened at the first `prepare`.
+/* gemm through cuBLASLt.
  *
  * cuBLASLt is column-major: the row-major D(M, N) is its D'(N, M), so D' = B'^T A' with B'(K, N) and A'(K, M), the very
  * arrays that we have, leading dimension K.
@@ -11,14 +11,14 @@
  * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
-#include <cublasLt.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/libraries/find.h"
+#include "cuda/libraries/cublaslt.h"
+#include "cuda/libraries/cupti.h"
 #include "cuda/runtime/graph.h"
 #include "cuda/runtime/replay.h"
 #include "ops/gemm.h"
@@ -38,34 +38,9 @@ static const double near_share = 0.25;    /* of the best: a first round may be o
 static const double first_round_ms = 0.1; /* and each next round twice that, but at least twice as many launches */
 static const double tie_share = 0.01;
 
-#define LIBRARY_CALLS(X)                    \
-    X(cublasLtCreate)                       \
-    X(cublasLtDestroy)                      \
-    X(cublasLtGetVersion)                   \
-    X(cublasLtGetStatusString)              \
-    X(cublasLtMatmulDescCreate)             \
-    X(cublasLtMatmulDescDestroy)            \
-    X(cublasLtMatmulDescSetAttribute)       \
-    X(cublasLtMatrixLayoutCreate)           \
-    X(cublasLtMatrixLayoutDestroy)          \
-    X(cublasLtMatmulPreferenceCreate)       \
-    X(cublasLtMatmulPreferenceDestroy)      \
-    X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatmulAlgoGetHeuristic)       \
-    X(cublasLtMatmul)
-
-typedef struct lt_library {
-    void *handle;
-    cublasLtHandle_t lt;
-    char path[512];
-#define LIBRARY_MEMBER(name) __typeof__(name) *name;
-    LIBRARY_CALLS(LIBRARY_MEMBER)
-#undef LIBRARY_MEMBER
-} lt_library;
-
 /* What a case keeps: its descriptors and the algorithm it settled on. */
 typedef struct lt_case {
-    lt_library *library;
+    bw_cublaslt *library;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, activations, output; /* B, A, D in cuBLASLt's view */
     cublasLtMatmulAlgo_t algorithm;
@@ -87,75 +62,6 @@ typedef struct lt_search {
     bw_replay replay;
     double spent_ms;
 } lt_search;
-
-static bw_status library_status(const lt_library *library, cublasStatus_t result, const char *what) {
-    if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s", library->path, what,
-                   library->cublasLtGetStatusString(result));
-}
-
-#define LT(library, call) library_status((library), (library)->call, #call)
-
-static const bw_library_query library_query = {
-    .title = "cuBLASLt",
-    .stem = "libcublasLt.so",
-    .sonames = (const char *const[]){"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", NULL},
-    .wheel_folders = (const char *const[]){"nvidia/cu1[0-9]/lib", "nvidia/cublas/lib", NULL},
-    .toolkit_folders = (const char *const[]){"lib64", "lib", "targets/*/lib", NULL},
-    .advice = "install it with `pip install nvidia-cublas`, or set CUDA_HOME",
-};
-
-static void library_free(lt_library *library) {
-    if (!library) return;
-    if (library->lt) library->cublasLtDestroy(library->lt);
-    bw_library_close(library->handle);
-    free(library);
-}
-
-static bw_status library_symbols(lt_library *library) {
-#define LIBRARY_SYMBOL(name)                                                       \
-    {                                                                              \
-        void *symbol;                                                              \
-        BW_TRY(bw_library_symbol(library->handle, library->path, #name, &symbol)); \
-        memcpy(&library->name, &symbol, sizeof symbol);                            \
-    }
-    LIBRARY_CALLS(LIBRARY_SYMBOL)
-#undef LIBRARY_SYMBOL
-    return BW_OK;
-}
-
-/* The device's copy of the library, opened by whichever case comes first. */
-static bw_status library_get(bw_device *device, lt_library **out) {
-    bw_status status = BW_OK;
-    lt_library *library = device->cublaslt;
-    if (!library) {
-        library = calloc(1, sizeof *library);
-        if (!library) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's handle");
-        BW_GOTO(bw_library_open(&library_query, &library->handle, library->path, sizeof library->path));
-        BW_GOTO(library_symbols(library));
-        BW_GOTO(LT(library, cublasLtCreate(&library->lt)));
-        device->cublaslt = library;
-    }
-    *out = library;
-    return BW_OK;
-cleanup:
-    library_free(library);
-    return status;
-}
-
-void bw_cublaslt_close(bw_device *device) {
-    library_free(device->cublaslt);
-    device->cublaslt = NULL;
-}
-
-bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out) {
-    lt_library *library = NULL;
-    BW_TRY(library_get(device, &library));
-    size_t version = library->cublasLtGetVersion(); /* 130200 = 13.2.0 */
-    snprintf(out->path, sizeof out->path, "%s", library->path);
-    snprintf(out->version, sizeof out->version, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    return BW_OK;
-}
 
 static cudaDataType_t data_type(bw_dtype dtype) {
     switch (dtype) {
@@ -207,22 +113,22 @@ bw_status bw_cublaslt_launch(const bw_launch *launch) {
 }
 
 static bw_status describe(lt_case *state, const bw_launch *launch) {
-    lt_library *library = state->library;
+    bw_cublaslt *library = state->library;
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     const cudaDataType_t type = data_type(launch->precision->weight);
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    BW_TRY(
-        LT(library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
-    BW_TRY(LT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                                      sizeof transpose)));
-    BW_TRY(LT(library, cublasLtMatrixLayoutCreate(&state->weights, type, (uint64_t)k, (uint64_t)n, k)));
-    BW_TRY(LT(library, cublasLtMatrixLayoutCreate(&state->activations, type, (uint64_t)k, (uint64_t)m, k)));
-    return LT(library, cublasLtMatrixLayoutCreate(&state->output, type, (uint64_t)n, (uint64_t)m, n));
+    BW_TRY(BW_CUBLASLT(
+        library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
+    BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                                               sizeof transpose)));
+    BW_TRY(BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->weights, type, (uint64_t)k, (uint64_t)n, k)));
+    BW_TRY(BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->activations, type, (uint64_t)k, (uint64_t)m, k)));
+    return BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->output, type, (uint64_t)n, (uint64_t)m, n));
 }
 
 static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *count) {
-    lt_library *library = state->library;
+    bw_cublaslt *library = state->library;
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t results[CANDIDATE_LIMIT];
     const uint64_t workspace = WORKSPACE_BYTES;
@@ -230,14 +136,16 @@ static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *c
     int found = 0;
     bw_status status = BW_OK;
     *count = 0;
-    BW_GOTO(LT(library, cublasLtMatmulPreferenceCreate(&preference)));
-    BW_GOTO(LT(library, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                             &workspace, sizeof workspace)));
-    BW_GOTO(LT(library, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+    BW_GOTO(BW_CUBLASLT(library, cublasLtMatmulPreferenceCreate(&preference)));
+    BW_GOTO(
+        BW_CUBLASLT(library, cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                                  &workspace, sizeof workspace)));
+    BW_GOTO(BW_CUBLASLT(library,
+                        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                              &reductions, sizeof reductions)));
-    BW_GOTO(LT(library, cublasLtMatmulAlgoGetHeuristic(library->lt, state->product, state->weights, state->activations,
-                                                       state->output, state->output, preference, CANDIDATE_LIMIT,
-                                                       results, &found)));
+    BW_GOTO(BW_CUBLASLT(library, cublasLtMatmulAlgoGetHeuristic(library->lt, state->product, state->weights,
+                                                                state->activations, state->output, state->output,
+                                                                preference, CANDIDATE_LIMIT, results, &found)));
     for (int i = 0; i < found; i++) {
         if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > WORKSPACE_BYTES) continue;
         candidates[(*count)++] = (lt_candidate){results[i].algo, results[i].workspaceSize, i, INFINITY};
@@ -402,7 +310,7 @@ static void adopt(lt_case *state, const lt_candidate *candidate) {
 static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
     lt_search search = {.sets = sets, .set_count = set_count};
     bw_status status = BW_OK;
-    BW_GOTO(bw_cuda_counters_quiet(sets[0].device));
+    BW_GOTO(bw_cuda_quiet(sets[0].device));
     BW_GOTO(bw_replay_open(sets[0].device, &search.replay));
     BW_GOTO(run_rounds(state, &search, candidates, count));
     if (count == 0 || !isfinite(candidates[0].ms)) {
@@ -427,10 +335,10 @@ void bw_cublaslt_release(void *state) {
 
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     lt_candidate candidates[CANDIDATE_LIMIT];
-    lt_library *library = NULL;
+    bw_cublaslt *library = NULL;
     int count = 0;
     bw_status status = BW_OK;
-    BW_TRY(library_get(sets[0].device, &library));
+    BW_TRY(bw_cublaslt_get(sets[0].device, &library));
     lt_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's descriptors");
     self->library = library;

@@ -1,19 +1,23 @@
-/* The rungs of the CUDA gemm ladder, one file each; tiled.cu holds the table. */
+/* The rungs of the CUDA gemm ladder, one file each. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 
-#include "backend/backend.h"
+#include "cuda/runtime/prepared.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* tiled.cu */
+const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_tiled_choose;
+
 /* gemv.cu */
 const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
-bw_status bw_gemv_launch(const bw_launch *launch);
+bw_cuda_choose bw_gemv_choose;
 
-/* cublaslt_search.c */
+/* cublaslt.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state);

@@ -5,12 +5,13 @@
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 #include "ops/gemm.h"
 
 namespace {
 
-constexpr int warps_per_block = 4;
+constexpr int warps_per_block = 4;  // as many as may share a row of B
+// A lane holds a sum for each row of A with each of its rows of B, and 16 bytes of each as floats: 4, or 8 in 16 bits.
 constexpr int largest_m_float = 16, largest_m_half = 8;
 
 struct gemv_shape {
@@ -149,33 +150,34 @@ int split_for(int64_t groups, int64_t steps_per_row, int units) {
 }
 
 template <typename T, int a_rows, bool vectors>
-bw_status start(const bw_launch *launch, gemv_shape shape) {
+bw_status choose(gemv_shape shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     constexpr int b_rows = b_rows_for<a_rows>;
     const int64_t groups = bw_ceil_div(shape.n, b_rows);
-    shape.split = split_for(groups, shape.k / gemv_step<T, vectors>::elems, launch->device->facts.units);
+    shape.split = split_for(groups, shape.k / gemv_step<T, vectors>::elems, facts->units);
     const int64_t blocks = bw_ceil_div(groups * shape.split, warps_per_block);
-    void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, gemm_gemv_kernel<T, a_rows, vectors>, dim3((unsigned)blocks),
-                          dim3(warps_per_block * 32), 0, (const T *)operand[BW_GEMM_A], (const T *)operand[BW_GEMM_B],
-                          launch->dims->value[BW_GEMM_BETA] ? (const T *)operand[BW_GEMM_C] : nullptr,
-                          (T *)operand[BW_GEMM_D], shape);
+    bw_choose(out, gemm_gemv_kernel<T, a_rows, vectors>, dim3((unsigned)blocks), dim3(warps_per_block * 32), 0,
+              bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B), bw_from_operand_if(adds, BW_GEMM_C),
+              bw_from_operand(BW_GEMM_D), shape);
+    return BW_OK;
 }
 
 // Unaligned rows are the slow path anyway: two instantiations do.
 template <typename T>
-bw_status start_for(const bw_launch *launch, const gemv_shape &shape) {
-    if (!rows_aligned(shape.k, launch->precision->weight)) {
-        if (shape.m == 1) return start<T, 1, false>(launch, shape);
-        return start < T, sizeof(T) == 4 ? largest_m_float : largest_m_half, false > (launch, shape);
+bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_device_facts *facts,
+                     bw_cuda_prepared *out) {
+    constexpr int largest_m = sizeof(T) == 4 ? largest_m_float : largest_m_half;
+    if (!aligned) {
+        if (shape.m == 1) return choose<T, 1, false>(shape, adds, facts, out);
+        return choose<T, largest_m, false>(shape, adds, facts, out);
     }
     switch (template_rows(shape.m)) {
-        case 1: return start<T, 1, true>(launch, shape);
-        case 2: return start<T, 2, true>(launch, shape);
-        case 4: return start<T, 4, true>(launch, shape);
-        case 8: return start<T, 8, true>(launch, shape);
+        case 1: return choose<T, 1, true>(shape, adds, facts, out);
+        case 2: return choose<T, 2, true>(shape, adds, facts, out);
+        case 4: return choose<T, 4, true>(shape, adds, facts, out);
+        case 8: return choose<T, 8, true>(shape, adds, facts, out);
         default: break;
     }
-    if constexpr (sizeof(T) == 4) return start<T, 16, true>(launch, shape);
+    if constexpr (sizeof(T) == 4) return choose<T, 16, true>(shape, adds, facts, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
 }
 
@@ -204,7 +206,7 @@ const struct {
 
 }  // namespace
 
-extern "C" const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bool half = bw_dtype_get(precision->weight)->block_bytes == 2;
     if (dims->value[BW_GEMM_M] > (half ? largest_m_half : largest_m_float)) {
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
@@ -214,7 +216,7 @@ extern "C" const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *
 }
 
 // Unaligned rows are read element by element: cuBLASLt is up to twice as fast there, a single row of A included.
-extern "C" bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
     const double unit_n = (double)dims->value[BW_GEMM_N] / (double)bw_max64(1, facts->units);
     if (!rows_aligned(k, precision->weight)) return false;
@@ -226,11 +228,12 @@ extern "C" bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precisi
     return false;
 }
 
-extern "C" bw_status bw_gemv_launch(const bw_launch *launch) {
-    const int64_t *value = launch->dims->value;
+bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                         bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
     const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 1};
-    return bw_cuda_by_type(launch->precision->weight, [&](auto tag) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return start_for<T>(launch, shape);
+        return choose_for<T>(shape, rows_aligned(shape.k, precision->weight), value[BW_GEMM_BETA] != 0, facts, out);
     });
 }

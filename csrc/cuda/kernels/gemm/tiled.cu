@@ -1,13 +1,9 @@
-// gemm on a GPU. The ladder:
-//   tiled     64 x 64 tiles through shared memory, float arithmetic: each element of A and B is read from memory once
-//             per tile instead of once per product
-//   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
-//             (gemv.cu)
-//   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers (cublaslt.c)
+// gemm by 64 x 64 tiles through shared memory, float arithmetic: each element of A and B is read from memory once per
+// tile instead of once per product.
 #include "cuda/kernels/gemm/gemm.h"
 
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 #include "ops/gemm.h"
 
 // One block per 64 x 64 tile of D; blocks that share rows of B are neighbours.
@@ -37,65 +33,23 @@ static int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);
 }
 
-static const char *tiled_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const bw_checked blocks =
         bw_mul(bw_num(tile_count(dims->value[BW_GEMM_M])), bw_num(tile_count(dims->value[BW_GEMM_N])));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more 64 x 64 tiles than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
 
-static bw_status tiled_launch(const bw_launch *launch) {
-    const int64_t *value = launch->dims->value;
+bw_status bw_tiled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                          bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    void *const *operand = launch->operand;
-    return bw_cuda_by_type(launch->precision->weight, [&](auto tag) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_cuda_launch(launch->device, gemm_tiled_kernel<T>, dim3((unsigned)(tile_count(m) * tile_count(n))),
-                              dim3(bw_tile_threads), 0, (const T *)operand[BW_GEMM_A], (const T *)operand[BW_GEMM_B],
-                              value[BW_GEMM_BETA] ? (const T *)operand[BW_GEMM_C] : nullptr, (T *)operand[BW_GEMM_D], m,
-                              n, k, tile_count(m));
+        bw_choose(out, gemm_tiled_kernel<T>, dim3((unsigned)(tile_count(m) * tile_count(n))), dim3(bw_tile_threads), 0,
+                  bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
+                  bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, n, k,
+                  tile_count(m));
+        return BW_OK;
     });
 }
-
-static const unsigned precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16);
-
-static const bw_variant rows[] = {
-    {.name = "tiled",
-     .text = "64 x 64 tiles through shared memory, float arithmetic",
-     .precisions = precisions,
-     .rounds_once = true,
-     .refuses = tiled_refuses,
-     .prefers = nullptr,
-     .scratch_bytes = nullptr,
-     .workspace_bytes = nullptr,
-     .extra_cost = nullptr,
-     .prepare = nullptr,
-     .release = nullptr,
-     .launch = tiled_launch},
-    {.name = "gemv",
-     .text = "few rows of A: streams B once through registers",
-     .precisions = precisions,
-     .rounds_once = true,
-     .refuses = bw_gemv_refuses,
-     .prefers = bw_gemv_prefers,
-     .scratch_bytes = nullptr,
-     .workspace_bytes = nullptr,
-     .extra_cost = nullptr,
-     .prepare = nullptr,
-     .release = nullptr,
-     .launch = bw_gemv_launch},
-    {.name = "cublaslt",
-     .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
-     .precisions = precisions,
-     .rounds_once = true,
-     .refuses = bw_cublaslt_refuses,
-     .prefers = nullptr,
-     .scratch_bytes = nullptr,
-     .workspace_bytes = bw_cublaslt_workspace_bytes,
-     .extra_cost = nullptr,
-     .prepare = bw_cublaslt_prepare,
-     .release = bw_cublaslt_release,
-     .launch = bw_cublaslt_launch},
-};
-
-const bw_variant_table bw_cuda_gemm = {rows, (int)(sizeof rows / sizeof rows[0])};

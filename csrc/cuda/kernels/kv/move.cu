@@ -3,17 +3,20 @@
 // The side that is contiguous as a whole (the new tokens of append, the output of gather) is walked in units of 16
 // bytes, or of 8, 4 or 2 where rows are not multiples of that; a map gives the unit's place on the other side.
 // Divisions by launch constants are multiplications (divide.cuh).
-#include "ops/kv.h"
+#include "cuda/kernels/kv/kv.h"
+
+#include <stddef.h>
 
 #include "cuda/kernels/common/divide.cuh"
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
+#include "ops/kv.h"
 
 namespace {
 
 constexpr int MOVE_THREADS = 128;
-constexpr int MOVE_UNROLL = 4;  // times two, for K and V: 8 loads in flight per thread
-constexpr int BLOCKS_WANTED_PER_UNIT = 4;
+constexpr int MOVE_UNROLL = 4;             // times two, for K and V: 8 loads in flight per thread
+constexpr int BLOCKS_WANTED_PER_UNIT = 4;  // of a multiprocessor: a small move has fewer loads per thread instead
 
 // ---- maps: from a unit's index on the contiguous side to its index on the other ----
 
@@ -99,23 +102,32 @@ __global__ void __launch_bounds__(MOVE_THREADS, 6) kv_move_kernel(move<Unit> m, 
     }
 }
 
+enum { FROM = 1, TO = 2 };  // arguments of the kernel
+
+// The operands that K and V come from and go to.
+struct move_operands {
+    int k, v, k_out, v_out;
+};
+
 template <typename Unit, typename From, typename To>
-bw_status launch_move(bw_device *device, const move<Unit> &m, From from, To to) {
-    const int64_t wanted = bw_max64(1, device->facts.units) * BLOCKS_WANTED_PER_UNIT;
+bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out, int64_t bytes,
+                            const move_operands &operands, From from, To to) {
+    move<Unit> m = {};
+    m.units = bytes / (int64_t)sizeof(Unit);
+    m.tail_halves = (int)(bytes % (int64_t)sizeof(Unit) / 2);
+    const int64_t wanted = bw_max64(1, facts->units) * BLOCKS_WANTED_PER_UNIT;
     int unroll = MOVE_UNROLL;
     while (unroll > 1 && m.units < wanted * MOVE_THREADS * unroll) unroll /= 2;
-    void (*kernel)(move<Unit>, From, To) = kv_move_kernel<Unit, 1, From, To>;
-    if (unroll == 2) kernel = kv_move_kernel<Unit, 2, From, To>;
-    if (unroll == 4) kernel = kv_move_kernel<Unit, 4, From, To>;
+    void (*function)(move<Unit>, From, To) = kv_move_kernel<Unit, 1, From, To>;
+    if (unroll == 2) function = kv_move_kernel<Unit, 2, From, To>;
+    if (unroll == 4) function = kv_move_kernel<Unit, 4, From, To>;
     const int64_t blocks = bw_max64(1, bw_ceil_div(m.units, (int64_t)MOVE_THREADS * unroll));
-    return bw_cuda_launch(device, kernel, dim3((unsigned)blocks), dim3(MOVE_THREADS), 0, m, from, to);
-}
-
-// The operands that append and copy start with: two sources, two targets.
-template <typename Unit>
-move<Unit> make_move(const bw_launch *launch, int64_t bytes) {
-    return {(const Unit *)launch->operand[0], (const Unit *)launch->operand[1], (Unit *)launch->operand[2],
-            (Unit *)launch->operand[3],       bytes / (int64_t)sizeof(Unit),    0};
+    bw_cuda_kernel *kernel = bw_choose(out, function, dim3((unsigned)blocks), dim3(MOVE_THREADS), 0, m, from, to);
+    bw_choose_place(kernel, 0, offsetof(move<Unit>, k), bw_from_operand(operands.k));
+    bw_choose_place(kernel, 0, offsetof(move<Unit>, v), bw_from_operand(operands.v));
+    bw_choose_place(kernel, 0, offsetof(move<Unit>, k_out), bw_from_operand(operands.k_out));
+    bw_choose_place(kernel, 0, offsetof(move<Unit>, v_out), bw_from_operand(operands.v_out));
+    return kernel;
 }
 
 // Calls `body` with the largest unit that every stretch is a multiple of.
@@ -128,24 +140,31 @@ bw_status for_unit(int64_t stretch_bytes, int64_t other_stretch_bytes, Body body
     return body(uint16_t());
 }
 
+// As if a unit were one element: how wide it is, the rows decide.
+const char *refuses_elems(bw_checked elems) {
+    const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
+    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
+}
+
+}  // namespace
+
 // ---- operations ----
 
-static_assert(BW_APPEND_K == 0 && BW_APPEND_V == 1 && BW_APPEND_K_CACHE == 2 && BW_APPEND_V_CACHE == 3, "make_move");
-static_assert(BW_GATHER_K_CACHE == 0 && BW_GATHER_V_CACHE == 1 && BW_GATHER_K == 3 && BW_GATHER_V == 4, "gather");
-static_assert(BW_COPY_K == 0 && BW_COPY_V == 1 && BW_COPY_K_COPY == 2 && BW_COPY_V_COPY == 3, "make_move");
-
-bw_status launch_append(const bw_launch *launch) {
-    const int64_t *value = launch->dims->value;
+bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
     const int64_t row_bytes =
-        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
+        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
     const int64_t bytes = value[BW_APPEND_BATCH] * entry_bytes;
+    const move_operands operands = {BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE};
     if (value[BW_APPEND_PAGE_SIZE] > 0) {
         return for_unit(row_bytes, 0, [&](auto unit) {
             using Unit = decltype(unit);
-            const slot_map map = {(const int64_t *)launch->operand[BW_APPEND_SLOTS],
-                                  bw_divider_make(row_bytes / (int64_t)sizeof(Unit))};
-            return launch_move(launch->device, make_move<Unit>(launch, bytes), same_map(), map);
+            const slot_map map = {nullptr, bw_divider_make(row_bytes / (int64_t)sizeof(Unit))};
+            bw_cuda_kernel *kernel = choose_move<Unit>(facts, out, bytes, operands, same_map(), map);
+            bw_choose_place(kernel, TO, offsetof(slot_map, slots), bw_from_operand(BW_APPEND_SLOTS));
+            return BW_OK;
         });
     }
     const int64_t shift_bytes = value[BW_APPEND_KV_LEN] * row_bytes;
@@ -153,83 +172,55 @@ bw_status launch_append(const bw_launch *launch) {
         using Unit = decltype(unit);
         const int64_t size = sizeof(Unit);
         const append_map map = {bw_divider_make(entry_bytes / size), shift_bytes / size};
-        return launch_move(launch->device, make_move<Unit>(launch, bytes), same_map(), map);
+        choose_move<Unit>(facts, out, bytes, operands, same_map(), map);
+        return BW_OK;
     });
 }
 
-bw_status launch_gather(const bw_launch *launch) {
-    const int64_t *value = launch->dims->value;
+bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
     const int64_t row_bytes =
-        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
+        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
     const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
     const int64_t page_bytes = value[BW_GATHER_PAGE_SIZE] * row_bytes;
+    const move_operands operands = {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_K, BW_GATHER_V};
     return for_unit(entry_bytes, page_bytes, [&](auto unit) {
         using Unit = decltype(unit);
         const int64_t size = sizeof(Unit);
-        const page_map map = {(const int32_t *)launch->operand[BW_GATHER_TABLE], bw_divider_make(entry_bytes / size),
-                              bw_divider_make(page_bytes / size),
+        const page_map map = {nullptr, bw_divider_make(entry_bytes / size), bw_divider_make(page_bytes / size),
                               bw_ceil_div(value[BW_GATHER_KV_LEN], value[BW_GATHER_PAGE_SIZE])};
-        const move<Unit> m = {(const Unit *)launch->operand[BW_GATHER_K_CACHE],
-                              (const Unit *)launch->operand[BW_GATHER_V_CACHE],
-                              (Unit *)launch->operand[BW_GATHER_K],
-                              (Unit *)launch->operand[BW_GATHER_V],
-                              value[BW_GATHER_BATCH] * entry_bytes / size,
-                              0};
-        return launch_move(launch->device, m, map, same_map());
+        bw_cuda_kernel *kernel =
+            choose_move<Unit>(facts, out, value[BW_GATHER_BATCH] * entry_bytes, operands, map, same_map());
+        bw_choose_place(kernel, FROM, offsetof(page_map, table), bw_from_operand(BW_GATHER_TABLE));
+        return BW_OK;
     });
 }
 
-bw_status launch_copy(const bw_launch *launch) {
-    const int64_t *value = launch->dims->value;
+bw_status bw_kv_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                            bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
     const int64_t bytes = value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] *
-                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(launch->precision->cache)->block_bytes;
-    move<uint4> m = make_move<uint4>(launch, bytes);
-    m.tail_halves = (int)(bytes % 16 / 2);
-    return launch_move(launch->device, m, same_map(), same_map());
+                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
+    const move_operands operands = {BW_COPY_K, BW_COPY_V, BW_COPY_K_COPY, BW_COPY_V_COPY};
+    choose_move<uint4>(facts, out, bytes, operands, same_map(), same_map());
+    return BW_OK;
 }
 
-// As if a unit were one element: how wide it is, the rows decide.
-const char *refuses_elems(bw_checked elems) {
-    const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
-    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
-}
-
-const char *append_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], value[BW_APPEND_NUM_KV_HEADS],
                                  value[BW_APPEND_HEAD_DIM]));
 }
 
-const char *gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
                                  value[BW_GATHER_HEAD_DIM]));
 }
 
-const char *copy_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     return refuses_elems(
         bw_mul4(value[BW_COPY_BATCH], value[BW_COPY_KV_LEN], value[BW_COPY_NUM_KV_HEADS], value[BW_COPY_HEAD_DIM]));
 }
-
-constexpr bw_variant make_variant(const char *(*refuses)(const bw_dims *, const bw_precision *,
-                                                         const bw_device_facts *),
-                                  bw_status (*launch)(const bw_launch *)) {
-    bw_variant variant = {};
-    variant.name = "vector";
-    variant.text = "K and V in one launch, 16 bytes a thread and step";
-    variant.precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
-    variant.refuses = refuses;
-    variant.launch = launch;
-    return variant;
-}
-
-const bw_variant append_rows[] = {make_variant(append_refuses, launch_append)};
-const bw_variant gather_rows[] = {make_variant(gather_refuses, launch_gather)};
-const bw_variant copy_rows[] = {make_variant(copy_refuses, launch_copy)};
-
-}  // namespace
-
-const bw_variant_table bw_cuda_kv_append = {append_rows, 1};
-const bw_variant_table bw_cuda_kv_gather = {gather_rows, 1};
-const bw_variant_table bw_cuda_kv_copy = {copy_rows, 1};

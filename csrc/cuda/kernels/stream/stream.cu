@@ -5,13 +5,14 @@
 // Measured on an H200 from 64 KiB to 4 GiB: resident blocks that walk over the memory were up to 8 % slower from 64 MiB
 // on and nowhere faster; larger blocks cost a copy 3 % of its bandwidth, smaller tiles a write half of it; the default
 // cache policy was up to 10 % slower at 1 MiB.
-#include "ops/stream.h"
+#include "cuda/kernels/stream/stream.h"
 
-#include <type_traits>
+#include <initializer_list>
 
 #include "base/input.h"
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
+#include "ops/stream.h"
 
 namespace {
 
@@ -171,12 +172,20 @@ __global__ void __launch_bounds__(THREADS, 16) stream_tile_kernel(Op op, int64_t
     if (blockIdx.x == 0 && last < elements) op.element(last);
 }
 
+// The addresses of its operands are all that an Op holds.
 template <typename Op>
-bw_status launch_tiles(const bw_launch *launch, Op op) {
-    const int64_t elements = launch->dims->value[BW_STREAM_ELEMENTS];
+bw_status choose_tiles(const bw_dims *dims, bw_cuda_prepared *out, Op op, std::initializer_list<int> operands) {
+    const int64_t elements = dims->value[BW_STREAM_ELEMENTS];
     const int64_t tile = (int64_t)THREADS * UNROLL * (16 / sizeof(typename Op::T));
-    return bw_cuda_launch(launch->device, stream_tile_kernel<Op>, dim3((unsigned)bw_ceil_div(elements, tile)),
-                          dim3(THREADS), 0, op, elements);
+    bw_cuda_kernel *kernel = bw_choose(out, stream_tile_kernel<Op>, dim3((unsigned)bw_ceil_div(elements, tile)),
+                                       dim3(THREADS), 0, op, elements);
+    assert(sizeof op == operands.size() * sizeof(void *));
+    size_t offset = 0;
+    for (int operand : operands) {
+        bw_choose_place(kernel, 0, offset, bw_from_operand(operand));
+        offset += sizeof(void *);
+    }
+    return BW_OK;
 }
 
 // Calls `body` with a value of the precision's type.
@@ -190,71 +199,53 @@ bw_status for_type(bw_dtype dtype, Body body) {
     }
 }
 
-bw_status launch_read(const bw_launch *launch) {
-    const int64_t bytes =
-        launch->dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(launch->precision->activation)->block_bytes;
-    const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
-    const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
-    return bw_cuda_launch(launch->device, stream_read_kernel, dim3((unsigned)blocks), dim3(THREADS), 0,
-                          (const char *)launch->operand[BW_STREAM_READ_A],
-                          (int32_t *)launch->operand[BW_STREAM_READ_CHECKSUM], bytes);
-}
-
-bw_status launch_write(const bw_launch *launch) {
-    return for_type(launch->precision->activation, [&](auto type) {
-        using T = decltype(type);
-        return launch_tiles(launch, write_op<T>{(T *)launch->operand[BW_STREAM_WRITE_B]});
-    });
-}
-
-bw_status launch_copy(const bw_launch *launch) {
-    return for_type(launch->precision->activation, [&](auto type) {
-        using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
-        return launch_tiles(
-            launch, copy_op<T>{(const T *)launch->operand[BW_STREAM_COPY_A], (T *)launch->operand[BW_STREAM_COPY_B]});
-    });
-}
-
-bw_status launch_triad(const bw_launch *launch) {
-    return for_type(launch->precision->activation, [&](auto type) {
-        using T = decltype(type);
-        return launch_tiles(launch, triad_op<T>{(const T *)launch->operand[BW_STREAM_TRIAD_A],
-                                                (const T *)launch->operand[BW_STREAM_TRIAD_B],
-                                                (T *)launch->operand[BW_STREAM_TRIAD_C]});
-    });
-}
-
-// A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
-constexpr int64_t READ_BLOCK_BYTES = THREADS / 32 * BW_STREAM_SEGMENT_BYTES, TILE_BYTES = THREADS * UNROLL * 16;
-
-template <int64_t block_bytes>
-const char *refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+const char *refuses(const bw_dims *dims, const bw_precision *precision, int64_t block_bytes) {
     const bw_checked bytes =
         bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
     const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
     return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
 }
 
-constexpr unsigned PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16);
-
-constexpr bw_variant make_variant(bw_status (*launch)(const bw_launch *), int64_t block_bytes) {
-    bw_variant variant = {};
-    variant.name = "direct";
-    variant.text = "one tile per block, 16-byte accesses, evict-first cache policy";
-    variant.precisions = PRECISIONS;
-    variant.refuses = block_bytes == TILE_BYTES ? refuses<TILE_BYTES> : refuses<READ_BLOCK_BYTES>;
-    variant.launch = launch;
-    return variant;
-}
-
-const bw_variant read_rows[] = {make_variant(launch_read, READ_BLOCK_BYTES)};
-const bw_variant write_rows[] = {make_variant(launch_write, TILE_BYTES)};
-const bw_variant copy_rows[] = {make_variant(launch_copy, TILE_BYTES)};
-const bw_variant triad_rows[] = {make_variant(launch_triad, TILE_BYTES)};
-
 }  // namespace
 
-const bw_variant_table bw_cuda_stream_read = {read_rows, 1};
-const bw_variant_table bw_cuda_stream_write = {write_rows, 1};
-const bw_variant_table bw_cuda_stream_copy = {copy_rows, 1};
-const bw_variant_table bw_cuda_stream_triad = {triad_rows, 1};
+bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    const int64_t bytes = dims->value[BW_STREAM_ELEMENTS] * bw_dtype_get(precision->activation)->block_bytes;
+    const int64_t segments = bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES);
+    const int64_t blocks = bw_ceil_div(segments, THREADS / 32);
+    bw_choose(out, stream_read_kernel, dim3((unsigned)blocks), dim3(THREADS), 0, bw_from_operand(BW_STREAM_READ_A),
+              bw_from_operand(BW_STREAM_READ_CHECKSUM), bytes);
+    return BW_OK;
+}
+
+bw_status bw_stream_write_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                 bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
+        using T = decltype(type);
+        return choose_tiles(dims, out, write_op<T>{}, {BW_STREAM_WRITE_B});
+    });
+}
+
+bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
+        using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
+        return choose_tiles(dims, out, copy_op<T>{}, {BW_STREAM_COPY_A, BW_STREAM_COPY_B});
+    });
+}
+
+bw_status bw_stream_triad_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                 bw_cuda_prepared *out) {
+    return for_type(precision->activation, [&](auto type) {
+        using T = decltype(type);
+        return choose_tiles(dims, out, triad_op<T>{}, {BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C});
+    });
+}
+
+// A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
+const char *bw_stream_read_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return refuses(dims, precision, THREADS / 32 * BW_STREAM_SEGMENT_BYTES);
+}
+const char *bw_stream_tiles_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return refuses(dims, precision, THREADS * UNROLL * 16);
+}

@@ -12,10 +12,12 @@
 #ifndef BW_CUDA_DECODE_COMBINE_CUH
 #define BW_CUDA_DECODE_COMBINE_CUH
 
-#include "cuda/kernels/attention/shape.h"
+#include <stddef.h>
+
+#include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/common/softmax.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {
@@ -352,13 +354,29 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
 }
 
-// Launches a decode kernel, or only asks the driver how many of its blocks run on a multiprocessor at once.
-template <typename... Parameters, typename... Arguments>
-static bw_status bw_decode_start(bw_device *device, const bw_decode_plan &plan, void (*kernel)(Parameters...),
-                                 dim3 grid, dim3 block, size_t shared_bytes, Arguments... arguments) {
-    if (!plan.resident_found) return bw_cuda_launch(device, kernel, grid, block, shared_bytes, arguments...);
-    BW_TRY(bw_cuda_allow_shared(device, (const void *)kernel, shared_bytes));
-    return BW_CUDA(&device->api, occupancy(plan.resident_found, (const void *)kernel, (int)block.x, shared_bytes));
+// -- what a kernel is launched with --
+
+static inline void bw_decode_place_exchange(bw_cuda_kernel *kernel, int argument, size_t offset,
+                                            const bw_decode_plan &plan) {
+    const int64_t values = plan.ticket_bytes, sums = values + plan.value_bytes;
+    bw_choose_place(kernel, argument, offset + offsetof(bw_decode_exchange, tickets), bw_from_scratch(0));
+    bw_choose_place(kernel, argument, offset + offsetof(bw_decode_exchange, values), bw_from_scratch(values));
+    bw_choose_place(kernel, argument, offset + offsetof(bw_decode_exchange, sums), bw_from_scratch(sums));
+}
+
+// Of the kernels whose keys are staged in shared memory.
+template <typename Kernel>
+static bw_status bw_decode_choose_staged(Kernel *function, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                         const bw_decode_work &work, bw_cuda_prepared *out) {
+    const int work_argument = 4;
+    bw_cuda_kernel *kernel =
+        bw_choose(out, function, dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
+                  plan.shared_bytes, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
+                  bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), work, shape);
+    bw_choose_place(kernel, work_argument, offsetof(bw_decode_work, kv_lens),
+                    bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
+    bw_decode_place_exchange(kernel, work_argument, offsetof(bw_decode_work, exchange), plan);
+    return BW_OK;
 }
 
 #endif

@@ -7,11 +7,10 @@
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
-#include "cuda/runtime/launch.cuh"
 
 namespace {
 
-constexpr int tile_keys = 16, group_heads = 8;
+constexpr int tile_keys = 16, group_heads = 8;  // a matrix instruction's rows and columns
 
 // Parameters are read through a cache whose lines are 64 bytes; the first 48 bytes share one with what every kernel
 // reads, and hold all that is needed to ask for the keys.
@@ -373,24 +372,26 @@ __global__ void __launch_bounds__(warps * 32, resident)
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                const direct_work &work) {
-    return bw_decode_start(launch->device, plan, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
-                           dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                           dim3(warps * 32), 0, work);
+bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
+                 bw_cuda_prepared *out) {
+    bw_cuda_kernel *kernel = bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
+                                       dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                                       dim3(warps * 32), 0, work);
+    bw_choose_place(kernel, 0, offsetof(direct_work, k), bw_from_operand(BW_ATTENTION_K));
+    bw_choose_place(kernel, 0, offsetof(direct_work, v), bw_from_operand(BW_ATTENTION_V));
+    bw_choose_place(kernel, 0, offsetof(direct_work, q), bw_from_operand(BW_ATTENTION_Q));
+    bw_choose_place(kernel, 0, offsetof(direct_work, out), bw_from_operand(BW_ATTENTION_OUT));
+    bw_choose_place(kernel, 0, offsetof(direct_work, kv_lens), bw_from_operand_if(plan.ragged, BW_ATTENTION_KV_LENS));
+    bw_decode_place_exchange(kernel, 0, offsetof(direct_work, exchange), plan);
+    return BW_OK;
 }
 
 }  // namespace
 
-bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_exchange &exchange) {
+bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                  const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
     direct_work work = {};
-    work.k = launch->operand[BW_ATTENTION_K];
-    work.v = launch->operand[BW_ATTENTION_V];
-    work.q = launch->operand[BW_ATTENTION_Q];
-    work.out = launch->operand[BW_ATTENTION_OUT];
-    work.kv_lens = (const int *)launch->operand[BW_ATTENTION_KV_LENS];
-    work.ragged = work.kv_lens != nullptr;
+    work.ragged = plan.ragged;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
     work.split_keys = (int)plan.split_keys;
     work.keys = (int)shape.keys;
@@ -399,11 +400,11 @@ bw_status bw_decode_direct_launch(const bw_launch *launch, const bw_attention_sh
     work.head_dim = (uint8_t)shape.head_dim;
     work.scale = shape.scale;
     work.exchange = exchange;
-    if (launch->precision->cache == BW_FP32) return start<float, 64, 1, 4, 2>(launch, shape, plan, work);
-    return bw_cuda_by_half_type(launch->precision->cache, [&](auto tag) {
+    if (dtype == BW_FP32) return choose<float, 64, 1, 4, 2>(shape, plan, work, out);
+    return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim > 64) return start<T, 128, 1, 4, 3>(launch, shape, plan, work);
-        if (plan.warps == 4) return start<T, 64, 1, 4, 3>(launch, shape, plan, work);
-        return start<T, 64, 2, 8, 2>(launch, shape, plan, work);
+        if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
+        if (plan.warps == 4) return choose<T, 64, 1, 4, 3>(shape, plan, work, out);
+        return choose<T, 64, 2, 8, 2>(shape, plan, work, out);
     });
 }

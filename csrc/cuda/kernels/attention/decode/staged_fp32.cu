@@ -7,7 +7,6 @@
 //     a quarter of the shuffles of summing them one by one;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
-#include "cuda/runtime/launch.cuh"
 
 namespace {
 
@@ -264,44 +263,34 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     bw_decode_finish<4>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
-template <typename Lanes, bool vectors, bool one_slot>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                const bw_decode_work &work) {
-    void *const *operand = launch->operand;
-    return bw_decode_start(launch->device, plan, attention_decode_float_kernel<Lanes, vectors, one_slot>,
-                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3(Lanes::warps * 32),
-                           plan.shared_bytes, (const float *)operand[BW_ATTENTION_Q],
-                           (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
-                           (float *)operand[BW_ATTENTION_OUT], work, shape);
-}
-
 template <typename Lanes>
-bw_status start_lanes(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                      const bw_decode_work &work) {
-    if (plan.head_slots == 1) return start<Lanes, true, true>(launch, shape, plan, work);
-    return start<Lanes, true, false>(launch, shape, plan, work);
+bw_status choose_lanes(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                       bw_cuda_prepared *out) {
+    return bw_decode_choose_staged(plan.head_slots == 1 ? attention_decode_float_kernel<Lanes, true, true>
+                                                        : attention_decode_float_kernel<Lanes, true, false>,
+                                   shape, plan, work, out);
 }
 
 template <int padded>
-bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                    const bw_decode_work &work) {
+bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                     bw_cuda_prepared *out) {
     if (plan.block_heads / plan.head_slots == 4) {
-        return start_lanes<bw_decode_lanes<padded, 4>>(launch, shape, plan, work);
+        return choose_lanes<bw_decode_lanes<padded, 4>>(shape, plan, work, out);
     }
-    return start_lanes<bw_decode_lanes<padded, 8>>(launch, shape, plan, work);
+    return choose_lanes<bw_decode_lanes<padded, 8>>(shape, plan, work, out);
 }
 
 }  // namespace
 
-bw_status bw_decode_float_launch(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                 const bw_decode_work &work) {
+bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                                bw_cuda_prepared *out) {
     if (!shape.vectors) {
-        if (plan.block_heads / plan.head_slots == 4) {
-            return start<bw_decode_lanes<256, 4>, false, false>(launch, shape, plan, work);
-        }
-        return start<bw_decode_lanes<256, 8>, false, false>(launch, shape, plan, work);
+        const bool four = plan.block_heads / plan.head_slots == 4;
+        return bw_decode_choose_staged(four ? attention_decode_float_kernel<bw_decode_lanes<256, 4>, false, false>
+                                            : attention_decode_float_kernel<bw_decode_lanes<256, 8>, false, false>,
+                                       shape, plan, work, out);
     }
-    if (shape.head_dim <= 64) return start_for<64>(launch, shape, plan, work);
-    if (shape.head_dim <= 128) return start_for<128>(launch, shape, plan, work);
-    return start_for<256>(launch, shape, plan, work);
+    if (shape.head_dim <= 64) return choose_for<64>(shape, plan, work, out);
+    if (shape.head_dim <= 128) return choose_for<128>(shape, plan, work, out);
+    return choose_for<256>(shape, plan, work, out);
 }

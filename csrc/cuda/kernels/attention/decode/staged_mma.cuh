@@ -10,12 +10,13 @@
 #include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
-#include "cuda/runtime/launch.cuh"
 
 namespace {
 
+// A matrix instruction is 16 keys deep (V) and 16 heads tall.
 constexpr int step_keys = 16, row_heads = 16, largest_warps = 4;
 
+// A block's four rings take 64 KiB, 96 KiB or (256 columns) 192 KiB: three, two, one of them fit in 227 KiB.
 template <int padded>
 constexpr int stages_for = padded <= 64 ? 4 : 3;
 
@@ -211,33 +212,27 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     bw_decode_finish<2>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
-template <int padded, bool vectors, bool few_heads, typename T>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                const bw_decode_work &work) {
-    void *const *operand = launch->operand;
-    return bw_decode_start(launch->device, plan, attention_decode_tensor_kernel<padded, vectors, few_heads, T>,
-                           dim3((unsigned)plan.columns, (unsigned)plan.splits), dim3((unsigned)plan.warps * 32),
-                           plan.shared_bytes, (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
-                           (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], work, shape);
-}
-
 template <int padded, typename T>
-bw_status start_for(const bw_launch *launch, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                    const bw_decode_work &work) {
-    if (shape.group <= 8 && plan.warps == largest_warps) return start<padded, true, true, T>(launch, shape, plan, work);
-    return start<padded, true, false, T>(launch, shape, plan, work);
+bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                     bw_cuda_prepared *out) {
+    const bool few_heads = shape.group <= 8 && plan.warps == largest_warps;
+    return bw_decode_choose_staged(few_heads ? attention_decode_tensor_kernel<padded, true, true, T>
+                                             : attention_decode_tensor_kernel<padded, true, false, T>,
+                                   shape, plan, work, out);
 }
 
 }  // namespace
 
 // A file of its own instantiates it for each type: they compile side by side.
 template <typename T>
-static bw_status bw_decode_tensor_launch_of(const bw_launch *launch, const bw_attention_shape &shape,
-                                            const bw_decode_plan &plan, const bw_decode_work &work) {
-    if (!shape.vectors) return start<256, false, false, T>(launch, shape, plan, work);
-    if (shape.head_dim <= 64) return start_for<64, T>(launch, shape, plan, work);
-    if (shape.head_dim <= 128) return start_for<128, T>(launch, shape, plan, work);
-    return start_for<256, T>(launch, shape, plan, work);
+static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                      const bw_decode_work &work, bw_cuda_prepared *out) {
+    if (!shape.vectors) {
+        return bw_decode_choose_staged(attention_decode_tensor_kernel<256, false, false, T>, shape, plan, work, out);
+    }
+    if (shape.head_dim <= 64) return choose_for<64, T>(shape, plan, work, out);
+    if (shape.head_dim <= 128) return choose_for<128, T>(shape, plan, work, out);
+    return choose_for<256, T>(shape, plan, work, out);
 }
 
 #endif

@@ -5,11 +5,11 @@
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory.
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/common/softmax.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256;  // 16 x 16: rows and keys of a tile are multiples of 16
 
 // Rows are padded by 16 bytes: threads that read the same columns of neighbouring rows use different banks.
 template <int padded, int rows, int keys>
@@ -189,21 +189,22 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
 }
 
 template <int padded, int rows, int keys>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
-    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), launch->device->facts.cache_bytes);
-    void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_flash_kernel<padded, rows, keys>,
-                          dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads),
-                          flash_layout<padded, rows, keys>::shared_bytes, (const float *)operand[BW_ATTENTION_Q],
-                          (const float *)operand[BW_ATTENTION_K], (const float *)operand[BW_ATTENTION_V],
-                          (float *)operand[BW_ATTENTION_OUT], shape, order);
+    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes);
+    bw_choose(out, attention_flash_kernel<padded, rows, keys>, dim3((unsigned)(tiles * shape.batch * shape.heads)),
+              dim3(threads), flash_layout<padded, rows, keys>::shared_bytes, bw_from_operand(BW_ATTENTION_Q),
+              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
+              shape, order);
+    return BW_OK;
 }
 
 }  // namespace
 
-bw_status bw_flash_launch(const bw_launch *launch, const bw_attention_shape &shape) {
-    if (shape.head_dim <= 64) return start<64, 64, 64>(launch, shape);
-    if (shape.head_dim <= 128) return start<128, 64, 64>(launch, shape);
-    return start<256, 32, 32>(launch, shape);
+bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    // 64 x 64: 16 scores and 16 or 32 sums a thread, and two blocks of at most 83 KiB a multiprocessor. 256 columns:
+    // half the rows, so that there are no more sums.
+    if (shape.head_dim <= 64) return choose<64, 64, 64>(shape, facts, out);
+    if (shape.head_dim <= 128) return choose<128, 64, 64>(shape, facts, out);
+    return choose<256, 32, 32>(shape, facts, out);
 }

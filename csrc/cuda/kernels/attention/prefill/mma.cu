@@ -7,13 +7,15 @@
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/runtime/choose.cuh"
 
 namespace {
 
+// 128 queries a block: K and V pass through shared memory once per 128 rows.
 constexpr int largest_warps = 8;
 
-// Keys of a tile: 256 columns of output leave few registers for scores.
+// Keys of a tile. A lane holds padded / 2 sums and a score per two keys: 64 + 32 registers at 128 columns, 128 + 16 at
+// 256.
 template <int padded>
 constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 
@@ -165,27 +167,28 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
 }
 
 template <int padded, typename T>
-bw_status start(const bw_launch *launch, const bw_attention_shape &shape) {
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short ones.
     const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
-    const int warps = padded <= 128 && long_tiles >= 2 * launch->device->facts.units ? 8 : 4;
+    const int warps = padded <= 128 && long_tiles >= 2 * facts->units ? 8 : 4;
     const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
-    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), launch->device->facts.cache_bytes);
+    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), facts->cache_bytes);
     const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys_for<padded>)*padded * sizeof(T);
-    void *const *operand = launch->operand;
-    return bw_cuda_launch(launch->device, attention_flash_tensor_kernel<padded, T>,
-                          dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3((unsigned)warps * 32), shared_bytes,
-                          (const T *)operand[BW_ATTENTION_Q], (const T *)operand[BW_ATTENTION_K],
-                          (const T *)operand[BW_ATTENTION_V], (T *)operand[BW_ATTENTION_OUT], shape, order);
+    bw_choose(out, attention_flash_tensor_kernel<padded, T>, dim3((unsigned)(tiles * shape.batch * shape.heads)),
+              dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_ATTENTION_Q),
+              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
+              shape, order);
+    return BW_OK;
 }
 
 }  // namespace
 
-bw_status bw_flash_tensor_launch(const bw_launch *launch, const bw_attention_shape &shape) {
-    return bw_cuda_by_half_type(launch->precision->cache, [&](auto tag) {
+bw_status bw_flash_mma_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts,
+                              bw_cuda_prepared *out) {
+    return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim <= 64) return start<64, T>(launch, shape);
-        if (shape.head_dim <= 128) return start<128, T>(launch, shape);
-        return start<256, T>(launch, shape);
+        if (shape.head_dim <= 64) return choose<64, T>(shape, facts, out);
+        if (shape.head_dim <= 128) return choose<128, T>(shape, facts, out);
+        return choose<256, T>(shape, facts, out);
     });
 }

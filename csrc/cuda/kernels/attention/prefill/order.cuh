@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_PREFILL_ORDER_CUH
 #define BW_CUDA_PREFILL_ORDER_CUH
 
-#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/attention/prefill/flash.h"
 #include "cuda/kernels/common/sm80.cuh"
 
 // The order of a flash kernel's blocks. All tiles of queries pass over the K and V of one section of (batch, head)

@@ -1,6 +1,7 @@
 // How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
 // scratch it needs and for the traffic that the scratch adds.
-#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/attention/decode/plan.h"
+
 #include "cuda/runtime/facts.h"
 
 namespace {
@@ -171,6 +172,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const bw_checked columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
     plan.columns = columns.overflow ? INT64_MAX : columns.value;
     plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
+    plan.ragged = dims->list != nullptr;
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
     if (!split || columns.overflow) return plan;

@@ -1,0 +1,52 @@
+"""Names of the version before: they work for one release, and say what they are called now."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def warn(old: str, new: str) -> None:
+    """A DeprecationWarning at the line, outside this package, that used the old name."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=level)
+
+
+def renamed(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A function that takes keywords (old name = new name) by their old names as well.
+
+    Examples
+    --------
+    >>> @renamed(max_time="max_seconds")
+    ... def wait(*, max_seconds):
+    ...     return max_seconds
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     wait(max_time=3), str(said[0].message)
+    (3, 'max_time= is now max_seconds=')
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for old in names.keys() & kwargs.keys():
+                new = names[old]
+                if new in kwargs:
+                    raise TypeError(f"{function.__name__}() got {new}= and {old}=, its old name: leave {old}= out")
+                warn(f"{old}=", f"{new}=")
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return called
+
+    return decorate

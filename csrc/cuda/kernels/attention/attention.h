@@ -1,0 +1,34 @@
+/* The rungs of the ladders of attention, as their tables need them. */
+#ifndef BW_CUDA_ATTENTION_H
+#define BW_CUDA_ATTENTION_H
+
+#include "cuda/runtime/prepared.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* unfused.cu */
+const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_unfused_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost);
+bw_cuda_choose bw_unfused_choose;
+
+/* prefill/ */
+const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_flash_choose;
+
+/* decode/ */
+const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_simple_choose;
+const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost);
+bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

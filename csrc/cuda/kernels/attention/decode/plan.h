@@ -1,0 +1,101 @@
+// How a decode is divided, and what its kernels get of that.
+#ifndef BW_CUDA_DECODE_PLAN_H
+#define BW_CUDA_DECODE_PLAN_H
+
+#include <vector_types.h>
+
+#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/divide.cuh"
+#include "cuda/runtime/prepared.h"
+
+// How a decode divides its keys. One block takes up to `block_heads` query heads of one K/V head over `split_keys`
+// keys; what it takes of the heads is a column.
+struct bw_decode_plan {
+    int warps;        // per block
+    int head_slots;   // a block's warps that hold different heads; the others share out the keys
+    int block_heads;  // query heads of a full block
+    int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
+    int64_t columns;  // over all batch entries; INT64_MAX when there are more
+    int64_t splits;   // over the longest entry
+    int64_t split_keys;
+    bool ragged;  // entries have lengths of their own
+    size_t shared_bytes;
+    bool direct;    // direct.cu's: a block meets `step_keys` keys at a time, and as many blocks
+    int step_keys;  // as `resident` run on a multiprocessor at once
+    int resident;
+    int row_records;     // records of combine.cuh that a head's output takes
+    int combiners;       // blocks that add up a column's splits
+    int combiner_items;  // records of a block's heads, over all splits, that each of them takes
+    // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
+    // is one split.
+    int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
+};
+
+// What a kernel needs of it to put splits together.
+struct bw_decode_exchange {
+    unsigned *tickets;
+    float4 *values;
+    float2 *sums;
+    int splits, row_records;
+    unsigned record_magic;  // ceil(2^20 / row_records)
+    int combiners, combiner_items;
+};
+
+// A row of q and out.
+struct bw_decode_row {
+    int head_dim;
+    bool vectors;  // rows start at multiples of 16 bytes
+};
+
+// What a kernel gets of it. What it needs to find its keys comes first: parameters are read through a cache, too.
+struct bw_decode_work {
+    const int *kv_lens;              // NULL: every entry has shape.keys
+    int64_t batch_elems, key_elems;  // from one batch entry, and from one key, to the next in k and v
+    bw_divider by_kv_heads;
+    int64_t split_keys;
+    int chunks, block_heads;
+    int slot_bits, shares;  // 2^slot_bits warps hold different heads of the keys of one of `shares` shares
+    bw_decode_exchange exchange;
+    bw_divider by_chunks, by_split_keys;
+};
+
+// Of an entry's keys: each split adds to the records that are stored and read back.
+constexpr int bw_decode_split_limit = 128;
+
+// Of combine.cuh: sixteen values; with their maximum and their sum.
+constexpr int bw_decode_record_dims = 16;
+constexpr int64_t bw_decode_record_bytes = 72;
+
+// Floats between the rows of a block's partial outputs in shared memory.
+constexpr int bw_decode_cell_gap = 8;
+
+// Mirrored by the plan: how decode/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
+// 4 neighbouring elements per lane (twice where 32 lanes are not enough); its `steps` keys and `heads` query heads make
+// 16 scores at a time. A warp's ring takes 12 KiB (24 KiB for 4 heads of 256): two blocks of 8 warps (4) fit on a
+// multiprocessor, with as many bytes on their way however small a step is.
+template <int padded_dim, int slot_heads>
+struct bw_decode_lanes {
+    static constexpr int padded = padded_dim, heads = slot_heads;
+    static constexpr int lanes = padded / 4 < 32 ? padded / 4 : 32, quads = padded / (4 * lanes), parts = 32 / lanes;
+    static constexpr int scores = 16, steps = scores / heads;
+    static constexpr int warps = padded <= 128 ? 8 : 4;
+    static constexpr int stage_floats = 2 * parts * steps * padded;  // a warp's step: K and V
+    static constexpr int stages = stage_floats <= 512 ? 6 : 3;
+    static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
+};
+
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+// Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
+bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
+// direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes staged_fp32.cu; staged_fp16.cu and
+// staged_bf16.cu
+bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                  const bw_decode_exchange &exchange, bw_cuda_prepared *out);
+bw_status bw_decode_fp32_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                                bw_cuda_prepared *out);
+bw_status bw_decode_fp16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                                bw_cuda_prepared *out);
+bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
+                                bw_cuda_prepared *out);
+
+#endif

@@ -1,0 +1,124 @@
+// What the table needs of attention_decode's two rungs.
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/attention/decode/plan.h"
+#include "cuda/runtime/choose.cuh"
+
+namespace {
+
+const char *refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, split);
+    return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
+}
+
+bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
+    bw_decode_exchange exchange = {};
+    exchange.splits = (int)plan.splits;
+    exchange.row_records = plan.row_records;
+    exchange.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
+    exchange.combiners = plan.combiners;
+    exchange.combiner_items = plan.combiner_items;
+    return exchange;
+}
+
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan, bw_cuda_prepared *out) {
+    if (plan.direct) return bw_decode_direct_choose(dtype, shape, plan, make_exchange(plan), out);
+    bw_decode_work work = {};
+    work.by_chunks = bw_divider_make(plan.chunks);
+    work.by_kv_heads = bw_divider_make(shape.kv_heads);
+    work.by_split_keys = bw_divider_make(plan.split_keys);
+    while (1 << work.slot_bits < plan.head_slots) work.slot_bits++;
+    work.shares = plan.warps / plan.head_slots;
+    work.block_heads = plan.block_heads;
+    work.chunks = (int)plan.chunks;
+    work.exchange = make_exchange(plan);
+    work.split_keys = plan.split_keys;
+    work.key_elems = shape.kv_heads * shape.head_dim;
+    work.batch_elems = shape.keys * work.key_elems;
+    if (dtype == BW_FP32) return bw_decode_fp32_choose(shape, plan, work, out);
+    return dtype == BW_FP16 ? bw_decode_fp16_choose(shape, plan, work, out)
+                            : bw_decode_bf16_choose(shape, plan, work, out);
+}
+
+bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                         bw_cuda_prepared *out) {
+    return choose(precision->cache, bw_decode_shape(dims, precision->cache),
+                  bw_decode_plan_make(dims, precision->cache, facts, true), out);
+}
+
+// Blocks that wait for others hang where fewer run at once than the plan counts on.
+bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_prepared *prepared) {
+    const int units = device->facts.units;
+    int resident = 0;
+    if (plan.combiners <= 1) return BW_OK;
+    BW_TRY(bw_cuda_resident_blocks(device, &prepared->kernel[0], &resident));
+    if (bw_decode_plan_holds(plan, resident, units)) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE,
+                   "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
+                   "multiprocessors at once",
+                   (long long)((plan.combiners - 1) * plan.columns), resident, units);
+}
+
+// Tickets start at 0 and records empty; every launch leaves them so.
+bw_status empty_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan) {
+    bw_device *device = sets[0].device;
+    if (plan.scratch_bytes == 0) return BW_OK;
+    for (int64_t i = 0; i < set_count; i++) {
+        char *records = (char *)sets[i].scratch + plan.ticket_bytes;
+        const size_t record_bytes = (size_t)(plan.scratch_bytes - plan.ticket_bytes);
+        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
+        BW_TRY(BW_CUDA(&device->api, memory_set(records, 0xff, record_bytes, device->stream)));
+    }
+    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+}  // namespace
+
+const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return refuses(dims, precision->cache, facts, false);
+}
+
+bw_status bw_simple_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                           bw_cuda_prepared *out) {
+    return choose(precision->cache, bw_decode_shape(dims, precision->cache),
+                  bw_decode_plan_make(dims, precision->cache, facts, false), out);
+}
+
+const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return refuses(dims, precision->cache, facts, true);
+}
+
+int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return bw_decode_plan_make(dims, precision->cache, facts, true).scratch_bytes;
+}
+
+// Per split and head the records of its output, stored once and read once. That they are emptied after that is not
+// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
+bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cost *cost) {
+    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts, true);
+    const int64_t batch = dims->value[BW_DECODE_BATCH];
+    bw_checked parts = bw_num(0);
+    if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
+    for (int64_t b = 0; plan.splits > 1 && dims->list && b < batch; b++) {
+        const int64_t splits = bw_ceil_div(dims->list[b], plan.split_keys);
+        if (splits > 1) parts = bw_add(parts, bw_num(splits));
+    }
+    const bw_checked bytes =
+        bw_mul(parts, bw_mul3(bw_decode_record_bytes, dims->value[BW_DECODE_NUM_HEADS], plan.row_records));
+    return bw_attention_add_traffic(cost, bytes.overflow ? INT64_MAX : bytes.value);
+}
+
+bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    bw_device *device = sets[0].device;
+    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts, true);
+    void *prepared = nullptr;
+    BW_TRY(bw_cuda_prepare(sets, splitkv_choose, &prepared));
+    bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);
+    if (!status) status = empty_scratch(sets, set_count, plan);
+    if (status) {
+        bw_cuda_prepared_release(prepared);
+        return status;
+    }
+    *state = prepared;
+    return BW_OK;
+}

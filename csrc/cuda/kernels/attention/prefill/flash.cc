@@ -1,0 +1,20 @@
+// What the table needs of flash.
+#include "cuda/kernels/attention/prefill/flash.h"
+
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/runtime/choose.cuh"
+
+// The smallest tile is 32 queries.
+const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
+    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of queries than a grid holds (2^31 - 1)"
+                                                               : nullptr;
+}
+
+bw_status bw_flash_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                          bw_cuda_prepared *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    if (precision->cache == BW_FP32) return bw_flash_fp32_choose(shape, facts, out);
+    return bw_flash_mma_choose(precision->cache, shape, facts, out);
+}

@@ -1,0 +1,21 @@
+/* The variants of the KV cache's moves on a GPU: one each. */
+#include "cuda/kernels/kv/kv.h"
+
+enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+
+#define MOVE(operation)                                               \
+    BW_CUDA_PREPARE(operation, bw_kv_##operation##_choose)            \
+    static const bw_variant operation##_rows[] = {                    \
+        {.name = "vector",                                            \
+         .text = "K and V in one launch, 16 bytes a thread and step", \
+         .precisions = PRECISIONS,                                    \
+         .refuses = bw_kv_##operation##_refuses,                      \
+         .prepare = operation##_prepare,                              \
+         .release = bw_cuda_prepared_release,                         \
+         .launch = bw_cuda_prepared_launch},                          \
+    };                                                                \
+    const bw_variant_table bw_cuda_kv_##operation = {operation##_rows, 1};
+
+MOVE(append)
+MOVE(gather)
+MOVE(copy)

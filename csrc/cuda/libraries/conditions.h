@@ -1,0 +1,11 @@
+/* The vtable's sensors: NVML's, of a handle. */
+#ifndef BW_CUDA_CONDITIONS_H
+#define BW_CUDA_CONDITIONS_H
+
+#include "backend/backend.h"
+
+extern const bw_sensor_calls bw_cuda_sensor_calls;
+
+void bw_cuda_management(bw_device *device, bw_management *out);
+
+#endif

@@ -1,0 +1,44 @@
+/* cuBLASLt, opened on first use: a device's handle of it, and its calls. */
+#ifndef BW_CUDA_CUBLASLT_H
+#define BW_CUDA_CUBLASLT_H
+
+#include <cublasLt.h>
+
+#include "cuda/runtime/device.h"
+
+#define BW_CUBLASLT_CALLS(X)                \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetVersion)                   \
+    X(cublasLtGetStatusString)              \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)          \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmul)
+
+typedef struct bw_cublaslt {
+    void *library;
+    cublasLtHandle_t lt; /* NULL: it is not open */
+    char path[512];
+#define BW_CUBLASLT_MEMBER(name) __typeof__(name) *name;
+    BW_CUBLASLT_CALLS(BW_CUBLASLT_MEMBER)
+#undef BW_CUBLASLT_MEMBER
+} bw_cublaslt;
+
+/* The device's, opened by whoever comes first; a failure is tried again by the next. */
+bw_status bw_cublaslt_get(bw_device *device, bw_cublaslt **out);
+
+/* Path and version of the library; BW_CODE_UNAVAILABLE where there is none. */
+bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
+
+/* BW_CUBLASLT(library, cublasLtCreate(...)): the call, and what its result means. */
+#define BW_CUBLASLT(library, call) bw_cublaslt_status((library), (library)->call, #call)
+bw_status bw_cublaslt_status(const bw_cublaslt *library, cublasStatus_t result, const char *what);
+
+#endif

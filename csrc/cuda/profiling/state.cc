@@ -1,0 +1,65 @@
+#include "cuda/profiling/state.h"
+
+#ifdef BW_HAS_RANGE_PROFILER
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/runtime/attachments.h"
+
+static constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
+static constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
+
+bw_status bw_counter_flush_open(bw_device *device, bw_cuda_flush *out) {
+    const int64_t bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
+    return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
+}
+
+static void take_down(bw_device *device, void *state) {
+    bw_counter_state_close(device, (bw_cuda_counter_state *)state);
+}
+
+static void rest(bw_device *device, void *state) {
+    // Whoever counts on the device now either found no profiler of this handle up, or is about to be told of it: that
+    // is waited for, because the handle may be gone afterwards.
+    while (!bw_cupti_count_hold(device, BW_CUPTI_TAKES_DOWN)) {
+        if (bw_cupti_count_owner(device) != device) return;
+    }
+    take_down(device, state);
+    bw_cupti_count_release(device);
+}
+
+static const bw_cuda_part part = {sizeof(bw_cuda_counter_state), nullptr, rest};
+
+bw_status bw_counter_state_get(bw_device *device, bw_cuda_counter_state **out) {
+    void *state;
+    BW_TRY(bw_cuda_attach(device, &part, &state));
+    *out = (bw_cuda_counter_state *)state;
+    return BW_OK;
+}
+
+bw_status bw_counter_state_open(bw_device *device, bw_cuda_counter_state *state) {
+    return bw_profiler::open(device, &state->profiler, take_down, state);
+}
+
+void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state) {
+    bw_profiler::set_close(&state->profiler, &state->bytes);
+    bw_profiler::close(device, &state->profiler);
+    state->calibrated = false;
+    memset(state->known, 0, sizeof state->known);
+}
+
+bw_status bw_counter_state_failed(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
+                                  char *said, size_t said_size) {
+    const bw_code code = bw_status_code(status);
+    char *failure = state->profiler.failure;
+    snprintf(said, said_size, "%s", bw_status_message(status));
+    // What CUPTI refuses once it will refuse again; memory may be there the next time.
+    if (remember && code == BW_CODE_UNAVAILABLE) snprintf(failure, sizeof state->profiler.failure, "%s", said);
+    bw_counter_state_close(device, state);
+    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
+    bw_status_free(status);
+    return BW_OK;
+}
+
+#endif

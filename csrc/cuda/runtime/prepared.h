@@ -1,0 +1,62 @@
+/* Launches that are worked out once. A variant's `choose` says from sizes, precision and device alone which kernels it
+ * launches and with what; its `prepare` keeps that, and `launch` only puts the buffer set's addresses in. The same
+ * record tells how much of a multiprocessor a kernel's blocks take. */
+#ifndef BW_CUDA_PREPARED_H
+#define BW_CUDA_PREPARED_H
+
+#include "cuda/runtime/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    BW_CUDA_KERNELS_MAX = 3, /* of one launch */
+    BW_CUDA_ARGUMENTS_MAX = 8,
+    BW_CUDA_ARGUMENT_WORDS = 48, /* all of a kernel's arguments, in words of 8 bytes */
+    BW_CUDA_PLACES_MAX = 8,
+    BW_CUDA_SCRATCH = -1 /* instead of an operand's number */
+};
+
+/* A word among the arguments that is an address: so many bytes into an operand, or into the set's scratch. */
+typedef struct bw_cuda_place {
+    int word, operand;
+    int64_t offset;
+} bw_cuda_place;
+
+typedef struct bw_cuda_kernel {
+    const void *function;
+    dim3 grid, block;
+    size_t shared_bytes; /* dynamic */
+    int arguments, places, words;
+    int starts[BW_CUDA_ARGUMENTS_MAX]; /* each argument's first word */
+    bw_cuda_place place[BW_CUDA_PLACES_MAX];
+    uint64_t word[BW_CUDA_ARGUMENT_WORDS];
+} bw_cuda_kernel;
+
+typedef struct bw_cuda_prepared {
+    int kernels;
+    bw_cuda_kernel kernel[BW_CUDA_KERNELS_MAX]; /* one after the other */
+} bw_cuda_prepared;
+
+typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                 bw_cuda_prepared *out);
+
+/* For a variant's `prepare`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as <name>_prepare; and
+ * the hooks `release` and `launch`. */
+bw_status bw_cuda_prepare(const bw_launch *sets, bw_cuda_choose *choose, void **state);
+#define BW_CUDA_PREPARE(name, choose)                                                         \
+    static bw_status name##_prepare(const bw_launch *sets, int64_t set_count, void **state) { \
+        (void)set_count;                                                                      \
+        return bw_cuda_prepare(sets, choose, state);                                          \
+    }
+void bw_cuda_prepared_release(void *state);
+bw_status bw_cuda_prepared_launch(const bw_launch *launch);
+
+/* How many blocks of a prepared kernel run on a multiprocessor at once. */
+bw_status bw_cuda_resident_blocks(bw_device *device, const bw_cuda_kernel *kernel, int *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+// Prepared launches without a GPU: what a choice of kernels becomes at a launch, and what is asked of the runtime
+// before.
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/runtime/choose.cuh"
+
+#define CHECK(condition)                                                   \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                       \
+        }                                                                  \
+    } while (0)
+
+struct odd {
+    char c[3];
+};
+struct table {
+    int64_t rows;
+    const int *list;
+    float scale;
+};
+
+// Never called: only its address and its parameters count.
+static void kernel(const float *, float *, const float *, odd, table, int64_t) {
+}
+static void other(float *) {
+}
+
+struct observations {
+    size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
+    int asked, attributes, launches;
+    cudaError_t failure;  // of the next call
+    const void *function;
+    dim3 grid, block;
+    size_t shared_bytes;
+    const float *in, *addend;
+    float *out;
+    odd letters;
+    table entries;
+    int64_t count;
+};
+static observations seen;
+
+extern "C" cudaError_t bw_cuda_injected(bw_cuda_api *) {
+    return cudaSuccess;
+}
+extern "C" bw_status bw_cuda_status(bw_cuda_api *, cudaError_t error, const char *expression, const char *, int) {
+    return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
+}
+
+static cudaError_t get_attributes(struct cudaFuncAttributes *out, const void *) {
+    memset(out, 0, sizeof *out);
+    out->maxDynamicSharedSizeBytes = (int)seen.allowed;
+    seen.attributes++;
+    return seen.failure;
+}
+
+static cudaError_t set_attribute(const void *, enum cudaFuncAttribute attribute, int value) {
+    CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize);
+    seen.allowed = (size_t)value;
+    seen.asked++;
+    return cudaSuccess;
+}
+
+static cudaError_t occupancy(int *out, const void *function, int threads, size_t shared_bytes) {
+    CHECK(function == (const void *)kernel && threads == 32 * 4 * 2 && shared_bytes == 100 * 1024);
+    *out = 3;
+    return cudaSuccess;
+}
+
+static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
+                          cudaStream_t) {
+    seen.launches++;
+    seen.function = function;
+    if (function == (const void *)other) {
+        memcpy(&seen.out, arguments[0], sizeof seen.out);
+        return seen.failure;
+    }
+    seen.grid = grid;
+    seen.block = block;
+    seen.shared_bytes = shared_bytes;
+    memcpy(&seen.in, arguments[0], sizeof seen.in);
+    memcpy(&seen.out, arguments[1], sizeof seen.out);
+    memcpy(&seen.addend, arguments[2], sizeof seen.addend);
+    memcpy(&seen.letters, arguments[3], sizeof seen.letters);
+    memcpy(&seen.entries, arguments[4], sizeof seen.entries);
+    memcpy(&seen.count, arguments[5], sizeof seen.count);
+    return seen.failure;
+}
+
+static cudaError_t last_error() {
+    return cudaSuccess;
+}
+
+// dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows.
+static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cuda_prepared *out) {
+    const table entries = {7, nullptr, 0.5f};
+    const odd letters = {{'a', 'b', 'c'}};
+    if (dims->value[1] < 0) return bw_fail(BW_CODE_UNSUPPORTED, "no kernel");
+    bw_cuda_kernel *chosen =
+        bw_choose(out, kernel, dim3(5, 6), dim3(32, 4, 2), (size_t)dims->value[1] * 1024, bw_from_operand(1),
+                  bw_from_scratch(64), bw_from_operand_if(dims->value[0] != 0, 2), letters, entries, 11);
+    bw_choose_place(chosen, 4, offsetof(table, list), bw_from_operand(3));
+    if (dims->value[2]) bw_choose(out, other, dim3(1), dim3(1), 0, bw_from_operand(0));
+    return BW_OK;
+}
+
+static bw_device *toy() {
+    static bw_device device;
+    memset(&device, 0, sizeof device);
+    seen = observations();
+    seen.allowed = 48 * 1024;
+    device.api.get_function_attributes = get_attributes;
+    device.api.set_function_attribute = set_attribute;
+    device.api.occupancy = occupancy;
+    device.api.launch_kernel = launch;
+    device.api.last_error = last_error;
+    return &device;
+}
+
+static char memory[2][5][256];  // of each set: four operands and the scratch
+
+static bw_launch make_launch(bw_device *device, const bw_dims *dims, int set) {
+    bw_launch made = {};
+    made.dims = dims;
+    made.device = device;
+    made.set = set;
+    for (int i = 0; i < 4; i++) made.operand[i] = memory[set][i];
+    made.scratch = memory[set][4];
+    return made;
+}
+
+static void check_addresses() {
+    bw_device *device = toy();
+    for (int addend = 0; addend < 2; addend++) {
+        bw_dims dims = {};
+        void *state = nullptr;
+        dims.value[0] = addend;
+        bw_launch sets[2] = {make_launch(device, &dims, 0), make_launch(device, &dims, 1)};
+        CHECK(!bw_cuda_prepare(sets, choose, &state));
+        for (int set = 0; set < 2; set++) {
+            sets[set].state = state;
+            CHECK(!bw_cuda_prepared_launch(&sets[set]));
+            CHECK((const char *)seen.in == memory[set][1] && (char *)seen.out == memory[set][4] + 64);
+            CHECK((const char *)seen.addend == (addend ? memory[set][2] : nullptr));
+            CHECK((const char *)seen.entries.list == memory[set][3]);
+            CHECK(seen.entries.rows == 7 && seen.entries.scale == 0.5f && seen.count == 11);
+            CHECK(!memcmp(seen.letters.c, "abc", 3));
+            CHECK(seen.grid.x == 5 && seen.grid.y == 6 && seen.grid.z == 1);
+            CHECK(seen.block.x == 32 && seen.block.y == 4 && seen.block.z == 2 && seen.shared_bytes == 0);
+        }
+        bw_cuda_prepared_release(state);
+    }
+    CHECK(seen.launches == 4 && seen.attributes == 0);
+}
+
+static void check_kernels_in_order() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    void *state = nullptr;
+    dims.value[2] = 1;
+    bw_launch set = make_launch(device, &dims, 1);
+    CHECK(!bw_cuda_prepare(&set, choose, &state));
+    set.state = state;
+    CHECK(!bw_cuda_prepared_launch(&set));
+    CHECK(seen.launches == 2 && seen.function == (const void *)other && (char *)seen.out == memory[1][0]);
+    seen.failure = cudaErrorInvalidValue;
+    bw_status status = bw_cuda_prepared_launch(&set);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.launches == 3);
+    bw_status_free(status);
+    bw_cuda_prepared_release(state);
+}
+
+// A launch asks for nothing, and a case that needs less takes nothing from one that needs more.
+static void check_shared_memory() {
+    bw_device *device = toy();
+    const int kib[] = {40, 100, 60};
+    for (int needed : kib) {
+        bw_dims dims = {};
+        void *state = nullptr;
+        dims.value[1] = needed;
+        bw_launch set = make_launch(device, &dims, 0);
+        CHECK(!bw_cuda_prepare(&set, choose, &state));
+        CHECK(seen.allowed == (size_t)(needed == 40 ? 48 : 100) * 1024);
+        CHECK(seen.attributes == (needed == 40 ? 0 : needed == 100 ? 1 : 2));
+        set.state = state;
+        CHECK(!bw_cuda_prepared_launch(&set) && seen.shared_bytes == (size_t)needed * 1024);
+        if (needed == 100) {
+            int resident = 0;
+            CHECK(!bw_cuda_resident_blocks(device, &((const bw_cuda_prepared *)state)->kernel[0], &resident));
+            CHECK(resident == 3);
+        }
+        bw_cuda_prepared_release(state);
+    }
+    CHECK(seen.asked == 1 && seen.attributes == 2);
+}
+
+static void check_failures() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    void *state = &dims;
+    bw_launch set = make_launch(device, &dims, 0);
+    dims.value[1] = -1;
+    bw_status status = bw_cuda_prepare(&set, choose, &state);
+    CHECK(bw_status_code(status) == BW_CODE_UNSUPPORTED);
+    bw_status_free(status);
+    dims.value[1] = 100;
+    seen.failure = cudaErrorInvalidValue;
+    status = bw_cuda_prepare(&set, choose, &state);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.asked == 0);
+    bw_status_free(status);
+    CHECK(state == &dims);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*check)();
+    } checks[] = {
+        {"addresses", check_addresses},
+        {"kernels_in_order", check_kernels_in_order},
+        {"shared_memory", check_shared_memory},
+        {"failures", check_failures},
+    };
+    for (const auto &row : checks) {
+        if (argc == 2 && !strcmp(argv[1], row.name)) return row.check(), 0;
+    }
+    return 2;
+}

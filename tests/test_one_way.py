@@ -1,0 +1,242 @@
+"""The same words in Python and in the shell: the stop rule, what rows are held against, parameters of any name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof import _core, hardware, roofs
+from bwprof.roofs import RoofPoint, Wanted, store
+from bwprof.runs import local, plan
+
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False}
+TINY: dict[str, Any] = {"M": 1, "N": 8, "K": 8, "precision": "fp32", **QUICK}
+COMMAND = ["gemm", "--device", "cpu", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--quiet"]
+POINT = RoofPoint("stream_copy", 0.5, 1 << 20, (1 << 20) / 40e9)  # 40 GB/s
+
+
+def own_roofs() -> bwprof.Roofs:
+    """Roofs of this processor that nobody measured."""
+    with _core.Device("cpu") as device:
+        facts = hardware.facts(device)
+        kept = (facts["name"], facts["uuid"], facts["driver"])
+        return bwprof.Roofs(*kept, _core.__version__, 1e-9, (POINT,), threads=facts["units"])
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bwprof.Roofs:
+    """Roofs in a cache folder of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = own_roofs()
+    with _core.Device("cpu") as device:
+        assert store.save(store.identity("cpu", hardware.facts(device)), found) is not None
+    return found
+
+
+@pytest.fixture
+def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No roof."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("roofs are measured")
+
+    monkeypatch.setattr("bwprof.roofs.survey.measure", refuse)
+    monkeypatch.setattr("bwprof.roofs.survey.measure_hot", refuse)
+
+
+# ---- the stop rule ----
+
+
+def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
+    wide = bwprof.sweep("gemm", **TINY, rel_ci=0.9, max_seconds=30)
+    narrow = bwprof.sweep("gemm", **TINY, rel_ci=1e-9, max_seconds=0.1)
+    assert (wide["converged"].tolist(), narrow["converged"].tolist()) == ([True], [False])
+    assert bwprof.measure(lambda: None, **QUICK, rel_ci=0.9, max_seconds=30).converged is True
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        assert case.measure(cache="hot", rel_ci=0.9, max_seconds=30).converged is True
+        assert case.measure(cache="hot", rel_ci=1e-9, max_seconds=0.1).converged is False
+    assert bwprof.sweep(lambda: None, **QUICK, rel_ci=0.9, max_seconds=30)["converged"].tolist() == [True]
+    code, out, _ = here(*COMMAND, "--cache", "hot", "--rel-ci", "90%", "--max-seconds", "30", "--csv", "-")
+    assert code == 0
+    assert ",True,0," in out, "converged, seed"
+
+
+@pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0.1", None.__class__, float("nan"), True])
+def test_targets_that_are_none(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"rel_ci is .*: allowed is a fraction between 0 and 1"):
+        bwprof.measure(lambda: None, **QUICK, rel_ci=wrong)
+    with pytest.raises(ValueError, match="rel_ci is "):
+        bwprof.sweep("gemm", **TINY, rel_ci=wrong)
+    with pytest.raises(ValueError, match="rel_ci is "):
+        bwprof.sweep(lambda: None, **QUICK, rel_ci=wrong)
+
+
+@pytest.mark.parametrize("name", ["max_seconds", "max_total_seconds", "target_seconds"])
+def test_seconds_that_are_none(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1, a positive number of seconds is needed"):
+        bwprof.sweep("gemm", **TINY, **{name: -1})
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--rel-ci", "0"], "--rel-ci is '0': a fraction between 0 and 1 is needed, or a percentage"),
+        (["--rel-ci", "100%"], "--rel-ci is '100%'"),
+        (["--rel-ci", "x"], "--rel-ci is 'x'"),
+        (["--max-seconds", "x"], "--max-seconds is 'x': a positive number of seconds is needed"),
+    ],
+)
+def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
+    code, _, err = here(*COMMAND, *option)
+    assert code == 2
+    assert said in err
+
+
+def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
+    asked = plan.Request(suite="default", max_seconds=3.0)
+    assert (plan.make(asked, "cpu").target_seconds, plan.make(asked, "cpu").max_seconds) == (None, 3.0)
+    both = replace(asked, target_seconds=9.0)
+    assert plan.make(both, "cpu").target_seconds == 9.0
+    assert plan.make(replace(asked, max_seconds=None), "cpu").target_seconds is not None
+
+
+def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = here(*COMMAND, "--cache", "hot", "--rel-ci", "0.2", "--max-seconds", "0.03", "--output", "runs")
+    assert code == 0, err
+    (folder,) = (tmp_path / "runs").iterdir()
+    (folder / "results.csv").unlink()
+    document = json.loads((folder / "results.json").read_text())
+    assert [spec["rel_ci"] for spec in document["run"]["plan"]] == [0.2]
+    assert document["run"]["max_seconds"] == 0.03
+    document["rows"] = []
+    (folder / "results.json").write_text(json.dumps(document))
+    seen: list[tuple[float | None, float]] = []
+    real = local.LocalExecutor.measure
+
+    def watched(self: Any, item: Any, max_seconds: float, deadline: float | None, /) -> Any:
+        seen.append((item.rel_ci, max_seconds))
+        return real(self, item, max_seconds, deadline)
+
+    monkeypatch.setattr(local.LocalExecutor, "measure", watched)
+    code, _, err = here("--resume", str(folder), "--quiet")
+    assert code == 0, err
+    assert set(seen) == {(0.2, 0.03)}
+
+
+# ---- roofs ----
+
+
+@pytest.mark.usefixtures("nothing_is_measured")
+def test_stored_roofs_as_they_are(stored: bwprof.Roofs) -> None:
+    cold = {"bytes_read": 1 << 19, "bytes_written": 1 << 19, "device": "cpu", "max_seconds": 0.02}
+    assert bwprof.measure(lambda: None, **cold).attainable_gb_s == pytest.approx(40.0)
+    assert bwprof.measure(lambda: None, roofs="stored", **cold).attainable_gb_s == pytest.approx(40.0)
+    assert bwprof.measure(lambda: None, roofs=stored, **cold).attainable_gb_s == pytest.approx(40.0)
+    assert bwprof.measure(lambda: None, roofs=False, **cold).attainable_gb_s is None
+    small = {"elements": 1 << 17, "precision": "fp32", "device": "cpu", "max_seconds": 0.02}
+    for given, wanted in (("stored", 40.0), (stored, 40.0), (False, float("nan"))):
+        frame = bwprof.sweep("stream_copy", roofs=given, **small)
+        assert frame["attainable_gb_s"].tolist() == pytest.approx([wanted], nan_ok=True)
+    with bwprof.Case("stream_copy", elements=1 << 17, device="cpu") as case:
+        row = case.measure(max_seconds=0.02)
+        assert (row.attainable_gb_s, row.hostname is not None) == (pytest.approx(40.0), True)
+        assert case.measure(max_seconds=0.02, roofs=False).attainable_gb_s is None
+
+
+@pytest.mark.usefixtures("nothing_is_measured")
+def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def obtain(self: local.LocalExecutor, wanted: Wanted, deadline: float | None) -> bwprof.Roofs | None:
+        return roofs.obtain(self.device, wanted, deadline=deadline)
+
+    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
+    copy = ["stream_copy", "-p", "elements=128Ki", "--precision", "fp32", "--device", "cpu", "--quiet"]
+    assert here(*copy, "--roofs", "stored", "--json", "a.json")[0] == 0
+    assert here(*copy, "--no-roofs", "--json", "b.json")[0] == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nothing"))
+    assert here(*copy, "--roofs", "stored", "--json", "c.json")[0] == 0
+    assert here(*copy, "--roofs", "a.json", "--json", "d.json")[0] == 0
+    found = [bwprof.load(tmp_path / f"{name}.json")["attainable_gb_s"][0] for name in "abcd"]
+    assert found == pytest.approx([40.0, float("nan"), float("nan"), 40.0], nan_ok=True)
+    for option, said in (
+        (["--roofs", "b.json"], "--roofs b.json: there are no roofs in it"),
+        (["--roofs", "stord"], "--roofs: unknown roofs 'stord': did you mean 'stored'? Allowed: auto, stored, RUN"),
+        (["--roofs", "auto", "--no-roofs"], "--no-roofs and --roofs contradict each other"),
+        (["--roofs", "stored", "--recalibrate"], "--roofs and --recalibrate contradict each other"),
+    ):
+        code, _, err = here(*copy, *option)
+        assert code == 2
+        assert said in err
+
+
+def test_roofs_in_python_that_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="roofs= and recalibrate=True contradict each other"):
+        bwprof.sweep("gemm", **TINY, recalibrate=True)
+
+
+# ---- parameters and labels of any name ----
+
+
+def test_a_functions_own_seed_name_and_sets() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def kernel(seed: int, name: str, sets: int, operations: str, grid: int) -> None:
+        seen.append((seed, name, sets, operations, grid))
+
+    axes = {"seed": [1, 2], "name": "x", "sets": 3, "operations": "y", "grid": 4}
+    found = bwprof.sweep(kernel, name="kernel", grid=axes, **QUICK)
+    assert set(seen) == {(1, "x", 3, "y", 4), (2, "x", 3, "y", 4)}
+    assert found["operation"].tolist() == ["kernel"] * 2
+    assert found["seed"].tolist() == [1, 2]
+    assert (found["name"].tolist(), found["sets"].tolist()) == (["x"] * 2, [3] * 2)
+
+
+def test_grids_and_keywords_together() -> None:
+    found = bwprof.sweep("gemm", grid={"M": [1, 2], "N": "8"}, K=8, precision="fp32", **QUICK)
+    assert found[["M", "N", "K"]].to_numpy().tolist() == [[1, 8, 8], [2, 8, 8]]
+    with pytest.raises(ValueError, match="M is given twice: in grid= and as M="):
+        bwprof.sweep("gemm", grid={"M": 1}, M=1, **QUICK)
+    with pytest.raises(ValueError, match="unknown argument 'MM': did you mean 'M'"):
+        bwprof.sweep("gemm", grid={"MM": 1}, **QUICK)
+    with pytest.raises(TypeError, match="grid is 3: a mapping from names to values is needed"):
+        bwprof.sweep("gemm", grid=3, **QUICK)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"seed goes with operations, not with a callable; .* goes into grid="):
+        bwprof.sweep(lambda seed: None, seed=[1, 2], **QUICK)  # type: ignore[call-overload]
+
+
+def test_labels_of_a_measurement() -> None:
+    row = bwprof.measure(lambda: None, **QUICK, max_seconds=0.02, labels={"name": "x", "sets": 3}, mine="y")
+    assert (row["name"], row["sets"], row["mine"], row.operation) == ("x", 3, "y", "<lambda>")
+    with pytest.raises(ValueError, match="mine is given twice: in labels= and as mine="):
+        bwprof.measure(lambda: None, **QUICK, labels={"mine": 1}, mine=2)
+    with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+        bwprof.measure(lambda: None, **QUICK, labels={"time_ms": 1})
+    with pytest.raises(TypeError, match="labels is 3: a mapping"):
+        bwprof.measure(lambda: None, **QUICK, labels=3)  # type: ignore[arg-type]
+
+
+def test_labels_of_a_sweep(tmp_path: Path) -> None:
+    found = bwprof.sweep("gemm", **TINY, labels={"commit": "abc"}, output=tmp_path / "rows.csv")
+    assert found["commit"].tolist() == bwprof.load(tmp_path / "rows.csv")["commit"].tolist() == ["abc"]
+    found = bwprof.sweep(lambda n: None, n=[1, 2], **QUICK, labels={"commit": "abc"})
+    assert found["commit"].tolist() == ["abc"] * 2
+    assert found["case"].tolist() == ["<lambda> n=1", "<lambda> n=2"], "what all rows share tells no case from another"
+    for what in ("gemm", lambda: None):
+        with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+            bwprof.sweep(what, labels={"time_ms": 1}, **QUICK)
+    with pytest.raises(ValueError, match="'n' is a parameter and a label"):
+        bwprof.sweep(lambda n: None, n=1, labels={"n": 2}, **QUICK)
+
+
+def test_lengths_in_the_shell(here: Any) -> None:
+    small = ["--device", "cpu", "-p", "num_heads=2", "-p", "head_dim=8", "--precision", "fp32", "--quiet", "--no-roofs"]
+    code, out, err = here("attention_decode", "--kv-lens", "5,1Ki", *small, "--cache", "hot", "--csv", "-")
+    assert code == 0, err
+    assert ",5;1024," in out
+    code, _, err = here("gemm", "--kv-lens", "5", "--dry-run", "--device", "cpu")
+    assert code == 2
+    assert "kv_lens: gemm takes none" in err
