@@ -65,7 +65,7 @@ typedef struct bw_conditions {
     unsigned throttle; /* bits of bw_throttle */
 } bw_conditions;
 
-/* What others took of the device, as shares of the time. NaN = not known. */
+/* What other programs took of the device, as shares of the time. NaN = not known. */
 typedef struct bw_disturbance {
     double waited;  /* a thread of ours was ready to run and did not, the longest of any thread */
     double stolen;  /* the hypervisor ran somebody else */

@@ -11,7 +11,7 @@
 #include "measure/reference_stream.h"
 
 enum {
-    SAMPLES_AT_FIRST = 512, /* for which there is room */
+    SAMPLES_AT_FIRST = 512, /* that the first allocation holds */
     LAUNCHES_MOST = 8192,   /* of one replay, unless there are more sets */
     FLUSHED_CALLS = 16,     /* of a caller's function, with a flush before each */
     WARMUP_LEAST = 3,       /* replays */
@@ -171,7 +171,7 @@ static bw_status sample_once(timed *timed, bw_watch *watch, double *busy_ns, dou
 typedef struct sampled {
     double *ns, *scratch;
     bw_kernel_times *kernels; /* NULL where the backend takes none */
-    int64_t count, room;
+    int64_t count, capacity;
 } sampled;
 
 static void sampled_free(sampled *self) {
@@ -188,12 +188,12 @@ static bw_status enlarge(void **memory, int64_t count, size_t size) {
 }
 
 static bw_status make_room(sampled *self, bool with_kernels) {
-    if (self->count < self->room) return BW_OK;
-    int64_t room = bw_min64(BW_SAMPLES_MOST, bw_max64(SAMPLES_AT_FIRST, 2 * self->room));
-    BW_TRY(enlarge((void **)&self->ns, room, sizeof *self->ns));
-    BW_TRY(enlarge((void **)&self->scratch, bw_statistics_scratch(room), sizeof *self->scratch));
-    if (with_kernels) BW_TRY(enlarge((void **)&self->kernels, room, sizeof *self->kernels));
-    self->room = room;
+    if (self->count < self->capacity) return BW_OK;
+    int64_t capacity = bw_min64(BW_SAMPLES_MOST, bw_max64(SAMPLES_AT_FIRST, 2 * self->capacity));
+    BW_TRY(enlarge((void **)&self->ns, capacity, sizeof *self->ns));
+    BW_TRY(enlarge((void **)&self->scratch, bw_statistics_scratch(capacity), sizeof *self->scratch));
+    if (with_kernels) BW_TRY(enlarge((void **)&self->kernels, capacity, sizeof *self->kernels));
+    self->capacity = capacity;
     return BW_OK;
 }
 
@@ -206,7 +206,7 @@ static double median_kernels(const sampled *samples, size_t member, int64_t laun
     return samples->kernels ? bw_median(samples->scratch, samples->count) / (double)launches : NAN;
 }
 
-/* What others took since the last call. */
+/* What other programs took of the device since the last call. */
 static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
     *out = not_disturbed;
     if (session->backend->neighbours) session->backend->neighbours->look(session->device, out);

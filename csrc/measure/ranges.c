@@ -22,11 +22,11 @@ struct bw_ranges {
     bw_session *session;
     bw_marks *marks;
     int64_t mark_count;
-    int64_t *unused; /* marks; room for all */
+    int64_t *unused; /* marks; space for all there are */
     int64_t unused_count;
-    range *running; /* room for mark_count */
+    range *running; /* space for mark_count */
     int64_t running_count;
-    range *ended; /* a ring with room for mark_count */
+    range *ended; /* a ring with space for mark_count */
     int64_t first, ended_count;
     times *names;
     int64_t name_count;

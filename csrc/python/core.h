@@ -17,7 +17,7 @@ typedef struct core_state {
 typedef struct device_object {
     PyObject_HEAD
     bw_session *session; /* NULL once closed */
-    bool opening;        /* by a thread that lets others run meanwhile */
+    bool opening;        /* by a thread that has let go of the GIL */
     int index;
     Py_ssize_t open_cases, open_profilers;
 } device_object;

@@ -138,7 +138,7 @@ static PyObject *device_rest(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* With the GIL, for the some 20 ms that it takes: what others ask of the device meanwhile changes with its threads. */
+/* With the GIL, for the some 20 ms that it takes: what other threads ask of the device meanwhile changes. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
