@@ -195,8 +195,9 @@ class Case:
     variant_note: str  # why the default variant was passed over ("" = it was not); known once run
     params: dict[str, int]
     cost: dict[str, int]
-    operands: list[dict[str, Any]]  # name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems (so
-    # many begin with a block of their own; 0: all lie behind each other), scale_of (whose values these multiply; None)
+    operands: list[dict[str, Any]]
+    """name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems (so many begin with a new block; 0: all
+    lie behind each other), scale_of (the operand that these multiply, or None)."""
     set_bytes: int  # one buffer set with its scratch
     workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from bwprof.text import shown
+
 
 def nothing() -> None:
     """What calling a function costs, for the floor."""
@@ -39,9 +41,9 @@ def check_callable(given: object, name: str) -> None:
     if given is None:
         return
     if not callable(given):
-        raise TypeError(f"{name} is {given!r}, a callable is needed")
+        raise TypeError(f"{name} is {shown(given)}, a callable is needed")
     if only_makes(given):
-        raise TypeError(f"{name} is {given!r}: calling it only makes a coroutine or generator, it does no work")
+        raise TypeError(f"{name} is {shown(given)}: calling it only makes a coroutine or generator, it does no work")
 
 
 def name_of(fn: Any) -> str:

@@ -78,7 +78,7 @@ def cost(
     operation : str
         A name from `bwprof.operations()`.
     precision : str
-        Storage type of the operands.
+        What the operands are stored in. Formats that no backend has a kernel for are known here, too.
     kv_lens : sequence of int, optional
         One length per batch entry, for operations that take it (scalar parameters only).
     backend, variant : str, optional

@@ -7,12 +7,13 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bwprof import _core, registry
+from bwprof.listing import Listing
 from bwprof.text import shown
 
 _log = logging.getLogger("bwprof.measure")
@@ -21,25 +22,43 @@ _NAME = re.compile(r"(?P<backend>[a-z]+)(:(?P<index>[0-9]{1,9}))?|(?P<alone>[0-9
 _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
-def devices() -> list[dict[str, Any]]:
+class Devices(Listing):
+    """Devices: a list of dicts, also by the names that `device=` takes; shown as a table."""
+
+    kind = "device"
+
+    def names_of(self, item: dict[str, Any]) -> Sequence[str]:
+        """As `device=` has it; the backend alone is its first device."""
+        return f"{item['backend']}:{item['index']}", item["backend"]
+
+    def cells(self, item: dict[str, Any]) -> dict[str, str]:
+        """A device's line in the table."""
+        return {
+            "device": self.names_of(item)[0],
+            "name": str(item.get("name") or item.get("facts", {}).get("name", "")),
+        }
+
+
+def devices() -> Devices:
     """Every device that this build can use, the preferred one first.
 
     Returns
     -------
-    list of dict
+    Devices
+        A list of dicts, which ``devices()["cuda:1"]`` also finds by name; shown as a table, which `frame()` gives.
         Keys: backend, index, name.
 
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.devices()[-1]["backend"]
-    'cpu'
+    >>> bwprof.devices()[-1]["backend"], bwprof.devices()["cpu:0"]["index"]
+    ('cpu', 0)
     """
-    return [
+    return Devices(
         {"backend": backend["name"], "index": device["index"], "name": device["name"]}
         for backend in _core.backends()
         for device in backend["devices"]
-    ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +269,8 @@ def stream_handle(stream: Any, device: int) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool) and stream >= 0:
         return stream
     raise TypeError(
-        f"stream is {stream!r}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream or ptr"
+        f"stream is {shown(stream)}: allowed are an int (cudaStream_t) and objects with __cuda_stream__, cuda_stream "
+        "or ptr"
     )
 
 
@@ -302,7 +322,7 @@ def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str
         if device["index"] == wanted:
             return Choice(row["name"], wanted, device["name"], reason, warning)
     allowed = ", ".join(str(device["index"]) for device in row["devices"])
-    raise ValueError(f"backend '{row['name']}' has no device {wanted}: allowed are {allowed}")
+    raise ValueError(f"backend '{row['name']}' has no device {shown(wanted)}: allowed are {allowed}")
 
 
 def _unused_gpu(rows: dict[str, Any]) -> str:

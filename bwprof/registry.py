@@ -7,15 +7,32 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.text import unknown, whole_number
+from bwprof.listing import Listing
+from bwprof.text import quoted, shown, unknown, whole_number
 
 
-def operations() -> list[dict[str, Any]]:
+class Operations(Listing):
+    """Operations: a list of dicts, also by name; shown as a table."""
+
+    kind = "operation"
+
+    def cells(self, item: dict[str, Any]) -> dict[str, str]:
+        """An operation's line in the table."""
+        return {
+            "operation": item["name"],
+            "parameters": ", ".join(param["name"] for param in item["params"]),
+            "precisions": ", ".join(item["precisions"]),
+            "what it does": item["text"],
+        }
+
+
+def operations() -> Operations:
     """Every operation that can be measured.
 
     Returns
     -------
-    list of dict
+    Operations
+        A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
         Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
         text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
 
@@ -24,8 +41,10 @@ def operations() -> list[dict[str, Any]]:
     >>> import bwprof
     >>> [operation["name"] for operation in bwprof.operations() if operation["is_stream"]]
     ['stream_read', 'stream_write', 'stream_copy', 'stream_triad']
+    >>> [param["name"] for param in bwprof.operations()["gemm"]["params"]]
+    ['M', 'N', 'K', 'beta']
     """
-    return _core.operations()
+    return Operations(_core.operations())
 
 
 @cache
@@ -68,7 +87,7 @@ def is_narrow(precision: str) -> bool:
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
-    """Whether only its bytes and FLOPs in a narrow precision are known: no kernel of the backend takes that."""
+    """Whether no kernel of a backend takes an operation in a narrow precision: only its bytes and FLOPs are known."""
     described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
     return described and not variant_names(operation_name, backend, precision)
 
@@ -118,7 +137,7 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
-        raise ValueError(f"seed is {seed!r}: allowed are 0 to 2^63 - 1")
+        raise ValueError(f"seed is {shown(seed)}: allowed are 0 to 2^63 - 1")
     return int(seed)
 
 
@@ -168,5 +187,5 @@ def complete(
         raise ValueError(f"{operation_name} takes no kv_lens")
     allowed = operation(operation_name)["precisions"]
     if check_precision(precision) not in allowed:
-        raise ValueError(f"{operation_name} has no precision '{precision}': allowed are {', '.join(allowed)}")
+        raise ValueError(f"{operation_name} has no precision '{quoted(precision)}': allowed are {', '.join(allowed)}")
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)

@@ -38,8 +38,8 @@ def spelt(text: str) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given as a message repeats it: as it is, and no longer than a line or two."""
-    text = str(given)
+    """What was given as a message repeats it: so that it can be shown, and no longer than a line or two."""
+    text = spelt(str(given))
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
@@ -69,7 +69,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
 def shown(value: Any) -> str:
     """A value's repr for a message, at most 80 letters of it; int() refuses to write some thousands of digits."""
     try:
-        said = repr(value)
+        said = spelt(repr(value))
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."

@@ -56,7 +56,7 @@ def sanitizers(compiler: list[str], folder: Path) -> tuple[list[str], dict[str, 
 
 def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Sequence[str] = ()) -> Path:
     """The program, in `folder`, from a tree of C sources."""
-    sources = [path for layer in _BUILT_FROM["layers"] for path in sorted((csrc / layer).glob("*.c"))]
+    sources = [path for layer in _BUILT_FROM["layers"] for path in sorted((csrc / layer).rglob("*.c"))]
     sources += [csrc / name for name in _BUILT_FROM["sources"]]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]

@@ -137,6 +137,41 @@ def test_a_message_repeats_no_long_value(given: dict[str, Any]) -> None:
     assert len(str(caught.value)) < 300
 
 
+LONG = "x" * 100_000
+GIVEN: list[dict[str, Any]] = [
+    *({name: LONG} for name in ("fn", "counters", "check", "roofs", "roof_threads", "poll", "M", "cache", "device")),
+    *({name: [LONG]} for name in ("name", "precision")),
+    *({name: "a\ud800"} for name in ("cache", "device", "backend")),
+]
+
+
+def nothing() -> None:
+    """A function to measure."""
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=lambda given: next(iter(given))[:12])
+def test_a_message_of_measure_can_be_shown(given: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        bwprof.measure(**{"fn": nothing, "device": "cpu", "roofs": False, **given})
+    assert len(str(caught.value).encode()) < 500
+
+
+@pytest.mark.parametrize("name", ["output", "suite", "precision", "variant", "timer", "seed"])
+@pytest.mark.parametrize("value", ["a\ud800", LONG, "a\x1b[31m"], ids=["surrogate", "long", "escape"])
+def test_a_message_of_sweep_can_be_shown(name: str, value: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        bwprof.sweep("gemm", **{"M": 1, "backend": "cpu", "roofs": False, name: value})
+    assert len(str(caught.value).encode()) < 500
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_file_name_of_no_letters_can_be_shown() -> None:
+    for call in (bwprof.load, lambda name: bwprof.save(bwprof.results.frame.from_rows([]), name)):
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            call("a\ud800")
+        assert b"a\\ud800" in str(caught.value).encode()
+
+
 def test_small_mercies() -> None:
     assert bwprof.cost("gemm", M=[]).bytes.shape == (0,)
     lens = iter([3, 4])
@@ -148,7 +183,7 @@ def test_small_mercies() -> None:
     assert repr(case) == "<bwprof.Case, closed>"
     with pytest.raises(ValueError, match="unknown variant of gemm on cpu '5'"):
         bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
-    frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_time=np.float32(20))
+    frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_total_seconds=np.float32(20))
     assert set(frame["status"]) == {"ok"}
 
 

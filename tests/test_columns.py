@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -116,3 +117,16 @@ def test_what_ran_out_of_time_in_the_version_before_is_measured_again() -> None:
     for reason in ("the 12 s of --max-time were over", "the 12 s of --max-total-seconds were over"):
         assert ran_out_of_time({"status": "skipped", "reason": reason})
     assert not ran_out_of_time({"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"})
+
+
+def test_the_readmes_table_has_the_columns_and_their_units(source_tree: Path) -> None:
+    text = (source_tree / "README.md").read_text()
+    part = text[text.index("## What the columns mean") : text.index("## How it measures")]
+    lines = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", part, re.MULTILINE)
+    assert len(lines) > 15
+    told: set[str] = set()
+    for names, unit in lines:
+        columns = [schema.column(name) for name in names.split(", ")]
+        assert unit.strip() == ", ".join(dict.fromkeys(column.unit for column in columns if column.unit)), names
+        told |= {column.group for column in columns}
+    assert told == set(GROUPS)

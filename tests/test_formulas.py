@@ -96,6 +96,46 @@ WORKED = [
     ("kv_gather", "fp32", {"kv_len": 17, "num_kv_heads": 1, "head_dim": 4, "page_size": 16}, 552, 544, 0),
     # 2*32768*8*128*4
     ("kv_copy", "fp32", {"kv_len": 32768, "num_kv_heads": 8, "head_dim": 128}, 268_435_456, 268_435_456, 0),
+    # 4096 rows of 128 blocks of 18 bytes = 9437184, and 4096 activations of 2; 4096 results of 2; 2*4096*4096
+    ("gemm", "q4_0", {"M": 1, "N": 4096, "K": 4096}, 9_445_376, 8_192, 33_554_432),
+    # a row of 33 weights takes two blocks: 5*2*18 = 180, 3*33*2 = 198, C 3*5*2 = 30
+    ("gemm", "q4_0", {"M": 3, "N": 5, "K": 33, "beta": 1}, 408, 30, 990),
+    # a byte each of 4096 + 4096*4096, a scale of 4 bytes for each of 1 + 4096 rows
+    ("gemm", "int8", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
+    ("gemm", "fp8_e4m3", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
+    # q 14*64*2 = 1792; k and v 2*4096*2 = 16384 heads of 64 bytes and a scale of 4
+    (
+        "attention_decode",
+        "fp8_e4m3",
+        {"kv_len": 4096, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64},
+        1_115_904,
+        1_792,
+        14_680_064,
+    ),
+    # q and out 3*2*4*2 = 48; k and v 2*5*1 = 10 heads of 4 + 4 bytes
+    (
+        "attention_prefill",
+        "int8",
+        {"seq_len": 3, "kv_len": 5, "num_heads": 2, "num_kv_heads": 1, "head_dim": 4, "causal": 1},
+        128,
+        48,
+        384,
+    ),
+    # 1024 new tokens in FP16: 2*1024*2*64*2 = 524288; a cache of bytes, 2*1024*2 = 4096 heads of 64 + 4
+    ("kv_append", "int8", {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}, 524_288, 278_528, 0),
+    # 2*4096*2 = 16384 heads of 64 + 4 bytes, 256 page ids of 4
+    (
+        "kv_gather",
+        "fp8_e4m3",
+        {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16},
+        1_115_136,
+        1_114_112,
+        0,
+    ),
+    # 2*10*3 = 60 heads of 8 + 4 bytes
+    ("kv_copy", "int8", {"kv_len": 10, "num_kv_heads": 3, "head_dim": 8}, 720, 720, 0),
+    # (7*5 + 5)*2 read, 7*5*2 written, 5*7*5
+    ("rmsnorm", "fp16", {"tokens": 7, "hidden": 5}, 80, 70, 175),
     ("stream_read", "bf16", {"elements": 1000}, 2_000, 0, 0),
     ("stream_write", "fp32", {"elements": 1000}, 0, 4_000, 0),
     ("stream_copy", "fp16", {"elements": 1000}, 2_000, 2_000, 0),

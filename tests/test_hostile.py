@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from commands import PLANT, TINY, Here, command, environment, plant_in_child, run_folder
+from commands import PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
 from rows import pair, row
 
 import bwprof
@@ -233,6 +233,23 @@ def test_a_picture_costs_no_row_and_no_summary(
     assert (got, said in err) == (code, True), err
     assert "gemm (hot)" in out
     assert len(bwprof.load(run_folder(tmp_path))) == 1
+
+
+# A signal while the command, for its picture, loads NumPy, which cannot be loaded twice.
+LOADING = """
+import os, signal, sys
+def seen(event, given):
+    if event == "import" and given[0] == "numpy.linalg" and "bwprof.sweep.command" in sys.modules:
+        os.kill(os.getpid(), signal.SIGTERM)
+sys.addaudithook(seen)
+"""
+
+
+def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
+    code, out, err = finished(*ONE, folder=tmp_path, plant=LOADING)
+    assert code == 130
+    assert "gemm (hot)" in out
+    assert "1 ok" in err
 
 
 # ---- large plans

@@ -83,7 +83,7 @@ def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.cli.info import _library
+    from bwprof.info.lines import _library
 
     found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
     assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"

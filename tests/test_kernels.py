@@ -74,6 +74,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d}
         for b, kv, g, d in [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4001, 3, 67)]
     ],
+    "norm": [{"tokens": t, "hidden": h} for t, h in [(1, 1), (3, 37), (5, 896), (64, 16), (2, 4099), (1, 9000)]],
 }
 
 
@@ -150,6 +151,12 @@ def copied_cache(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]
     return {"k_copy": x["k"], "v_copy": x["v"]}
 
 
+def rmsnorm(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
+    assert x["weight"].min() >= 1
+    assert x["weight"].max() <= 2
+    return {"out": x["x"] / np.sqrt((x["x"] ** 2).mean(axis=1, keepdims=True) + 1e-5) * x["weight"]}
+
+
 REFERENCES = {
     "stream_read": checksums,
     "stream_write": pattern,
@@ -161,6 +168,7 @@ REFERENCES = {
     "kv_append": append,
     "kv_gather": gather,
     "kv_copy": copied_cache,
+    "rmsnorm": rmsnorm,
 }
 
 
@@ -171,6 +179,8 @@ def allowed_error(operation: str, precision: str, p: dict[str, int]) -> float:
         return unit + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
     if operation.startswith("attention"):  # the result, the weights and the scores may each be rounded
         return 6 * unit + F32 * (32 + 8 * np.sqrt(p["head_dim"]) + 8 * np.sqrt(p["kv_len"]))
+    if operation == "rmsnorm":
+        return unit + F32 * (8 + 2 * np.sqrt(p["hidden"]))
     return unit + 2 * F32 if operation == "stream_triad" else 0.0
 
 
@@ -221,6 +231,8 @@ def decode(operand: dict[str, Any], data: bytes) -> np.ndarray:
     if integers:
         return np.frombuffer(data, dtype=integers).reshape(operand["shape"])
     values = np.frombuffer(_core.decode(operand["dtype"], data), dtype=np.float32)
+    if operand["row_elems"]:  # rows begin with blocks of their own
+        values = values.reshape(operand["shape"][0], -1)[:, : operand["row_elems"]]
     return values.reshape(operand["shape"]).astype(np.float64)
 
 

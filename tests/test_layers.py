@@ -37,9 +37,19 @@ CUDA_FLOORS = {
     "profiling": {"runtime", "libraries", "timing", "profiling"},
     "backend.c": {"runtime", "libraries", "kernels", "timing", "profiling"},
 }
+# The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
+CASE_PARTS = {
+    "problem": set[str](),
+    "choice": {"problem"},
+    "rotation": {"choice", "problem"},
+    "buffers": {"rotation", "choice", "problem"},
+    "reference": {"problem"},
+    "verify": {"buffers", "reference", "choice", "problem"},
+    "case": {"verify", "rotation", "buffers", "reference", "choice", "problem"},
+}
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
 # import everything, and nothing imports `cli` but a part's `__main__`. CONTRIBUTING.md has the same table.
-GROUND = {"callables", "errors", "renamed", "terminal", "text"}
+GROUND = {"callables", "errors", "listing", "renamed", "terminal", "text"}
 _WORKING = {"_core", "environment", "hardware", "registry"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{part: {"_core", "text"} for part in sorted(GROUND)},
@@ -140,6 +150,19 @@ def test_cuda_floors() -> None:
                 continue
             if cuda_floor(what) not in CUDA_FLOORS[cuda_floor(file)]:
                 wrong.append(f"{file}: may not include {what}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_parts_of_a_case() -> None:
+    wrong = []
+    for path in sorted((CSRC / "measure" / "case").iterdir()):
+        for quoted, what in includes(path):
+            if not quoted or not what.startswith("measure/"):
+                continue
+            folder, _, part = what.removesuffix(".h").rpartition("/")
+            allowed = CASE_PARTS[path.stem] | {path.stem}
+            if (folder == "measure/case" and part not in allowed) or (folder == "measure" and part != "session"):
+                wrong.append(f"{path.name}: may not include {what}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -99,6 +99,27 @@ def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b (hot)"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["noisy"], "noisy: see flags"),
+        (["not_cold", "noisy;not_converged", "noisy", ""], "noisy, not_cold, not_converged: see flags"),
+        (["a" * 300], "a" * 59 + "\u2026: see flags"),
+    ],
+)
+def test_the_legend_names_what_is_doubted(flags: list[str], said: str) -> None:
+    """What most rows have comes first."""
+    legend = plot.comparison(frame.from_rows([row(str(n), "fp32", flags=f) for n, f in enumerate(flags)])).get_legend()
+    assert legend is not None
+    assert legend.get_texts()[-1].get_text() == said
+
+
+def test_the_legend_says_nothing_of_doubts_where_there_are_none() -> None:
+    legend = plot.comparison(frame.from_rows([row("a", "fp32", flags="")])).get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["FP32"]
+
+
 def test_a_nine_column_file_plots(tmp_path: Path) -> None:
     path = tmp_path / "old.csv"
     path.write_text(

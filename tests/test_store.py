@@ -242,6 +242,23 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
     assert load_samples(json_path) == [[1.0], [22.0], [3.0]]
 
 
+def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JSON file has the new row alone, then one more is measured again: the CSV file has the first ones, too."""
+    monkeypatch.setattr(stores, "_JSON_SHARE", 1e9)
+    csv_path, json_path = tmp_path / results.CSV_NAME, tmp_path / results.JSON_NAME
+    store = Store(run(), csv_targets=[csv_path], json_targets=[json_path])
+    numbers = [store.add(numbered(number, flags="noisy"), [float(number)]) for number in (1, 2)]
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 0.0)
+    store.replace(numbers[0], numbered(1) | {"timestamp": "2026-01-01T00:01:00.000+00:00"}, [11.0])
+    monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
+    store.replace(numbers[1], numbered(2) | {"timestamp": "2026-01-01T00:02:00.000+00:00"}, [22.0])
+    store.close()
+    assert [found["case"] for found in jsonfile.read(json_path)[0]] == ["case 1", "case 2"]
+    assert [found["case"] for found in csvfile.read(csv_path)] == ["case 1", "case 2", "case 1", "case 2"]
+    assert sorted(bwprof.load(tmp_path)["case"]) == ["case 1", "case 2"]
+    assert sorted(load_samples(tmp_path)) == [[11.0], [22.0]]
+
+
 def test_a_row_with_more_to_say(tmp_path: Path) -> None:
     """The second try was no better: the first one stays, and says that there was another."""
     store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])

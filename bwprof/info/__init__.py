@@ -12,7 +12,31 @@ __all__ = ["info"]
 NOT_PROBED = "not probed (--probe, or probe=True)"
 
 
-def info(*, probe: bool = False) -> dict[str, Any]:
+class Info(dict[str, Any]):
+    """What `info` found: a dict that shows itself as ``bwprof info`` prints it."""
+
+    def _parts(self) -> list[tuple[str, list[dict[str, str]]]]:
+        from bwprof.info.lines import about, device_lines
+
+        parts = [(f"bwprof {self['version']}", about(self))]
+        parts += [(f"{device['backend']}:{device['index']}", device_lines(device)) for device in self["devices"]]
+        return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
+
+    def __repr__(self) -> str:
+        from bwprof.listing import text_table
+
+        try:
+            return "\n\n".join(f"{title}\n{text_table(lines)}" for title, lines in self._parts())
+        except KeyError:  # a part of it, or a changed one
+            return super().__repr__()
+
+    def _repr_html_(self) -> str:
+        from bwprof.listing import html_table
+
+        return "".join(html_table(lines, title) for title, lines in self._parts())
+
+
+def info(*, probe: bool = False) -> Info:
     """Devices, build, libraries and versions.
 
     Parameters
@@ -22,7 +46,8 @@ def info(*, probe: bool = False) -> dict[str, Any]:
 
     Returns
     -------
-    dict
+    Info
+        A dict, shown as ``bwprof info`` prints it; ``info()["devices"]["cpu:0"]`` is one device.
         Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
         text, built, reason, devices), packages (name -> version, or that it is not there), devices: backend and index
         with either an error in words, or facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run
@@ -37,18 +62,20 @@ def info(*, probe: bool = False) -> dict[str, Any]:
     ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'version', 'versions']
     """
     from bwprof import _core, environment
+    from bwprof.hardware import Devices
 
     backends = _core.backends()
-    return {
+    found = {
         "version": _core.__version__,
         "build": dict(_core.build),
         "host": environment.host(),
         "versions": environment.versions(),
         "environment": environment.variables(),
         "backends": backends,
-        "devices": [_device(row, device["index"], probe) for row in backends for device in row["devices"]],
+        "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
         "packages": _packages(),
     }
+    return Info(found)
 
 
 def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from bwprof import _core, hardware
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import Given, Roofs, Wanted, beaten, obtain, store
 from bwprof.roofs.given import belonging
+from bwprof.text import shown
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
 # not waiting for another process) for that share of the time at least, which on a busy machine is less than all of it.
@@ -33,10 +34,10 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     index = getattr(given, "__index__", None)
     threads = 0 if isinstance(given, bool) or index is None else int(index())
     if most == 0:
-        raise ValueError(f"roof_threads is {given!r}: it goes with a CPU, whose work is shared by threads")
+        raise ValueError(f"roof_threads is {shown(given)}: it goes with a CPU, whose work is shared by threads")
     if threads < 1 or (most is not None and threads > most):
         allowed = "from 1 to the device's threads" if most is None else f"1 to {most}, the device's threads"
-        raise ValueError(f"roof_threads is {given!r}: allowed is a whole number {allowed}")
+        raise ValueError(f"roof_threads is {shown(given)}: allowed is a whole number {allowed}")
     return threads
 
 

@@ -24,7 +24,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
-from bwprof.text import amount, nearest, unknown
+from bwprof.text import amount, nearest, quoted, shown, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
 _TIMERS = ("cupti", "graph", "events")
@@ -59,12 +59,12 @@ class Subject:
         check_callable(self.function, "fn")
         check_callable(self.check, "check")
         if not isinstance(self.name, str):
-            raise TypeError(f"name is {self.name!r}, a str is needed")
+            raise TypeError(f"name is {shown(self.name)}, a str is needed")
         if not isinstance(self.counters, bool):
-            raise TypeError(f"counters is {self.counters!r}: allowed are True and False")
+            raise TypeError(f"counters is {shown(self.counters)}: allowed are True and False")
         object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
-            raise TypeError(f"precision is {self.precision!r}, a str is needed")
+            raise TypeError(f"precision is {shown(self.precision)}, a str is needed")
         for name in WORK:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, amount(getattr(self, name), name))
@@ -93,7 +93,7 @@ def check_label(name: str, value: Any) -> None:
         schema.normalise(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} = {value!r}: the column of that name holds {schema.said(kind)}: take another for the label"
+            f"{name} = {shown(value)}: the column of that name holds {schema.said(kind)}: take another for the label"
         ) from None
 
 
@@ -103,7 +103,9 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     for name in names:
         near = nearest(name, known, likeness=0.84)
         if near is not None:
-            raise ValueError(f"'{name}' is no option: did you mean '{near}'? (for a label take a name less like it)")
+            raise ValueError(
+                f"'{quoted(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
+            )
 
 
 @renamed(precision_target="rel_ci")
@@ -264,7 +266,7 @@ def measure(
 
 def _all_labels(given: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
     if given is not None and (not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given)):
-        raise TypeError(f"labels is {given!r}: a mapping from names to values is needed")
+        raise TypeError(f"labels is {shown(given)}: a mapping from names to values is needed")
     twice = [name for name in more if name in (given or ())]
     if twice:
         raise ValueError(f"{twice[0]} is given twice: in labels= and as {twice[0]}=")

@@ -80,10 +80,10 @@ class Spec:
         for name in ("case", "cache", "timer", "variant"):
             value = getattr(spec, name)
             if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
-                raise ValueError(f"{name} is {value!r}, text is needed")
+                raise ValueError(f"{name} is {shown(value)}, text is needed")
         registry.check_timer(spec.timer, backend)
         if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {spec.counters!r}, true or false is needed")
+            raise ValueError(f"counters is {shown(spec.counters)}, true or false is needed")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)

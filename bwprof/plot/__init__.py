@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -48,6 +49,7 @@ _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "
 # Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
+_LONGEST_DOUBTS = 60  # characters of the flags in the legend
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
 _LONGEST_PRECISION = 16
 
@@ -276,8 +278,10 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
     if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
         peak = schema.column("peak_gb_s").title
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
-    if any(row.get("flags") for row in rows):
-        handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label="see flags"))
+    doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
+    if doubts:
+        label = _cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
+        handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label=f"{label}: see flags"))
     legend = ax.legend(
         handles=handles,
         loc="upper left",

@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.text import quoted
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -104,7 +106,7 @@ def read_rows(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str
     from bwprof.results import compare
 
     if not path.exists():
-        raise FileNotFoundError(f"no such file or folder: {path}")
+        raise FileNotFoundError(f"no such file or folder: {quoted(path)}")
     if path.is_dir():
         rows, samples, run = _read_folder(path)
     elif path.suffix.lower() == ".json":
@@ -167,15 +169,16 @@ def _read_folder(folder: Path) -> Content:
 def _add_missing(
     rows: list[Row], samples: list[list[float] | None], others: list[Row], more: list[list[float] | None]
 ) -> None:
-    """Add the rows that are not there yet, each as often as the others have it."""
+    """Add the rows that are not there yet, each as often as the others have it, but none that was replaced."""
     from bwprof.results import compare
 
     seen = Counter(map(compare.identity, rows))
+    gone = {compare.at(row, row["replaces"]) for row in rows if row.get("replaces")}
     for row, values in zip(others, more, strict=True):
         identity = compare.identity(row)
         if seen[identity]:
             seen[identity] -= 1
-        else:
+        elif compare.at(row, row.get("timestamp")) not in gone:
             rows.append(row)
             samples.append(values)
 
@@ -214,7 +217,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     elif target.suffix.lower() == ".csv":
         text, parse = csvfile.text(found), csvfile.parse
     else:
-        raise ValueError(f"{path}: results are saved as .csv or .json")
+        raise ValueError(f"{quoted(path)}: results are saved as .csv or .json")
     claim = Claim(target) if is_plain_target(target) else None
     written = False
     try:

@@ -194,10 +194,10 @@ def _integer(value: Any) -> int | None:
         if math.isnan(number):
             return None
         if not number.is_integer():
-            raise ValueError(f"{value!r} is not a whole number") from None
+            raise ValueError(f"{shown(value)} is not a whole number") from None
         whole = int(number)
     if not -(2**63) <= whole < 2**63:
-        raise ValueError(f"{value!r} does not fit in 64 bits")
+        raise ValueError(f"{shown(value)} does not fit in 64 bits")
     return whole
 
 
@@ -210,9 +210,9 @@ def _truth(value: Any) -> bool | None:
             return True
         if lowered in ("false", "0"):
             return False
-        raise ValueError(f"'{value}' is neither True nor False")
+        raise ValueError(f"{shown(value)} is neither True nor False")
     if value not in (0, 1):
-        raise ValueError(f"{value!r} is neither True nor False")
+        raise ValueError(f"{shown(value)} is neither True nor False")
     return bool(value)
 
 

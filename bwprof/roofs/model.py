@@ -174,6 +174,13 @@ class Roofs:
     checks: tuple[Check, ...] = ()
     unconfirmed: str = ""
 
+    def __repr__(self) -> str:
+        streams = ", ".join(f"{point.stream} {point.gb_s:.4g}" for point in self.ceilings())
+        speeds = f"{streams} GB/s" if streams else "no streams"
+        return (
+            f"<bwprof.Roofs of {self.device or 'a device'}: {speeds}; measured {self.measured or 'at no known time'}>"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types for JSON."""
         return asdict(self)

@@ -171,10 +171,10 @@ def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, f
     try:
         path = Path(output)
     except TypeError:
-        raise ValueError(f"output is {output!r}: a file ending in .csv or .json is needed") from None
+        raise ValueError(f"output is {shown(output)}: a file ending in .csv or .json is needed") from None
     ending = path.suffix.lower()
     if ending not in (".csv", ".json"):
-        raise ValueError(f"output is '{output}': a file ending in .csv or .json is needed")
+        raise ValueError(f"output is {shown(str(output))}: a file ending in .csv or .json is needed")
     if not force and holds_something(path):
         said = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, said, str(path))

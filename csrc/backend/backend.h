@@ -136,6 +136,8 @@ typedef struct bw_variant_table {
     int count;
 } bw_variant_table;
 
+extern const bw_variant_table bw_no_variants; /* of an operation that a backend has no kernel for */
+
 /* How buffer sets lie in one allocation: one after the other, each of the same parts (operands, scratch). */
 typedef struct bw_set_layout {
     int64_t set_bytes;

@@ -34,8 +34,9 @@ BW_HD void bw_q4_0_encode(const float *values, void *out) {
         const float value = values[i];
         if ((value < 0.0f ? -value : value) > (largest < 0.0f ? -largest : largest)) largest = value;
     }
-    const float scale = largest / -8.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+    const float scale = largest / -8.0f;
     const uint16_t bits = bw_float_to_fp16(scale);
+    const float inverse = (bits & 0x7fffu) ? 1.0f / scale : 0.0f; /* a block of what FP16 cannot scale is zeros */
     memcpy(out, &bits, sizeof bits);
     for (int j = 0; j < BW_Q4_0_HALF; j++) {
         bytes[j] = (uint8_t)(bw_q4_0_quantised(values[j], inverse) |

@@ -34,7 +34,7 @@
 #define BW_CPU_NAME(name) BW_CPU_JOIN_EXPANDED(name, BW_ISA)
 #define BW_CPU_TABLE(operation) BW_CPU_NAME(operation)
 
-#define BW_CPU_ONE_MORE(operation) +1
+#define BW_CPU_ONE_MORE(...) +1
 enum { BW_CPU_OPERATION_COUNT = 0 BW_OPERATIONS(BW_CPU_ONE_MORE) };
 #undef BW_CPU_ONE_MORE
 

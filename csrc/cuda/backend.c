@@ -8,9 +8,15 @@
 #include "cuda/runtime/calls.h"
 #include "cuda/timing/marks.h"
 #include "cuda/timing/plan.h"
+#include "ops/list.h"
+
+/* One definition each, in the family's table.c. */
+#define BW_CUDA_TABLE(name, cpu, cuda) extern const bw_variant_table bw_cuda_##name;
+BW_OPERATIONS(BW_CUDA_TABLE)
+#undef BW_CUDA_TABLE
 
 static const bw_variant_table *const variant_tables[] = {
-#define BW_CUDA_TABLE(name) &bw_cuda_##name,
+#define BW_CUDA_TABLE(name, cpu, cuda) BW_IF_##cuda(&bw_cuda_##name, &bw_no_variants),
     BW_OPERATIONS(BW_CUDA_TABLE)
 #undef BW_CUDA_TABLE
 };

@@ -19,10 +19,10 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out) {
     if (rotated) {
         BW_TRY(bw_case_ready_for(self, BW_CACHE_COLD, &rotation));
     } else {
-        BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
+        BW_TRY(bw_case_ready_any(self));
     }
-    BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.work = bw_case_work(self),
+    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    bw_plan_spec spec = {.work = bw_buffers_work(&self->buffers),
                          .set_count = rotation.sets,
                          .launches = rotation.sets,
                          .flush_bytes = rotation.flush_bytes};
@@ -58,8 +58,8 @@ bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
         snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
         return BW_OK;
     }
-    BW_TRY(bw_case_ready(self, bw_max64(1, self->set_count)));
-    BW_TRY(bw_case_reset(self, 0));
-    bw_plan_spec spec = {.work = bw_case_work(self), .set_count = 1, .launches = 1, .flush_bytes = 1};
+    BW_TRY(bw_case_ready_any(self));
+    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    bw_plan_spec spec = {.work = bw_buffers_work(&self->buffers), .set_count = 1, .launches = 1, .flush_bytes = 1};
     return backend->counters->metrics(self->session->device, &spec, groups, out);
 }

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "measure/reference.h"
+#include "measure/reference_stream.h"
 
 enum {
     SAMPLES_AT_FIRST = 512, /* for which there is room */
@@ -124,26 +124,26 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
 static bw_status watch(timed *timed) {
     bw_case *self = timed->content;
     if (!self) return BW_OK;
-    int64_t first = timed->run % self->set_count, last = self->set_count - 1;
+    int64_t sets = self->buffers.set_count, first = timed->run % sets, last = sets - 1;
     timed->watched = timed->run;
-    BW_TRY(bw_case_reset(self, first));
-    return first == last ? BW_OK : bw_case_reset(self, last);
+    BW_TRY(bw_buffers_reset(&self->buffers, first));
+    return first == last ? BW_OK : bw_buffers_reset(&self->buffers, last);
 }
 
-static bw_verify_options verify_options(const bw_measure_options *options) {
-    return (bw_verify_options){options->verify_budget_s, options->poll, options->poll_context};
+static bw_budget verify_budget(const bw_measure_options *options) {
+    return (bw_budget){options->verify_budget_s, options->poll, options->poll_context};
 }
 
 /* After timing, the first set that was launched on and the last one must hold the right result. */
 static bw_status verify_after(bw_case *self, const bw_measure_options *options, const timed *timed,
                               bw_measurement *out) {
-    int64_t first = timed->watched % self->set_count;
-    bool all_sets = timed->run - timed->watched >= self->set_count;
-    int64_t last = all_sets ? self->set_count - 1 : (timed->run - 1) % self->set_count;
-    const bw_verify_options verify = verify_options(options);
-    BW_TRY(bw_verify_set(self, first, &verify, &out->verdict));
+    int64_t sets = self->buffers.set_count, first = timed->watched % sets;
+    bool all_sets = timed->run - timed->watched >= sets;
+    int64_t last = all_sets ? sets - 1 : (timed->run - 1) % sets;
+    const bw_budget budget = verify_budget(options);
+    BW_TRY(bw_case_verify_set(self, first, &budget, &out->verdict));
     if (!out->verdict.verified || last == first) return BW_OK;
-    return bw_verify_set(self, last, &verify, &out->verdict);
+    return bw_case_verify_set(self, last, &budget, &out->verdict);
 }
 
 /* Warms up; a plan that was made while the clock was still low, or pages were missing, is too short after that. */
@@ -213,9 +213,9 @@ static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
 }
 
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
-static bw_status refer(bw_reference *reference, timed *timed) {
+static bw_status refer(bw_reference_stream *reference, timed *timed) {
     double unused;
-    return bw_reference_take(reference, bw_now_s(), false) ? replay(timed, &unused) : BW_OK;
+    return bw_reference_stream_take(reference, bw_now_s(), false) ? replay(timed, &unused) : BW_OK;
 }
 
 static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {
@@ -244,23 +244,23 @@ static bool enough(const bw_measure_options *options, const sampled *samples, do
 
 static bw_status sample(const bw_measure_options *options, timed *timed, bw_measurement *out) {
     bw_watch watch;
-    bw_reference reference;
+    bw_reference_stream reference;
     sampled samples = {0};
     double busy_ns = 0.0;
     int64_t next_look = 0;
     bw_status status = BW_OK;
     double start_s = bw_now_s();
     bw_watch_begin(&watch, timed->session, start_s);
-    bw_reference_begin(&reference, timed->session, options->max_seconds);
+    bw_reference_stream_begin(&reference, timed->session, options->max_seconds);
     look_at_neighbours(timed->session, &out->disturbance);
     do {
         if (stop_asked(options)) BW_GOTO(interrupted());
         BW_GOTO(refer(&reference, timed));
         BW_GOTO(take_sample(timed, &watch, &busy_ns, &samples, out));
     } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
-    bw_reference_take(&reference, bw_now_s(), true);
+    bw_reference_stream_take(&reference, bw_now_s(), true);
     look_at_neighbours(timed->session, &out->disturbance);
-    out->disturbance.slowed = bw_reference_slowed(&reference);
+    out->disturbance.slowed = bw_reference_stream_slowed(&reference);
     bw_watch_look(&watch, bw_now_s(), timed->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
     out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
@@ -293,14 +293,14 @@ static void begin_measurement(bw_measurement *out) {
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
-    const bw_verify_options verify = verify_options(options);
+    const bw_budget budget = verify_budget(options);
     begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(bw_verify_case(self, &verify, &out->verdict));
+    BW_TRY(bw_case_verify(self, &budget, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
-    timed.spec = (bw_plan_spec){.work = bw_case_work(self),
-                                .set_count = self->set_count,
+    timed.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+                                .set_count = self->buffers.set_count,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .flush = options->flush,
                                 .timer = options->timer,
@@ -327,19 +327,8 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
     const bw_backend *backend = self->session->backend;
     int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
     int64_t free_bytes, total_bytes;
-    *out = (bw_rotation){.sets = cache == BW_CACHE_COLD ? self->sets : 1, .note = ""};
-    if (cache != BW_CACHE_COLD) return BW_OK;
-    if (cache_bytes <= 0) {
-        out->note = "the cache's size is unknown: the inputs may be in it";
-        return BW_OK;
-    }
-    int64_t wanted = BW_COLD_CACHE_FACTOR * cache_bytes;
-    out->cold = self->footprint_bytes >= bw_ceil_div(wanted, self->sets);
-    if (out->cold) return BW_OK;
     BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
-    out->cold = wanted <= free_bytes - free_bytes / 32;
-    if (out->cold) out->flush_bytes = wanted;
-    out->note = out->cold ? "read flush before each call" : "memory allows no flush: the inputs may be in the cache";
+    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, cache_bytes, free_bytes);
     return BW_OK;
 }
 

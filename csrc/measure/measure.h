@@ -3,10 +3,9 @@
 #ifndef BW_MEASURE_MEASURE_H
 #define BW_MEASURE_MEASURE_H
 
-#include "measure/case.h"
+#include "measure/case/case.h"
 #include "measure/conditions.h"
 #include "measure/statistics.h"
-#include "measure/verify.h"
 
 enum { BW_SAMPLES_MOST = 1 << 20 }; /* more are not taken, however much time there is: a quarter of an hour at 1 ms */
 

@@ -5,12 +5,12 @@
 #include "ops/op.h"
 #include "ops/operand.h"
 
-#define BW_OP_EXTERN(name) extern const bw_op bw_op_##name;
+#define BW_OP_EXTERN(name, cpu, cuda) extern const bw_op bw_op_##name;
 BW_OPERATIONS(BW_OP_EXTERN)
 #undef BW_OP_EXTERN
 
 static const bw_op *const operations[] = {
-#define BW_OP_ENTRY(name) &bw_op_##name,
+#define BW_OP_ENTRY(name, cpu, cuda) &bw_op_##name,
     BW_OPERATIONS(BW_OP_ENTRY)
 #undef BW_OP_ENTRY
 };

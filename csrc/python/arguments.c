@@ -89,7 +89,9 @@ static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
     return *format == info->item;
 }
 
-int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out) {
+/* An operand's array: its bytes, or items of the operand's kind and size in this machine's order. Copied where the
+ * values are checked, so that nobody changes them between the check and the use. */
+static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out) {
     if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
     if (!items_fit(operand, out)) {
         PyErr_Format(
@@ -112,6 +114,67 @@ int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out) 
     int result = PyObject_GetBuffer(copy, out, PyBUF_C_CONTIGUOUS);
     Py_DECREF(copy);
     return result;
+}
+
+/* A caller's array need not be aligned. */
+static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
+    int64_t wide;
+    int32_t narrow;
+    if (dtype == BW_I64) {
+        memcpy(&wide, data + i * (int64_t)sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, data + i * (int64_t)sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
+/* A caller's page and slot ids index memory: they are held to the operand's range. */
+static bw_status check_indices(const bw_operand *operand, const void *data) {
+    for (int64_t i = 0; i < operand->elems; i++) {
+        int64_t value = index_at(operand->dtype, data, i);
+        if (value >= operand->minimum && value <= operand->maximum) continue;
+        return bw_fail(BW_CODE_INVALID, "%s element %lld is %lld: allowed is %lld to %lld", operand->name, (long long)i,
+                       (long long)value, (long long)operand->minimum, (long long)operand->maximum);
+    }
+    return BW_OK;
+}
+
+/* 0, or -1 with an exception. */
+static int take_one(core_state *state, const bw_problem *problem, bool outputs, PyObject *key, PyObject *array,
+                    core_arrays *out) {
+    const char *name = core_name(key);
+    int index = name ? bw_operand_find(problem->operands, problem->operand_count, name) : -1;
+    if (index < 0 || problem->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
+        PyErr_Format(PyExc_ValueError, "%s has no %s array %R", problem->op->name, outputs ? "output" : "input", key);
+        return -1;
+    }
+    if (out->views[index].obj) { /* keys of a subclass of str can be of one text, and differ */
+        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", problem->op->name, name);
+        return -1;
+    }
+    const bw_operand *operand = &problem->operands[index];
+    if (take_view(operand, array, &out->views[index]) < 0) return -1;
+    out->data[index] = out->views[index].buf;
+    bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(operand, out->data[index]);
+    if (status) core_raise(state, status);
+    return status ? -1 : 0;
+}
+
+int core_arrays_take(core_state *state, const bw_problem *problem, bool outputs, PyObject *mapping, core_arrays *out) {
+    PyObject *given = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
+    Py_ssize_t position = 0;
+    int result = given ? 0 : -1;
+    while (result == 0 && PyDict_Next(given, &position, &key, &array)) {
+        result = take_one(state, problem, outputs, key, array, out);
+    }
+    Py_XDECREF(given);
+    return result;
+}
+
+void core_arrays_release(core_arrays *arrays) {
+    for (int i = 0; i < BW_MAX_OPERANDS; i++) {
+        if (arrays->views[i].obj) PyBuffer_Release(&arrays->views[i]);
+    }
 }
 
 static void unknown_param(const bw_op *op, PyObject *key) {

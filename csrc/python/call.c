@@ -103,11 +103,6 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     return 0;
 }
 
-static bw_status run_measure(void *context) {
-    call_work *work = context;
-    return bw_measure_call(&work->subject, &work->options, &work->measured);
-}
-
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"function",         "nothing",     "stream",      "sets", "footprint_bytes", "cache",
                             "precision_target", "min_samples", "max_seconds", "poll", "timer",           NULL};
@@ -126,16 +121,11 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     if (core_options_read(&given, &work.options) < 0) return NULL;
     if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
     bw_status status = bw_timer_find(self->session, given.timer, &work.options.timer);
-    if (!status) status = core_run(self->session, run_measure, &work);
+    if (!status) CORE_RUN(status, self->session, bw_measure_call(&work.subject, &work.options, &work.measured));
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE(object)), status)
                               : core_measurement_dict(self->session, NULL, &work.options, &work.measured);
     bw_measurement_free(&work.measured);
     return result;
-}
-
-static bw_status run_count(void *context) {
-    call_work *work = context;
-    return bw_count_call(&work->subject, &work->counted);
 }
 
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -145,7 +135,8 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     PyObject *function, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
     if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
-    bw_status status = core_run(self->session, run_count, &work);
+    bw_status status;
+    CORE_RUN(status, self->session, bw_count_call(&work.subject, &work.counted));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return core_counters_dict(&work.counted);
 }

@@ -136,61 +136,67 @@ static PyObject *case_exit(PyObject *object, PyObject *args) {
  * one may collect garbage, and so run code that closes the case. ---- */
 
 /* Valid until the case is closed; NULL with an exception when it is. */
-static const bw_case_view *look(PyObject *object) {
+static const bw_problem *problem_of(PyObject *object) {
+    const bw_case *content = content_of((case_object *)object);
+    return content ? content->problem : NULL;
+}
+
+static const bw_choice *choice_of(PyObject *object) {
     bw_case *content = content_of((case_object *)object);
-    return content ? bw_case_look(content) : NULL;
+    return content ? bw_case_choice(content) : NULL;
 }
 
 static PyObject *get_operation(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(content->op->name) : NULL;
+    const bw_problem *problem = problem_of(object);
+    return problem ? PyUnicode_FromString(problem->op->name) : NULL;
 }
 
 static PyObject *get_precision(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    return content ? PyUnicode_FromString(content->precision->name) : NULL;
+    const bw_problem *problem = problem_of(object);
+    return problem ? PyUnicode_FromString(problem->precision->name) : NULL;
 }
 
 static PyObject *get_variant(PyObject *object, void *closure) {
     (void)closure;
-    const bw_case_view *view = look(object);
-    return view ? PyUnicode_FromString(view->variant->name) : NULL;
+    const bw_choice *choice = choice_of(object);
+    return choice ? PyUnicode_FromString(choice->variant->name) : NULL;
 }
 
 static PyObject *get_variant_note(PyObject *object, void *closure) {
     (void)closure;
-    const bw_case_view *view = look(object);
-    return view ? core_text(view->note) : NULL;
+    const bw_choice *choice = choice_of(object);
+    return choice ? core_text(choice->note) : NULL;
 }
 
 static PyObject *get_params(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    if (!content) return NULL;
-    const bw_dims dims = content->dims;
-    return core_params_dict(content->op, &dims);
+    const bw_problem *problem = problem_of(object);
+    if (!problem) return NULL;
+    const bw_op *op = problem->op;
+    const bw_dims dims = problem->dims;
+    return core_params_dict(op, &dims);
 }
 
 static PyObject *get_cost(PyObject *object, void *closure) {
     (void)closure;
-    const bw_case_view *view = look(object);
-    if (!view) return NULL;
-    const bw_cost cost = view->cost;
+    const bw_choice *choice = choice_of(object);
+    if (!choice) return NULL;
+    const bw_cost cost = choice->cost;
     return core_cost_dict(&cost);
 }
 
 static PyObject *get_set_bytes(PyObject *object, void *closure) {
     (void)closure;
-    const bw_case_view *view = look(object);
-    return view ? PyLong_FromLongLong(view->set_bytes) : NULL;
+    const bw_choice *choice = choice_of(object);
+    return choice ? PyLong_FromLongLong(choice->layout.set_bytes) : NULL;
 }
 
 static PyObject *get_workspace_bytes(PyObject *object, void *closure) {
     (void)closure;
-    const bw_case_view *view = look(object);
-    return view ? PyLong_FromLongLong(view->workspace_bytes) : NULL;
+    const bw_choice *choice = choice_of(object);
+    return choice ? PyLong_FromLongLong(choice->workspace_bytes) : NULL;
 }
 
 static PyObject *operand_dict(const bw_operand *operand) {
@@ -211,11 +217,11 @@ static PyObject *operand_dict(const bw_operand *operand) {
 
 static PyObject *get_operands(PyObject *object, void *closure) {
     (void)closure;
-    bw_case *content = content_of((case_object *)object);
-    if (!content) return NULL;
-    const int count = content->operand_count;
+    const bw_problem *problem = problem_of(object);
+    if (!problem) return NULL;
+    const int count = problem->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
-    memcpy(operands, content->operands, sizeof operands);
+    memcpy(operands, problem->operands, sizeof operands);
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
         if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
@@ -237,131 +243,29 @@ int core_cache_read(const char *name, bw_cache *out) {
     return 0;
 }
 
-typedef struct memory_work {
-    bw_case *content;
-    bw_cache cache;
-    bw_rotation rotation;
-    int64_t needed, free_bytes;
-} memory_work;
-
-static bw_status run_memory(void *context) {
-    memory_work *work = context;
-    return bw_case_rotation(work->content, work->cache, &work->rotation, &work->needed, &work->free_bytes);
-}
-
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
     case_object *self = (case_object *)object;
     const char *cache_name = "cold";
-    memory_work work = {.rotation = {.sets = 1}};
+    bw_cache cache;
+    bw_rotation rotation = {.sets = 1};
+    int64_t needed = 0, free_bytes = 0;
+    bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (core_cache_read(cache_name, &work.cache) < 0) return NULL;
-    work.content = core_case_hold(self);
-    if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_memory, &work);
+    if (core_cache_read(cache_name, &cache) < 0) return NULL;
+    bw_case *content = core_case_hold(self);
+    if (!content) return NULL;
+    CORE_RUN(status, self->device->session, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
     core_case_let_go(self);
     /* Not enough is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
     bool fits = !status;
     bw_status_free(status);
-    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)work.needed, "free", (long long)work.free_bytes,
-                         "buffer_sets", (long long)work.rotation.sets, "fits", fits ? Py_True : Py_False);
+    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
+                         (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
 }
 
 /* ---- arrays in and out ---- */
-
-/* A caller's array need not be aligned. */
-static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
-    int64_t wide;
-    int32_t narrow;
-    if (dtype == BW_I64) {
-        memcpy(&wide, data + i * (int64_t)sizeof wide, sizeof wide);
-        return wide;
-    }
-    memcpy(&narrow, data + i * (int64_t)sizeof narrow, sizeof narrow);
-    return narrow;
-}
-
-/* A caller's page and slot ids index memory: they are held to the operand's range. */
-static bw_status check_indices(const bw_operand *operand, const void *data) {
-    for (int64_t i = 0; i < operand->elems; i++) {
-        int64_t value = index_at(operand->dtype, data, i);
-        if (value >= operand->minimum && value <= operand->maximum) continue;
-        return bw_fail(BW_CODE_INVALID, "%s element %lld is %lld: allowed is %lld to %lld", operand->name, (long long)i,
-                       (long long)value, (long long)operand->minimum, (long long)operand->maximum);
-    }
-    return BW_OK;
-}
-
-typedef struct run_work {
-    bw_case *content;
-    Py_buffer given[BW_MAX_OPERANDS]; /* .obj NULL: not given */
-    void *out[BW_MAX_OPERANDS];
-    bool launch;
-} run_work;
-
-static bw_status run_arrays(void *context) {
-    run_work *work = context;
-    bw_case *content = work->content;
-    const bw_backend *backend = content->session->backend;
-    bw_device *device = content->session->device;
-    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
-    BW_TRY(bw_case_reset(content, 0));
-    for (int i = 0; i < content->operand_count; i++) {
-        if (!work->given[i].obj) continue;
-        content->own_inputs = true;
-        BW_TRY(backend->memory->upload(device, content->memory + content->offsets[i], work->given[i].buf,
-                                       content->operands[i].bytes));
-    }
-    if (work->launch) BW_TRY(bw_case_launch(content, 0));
-    for (int i = 0; i < content->operand_count; i++) {
-        if (!work->out[i]) continue;
-        BW_TRY(backend->memory->download(device, work->out[i], content->memory + content->offsets[i],
-                                         content->operands[i].bytes));
-    }
-    return BW_OK;
-}
-
-/* Takes one array; 0 or -1 with an exception. */
-static int take_array(core_state *state, run_work *work, PyObject *key, PyObject *array) {
-    const char *name = core_name(key);
-    int index = name ? bw_operand_find(work->content->operands, work->content->operand_count, name) : -1;
-    const bw_operand *operand = index < 0 ? NULL : &work->content->operands[index];
-    if (!operand || operand->role == BW_OUT) {
-        PyErr_Format(PyExc_ValueError, "%s has no input array %R", work->content->op->name, key);
-        return -1;
-    }
-    if (work->given[index].obj) { /* keys of a subclass of str can be of one text, and differ */
-        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", work->content->op->name, name);
-        return -1;
-    }
-    if (core_take_array(operand, array, &work->given[index]) < 0) return -1;
-    if (bw_operand_ranged(operand)) {
-        bw_status status = check_indices(operand, work->given[index].buf);
-        if (status) {
-            core_raise(state, status);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Runs the work, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
-static PyObject *run_and_collect(case_object *self, run_work *work, bool (*wanted)(const bw_operand *)) {
-    PyObject *result = PyDict_New();
-    for (int i = 0; result && i < work->content->operand_count; i++) {
-        const bw_operand *operand = &work->content->operands[i];
-        if (!wanted(operand)) continue;
-        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
-        if (bytes) work->out[i] = PyBytes_AS_STRING(bytes);
-        if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
-    }
-    if (!result) return NULL;
-    bw_status status = core_run(self->device->session, run_arrays, work);
-    if (!status) return result;
-    Py_DECREF(result);
-    return core_raise(state_of(self), status);
-}
 
 static bool is_output(const bw_operand *operand) {
     return operand->present && operand->role != BW_IN;
@@ -371,22 +275,38 @@ static bool is_input(const bw_operand *operand) {
     return operand->present && operand->role != BW_OUT;
 }
 
-static PyObject *case_run(PyObject *object, PyObject *arrays) {
+/* Runs, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
+static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays,
+                                 bool (*wanted)(const bw_operand *)) {
+    const bw_problem *problem = content->problem;
+    PyObject *result = PyDict_New();
+    bw_status status;
+    for (int i = 0; result && i < problem->operand_count; i++) {
+        const bw_operand *operand = &problem->operands[i];
+        if (!wanted(operand)) continue;
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
+        if (bytes) arrays->out[i] = PyBytes_AS_STRING(bytes);
+        if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
+    }
+    if (!result) return NULL;
+    CORE_RUN(status, self->device->session, bw_case_run(content, arrays));
+    if (!status) return result;
+    Py_DECREF(result);
+    return core_raise(state_of(self), status);
+}
+
+static PyObject *case_run(PyObject *object, PyObject *given) {
     case_object *self = (case_object *)object;
-    run_work work = {.content = core_case_hold(self), .launch = true};
+    bw_case *content = core_case_hold(self);
+    core_arrays taken = {0};
     PyObject *result = NULL;
-    if (!work.content) return NULL;
-    PyObject *given = core_dict_of("arrays", arrays), *key, *array;
-    bool taken = given != NULL;
-    Py_ssize_t position = 0;
-    while (taken && PyDict_Next(given, &position, &key, &array)) {
-        taken = take_array(state_of(self), &work, key, array) == 0;
+    if (!content) return NULL;
+    if (core_arrays_take(state_of(self), content->problem, false, given, &taken) == 0) {
+        bw_case_arrays arrays = {.launch = true};
+        memcpy(arrays.given, taken.data, sizeof arrays.given);
+        result = run_and_collect(self, content, &arrays, is_output);
     }
-    if (taken) result = run_and_collect(self, &work, is_output);
-    for (int i = 0; i < BW_MAX_OPERANDS; i++) {
-        if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
-    }
-    Py_XDECREF(given);
+    core_arrays_release(&taken);
     core_case_let_go(self);
     return result;
 }
@@ -394,44 +314,33 @@ static PyObject *case_run(PyObject *object, PyObject *arrays) {
 static PyObject *case_inputs(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    run_work work = {.content = core_case_hold(self), .launch = false};
-    if (!work.content) return NULL;
-    PyObject *result = run_and_collect(self, &work, is_input);
+    bw_case *content = core_case_hold(self);
+    bw_case_arrays arrays = {.launch = false};
+    if (!content) return NULL;
+    PyObject *result = run_and_collect(self, content, &arrays, is_input);
     core_case_let_go(self);
     return result;
 }
 
-static bw_status run_launch(void *context) {
-    return bw_case_launch_once(context);
+/* One untimed launch, of either kind. */
+static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
+    bw_case *content = core_case_hold(self);
+    bw_status status;
+    if (!content) return NULL;
+    CORE_RUN(status, self->device->session, kind(content));
+    core_case_let_go(self);
+    if (status) return core_raise(state_of(self), status);
+    Py_RETURN_NONE;
 }
 
 static PyObject *case_launch(PyObject *object, PyObject *unused) {
     (void)unused;
-    case_object *self = (case_object *)object;
-    bw_case *content = core_case_hold(self);
-    if (!content) return NULL;
-    bw_status status = core_run(self->device->session, run_launch, content);
-    core_case_let_go(self);
-    if (status) return core_raise(state_of(self), status);
-    Py_RETURN_NONE;
-}
-
-static bw_status run_enqueue(void *context) {
-    bw_case *content = context;
-    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
-    if (content->own_inputs) BW_TRY(bw_case_reset(content, 0));
-    return content->variant->launch(&content->launches[0]);
+    return launch((case_object *)object, bw_case_launch_once);
 }
 
 static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
     (void)unused;
-    case_object *self = (case_object *)object;
-    bw_case *content = core_case_hold(self);
-    if (!content) return NULL;
-    bw_status status = core_run(self->device->session, run_enqueue, content);
-    core_case_let_go(self);
-    if (status) return core_raise(state_of(self), status);
-    Py_RETURN_NONE;
+    return launch((case_object *)object, bw_case_enqueue);
 }
 
 /* ---- type ---- */

@@ -18,62 +18,6 @@ static bool poll_python(void *context) {
     return stop;
 }
 
-typedef struct verify_work {
-    bw_case *content;
-    bw_verify_options options;
-    Py_buffer given[BW_MAX_OPERANDS]; /* .obj NULL: not given */
-    bw_verdict verdict;
-} verify_work;
-
-static bool all_outputs_given(const verify_work *work) {
-    for (int i = 0; i < work->content->operand_count; i++) {
-        const bw_operand *operand = &work->content->operands[i];
-        if (operand->present && operand->role != BW_IN && !work->given[i].obj) return false;
-    }
-    return true;
-}
-
-/* The caller's outputs take the place of the launch's, which nobody needs where all are given. */
-static bw_status run_verify(void *context) {
-    verify_work *work = context;
-    bw_case *content = work->content;
-    const bw_session *session = content->session;
-    BW_TRY(bw_case_ready(content, bw_max64(1, content->set_count)));
-    BW_TRY(bw_case_reset(content, 0));
-    if (!all_outputs_given(work)) BW_TRY(bw_case_launch(content, 0));
-    for (int i = 0; i < content->operand_count; i++) {
-        if (!work->given[i].obj) continue;
-        BW_TRY(session->backend->memory->upload(session->device, content->memory + content->offsets[i],
-                                                work->given[i].buf, content->operands[i].bytes));
-    }
-    return bw_verify_set(content, 0, &work->options, &work->verdict);
-}
-
-/* Takes one array in an output's place; 0 or -1 with an exception. */
-static int take_output(verify_work *work, PyObject *key, PyObject *array) {
-    const bw_case *content = work->content;
-    const char *name = core_name(key);
-    int index = name ? bw_operand_find(content->operands, content->operand_count, name) : -1;
-    if (index < 0 || content->operands[index].role == BW_IN) {
-        PyErr_Format(PyExc_ValueError, "%s has no output array %R", content->op->name, key);
-        return -1;
-    }
-    if (work->given[index].obj) { /* keys of a subclass of str can be of one text, and differ */
-        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", content->op->name, name);
-        return -1;
-    }
-    return core_take_array(&content->operands[index], array, &work->given[index]);
-}
-
-static int take_outputs(verify_work *work, PyObject *outputs) {
-    PyObject *given = core_dict_of("outputs", outputs), *key, *array;
-    Py_ssize_t position = 0;
-    int result = given ? 0 : -1;
-    while (result == 0 && PyDict_Next(given, &position, &key, &array)) result = take_output(work, key, array);
-    Py_XDECREF(given);
-    return result;
-}
-
 static PyObject *verdict_dict(const bw_verdict *v) {
     return Py_BuildValue("{s:O,s:d,s:d,s:L,s:L,s:N}", "verified", v->verified ? Py_True : Py_False, "max_error",
                          v->max_error, "tolerance", v->tolerance, "rows_checked", (long long)v->rows_checked,
@@ -84,34 +28,25 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"budget_s", "outputs", NULL};
     case_object *self = (case_object *)object;
     PyObject *outputs = Py_None, *result = NULL;
-    verify_work work = {.options = {.budget_s = 0.1, .poll = poll_python}};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &work.options.budget_s, &outputs)) return NULL;
-    if (!(work.options.budget_s >= 0.0)) {
-        core_refuse_float("budget_s", work.options.budget_s, "a number >= 0");
+    bw_budget budget = {.seconds = 0.1, .poll = poll_python};
+    core_arrays taken = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &budget.seconds, &outputs)) return NULL;
+    if (!(budget.seconds >= 0.0)) {
+        core_refuse_float("budget_s", budget.seconds, "a number >= 0");
         return NULL;
     }
-    work.content = core_case_hold(self);
-    if (!work.content) return NULL;
-    if (outputs == Py_None || take_outputs(&work, outputs) == 0) {
-        bw_status status = core_run(self->device->session, run_verify, &work);
-        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : verdict_dict(&work.verdict);
+    core_state *state = core_state_of(Py_TYPE(object));
+    bw_case *content = core_case_hold(self);
+    if (!content) return NULL;
+    if (outputs == Py_None || core_arrays_take(state, content->problem, true, outputs, &taken) == 0) {
+        bw_verdict verdict;
+        bw_status status;
+        CORE_RUN(status, self->device->session, bw_case_verify_outputs(content, taken.data, &budget, &verdict));
+        result = status ? core_raise(state, status) : verdict_dict(&verdict);
     }
-    for (int i = 0; i < BW_MAX_OPERANDS; i++) {
-        if (work.given[i].obj) PyBuffer_Release(&work.given[i]);
-    }
+    core_arrays_release(&taken);
     core_case_let_go(self);
     return result;
-}
-
-typedef struct measure_work {
-    bw_case *content;
-    bw_measure_options options;
-    bw_measurement result;
-} measure_work;
-
-static bw_status run_measure(void *context) {
-    measure_work *work = context;
-    return bw_measure(work->content, &work->options, &work->result);
 }
 
 static PyObject *samples_list(const bw_measurement *m) {
@@ -143,12 +78,12 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 
 /* What only a case has. */
 static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
-    const bw_case_view *view = bw_case_look(content);
+    const bw_choice *choice = bw_case_choice(content);
     PyObject *more = Py_BuildValue(
-        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)view->cost.footprint_bytes, "verified",
+        "{s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "footprint_bytes", (long long)choice->cost.footprint_bytes, "verified",
         m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
         "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
-        core_text(m->verdict.reason), "variant_note", core_text(view->note));
+        core_text(m->verdict.reason), "variant_note", core_text(choice->note));
     int result = more ? PyDict_Update(dict, more) : -1;
     Py_XDECREF(more);
     return result;
@@ -227,23 +162,24 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
         "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush", "trace",
         NULL};
     case_object *self = (case_object *)object;
-    measure_work work = {0};
+    bw_measure_options options;
+    bw_measurement measured = {0};
     core_options given = CORE_OPTIONS_DEFAULT;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzp", names, &given.cache, &given.precision_target,
                                      &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
                                      &given.timer, &given.flush, &given.trace)) {
         return NULL;
     }
-    if (core_options_read(&given, &work.options) < 0) return NULL;
-    work.content = core_case_hold(self);
-    if (!work.content) return NULL;
+    if (core_options_read(&given, &options) < 0) return NULL;
+    bw_case *content = core_case_hold(self);
+    if (!content) return NULL;
     bw_session *session = self->device->session;
-    bw_status status = bw_timer_find(session, given.timer, &work.options.timer);
-    if (!status) status = core_run(session, run_measure, &work);
+    bw_status status = bw_timer_find(session, given.timer, &options.timer);
+    if (!status) CORE_RUN(status, session, bw_measure(content, &options, &measured));
     PyObject *result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status)
-                              : core_measurement_dict(session, work.content, &work.options, &work.result);
+                              : core_measurement_dict(session, content, &options, &measured);
     core_case_let_go(self);
-    bw_measurement_free(&work.result);
+    bw_measurement_free(&measured);
     return result;
 }
 
@@ -253,39 +189,19 @@ PyObject *core_counters_dict(const bw_counters *c) {
                          core_text(c->status[0] ? c->status : "ok"));
 }
 
-typedef struct count_work {
-    bw_case *content;
-    bool rotated;
-    bw_counters result;
-} count_work;
-
-static bw_status run_count(void *context) {
-    count_work *work = context;
-    return bw_count(work->content, work->rotated, &work->result);
-}
-
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"rotated", NULL};
     case_object *self = (case_object *)object;
     int rotated = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
-    count_work work = {.content = core_case_hold(self), .rotated = rotated != 0};
-    if (!work.content) return NULL;
-    bw_status status = core_run(self->device->session, run_count, &work);
+    bw_case *content = core_case_hold(self);
+    bw_counters counted;
+    bw_status status;
+    if (!content) return NULL;
+    CORE_RUN(status, self->device->session, bw_count(content, rotated != 0, &counted));
     core_case_let_go(self);
     if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
-    return core_counters_dict(&work.result);
-}
-
-typedef struct metrics_work {
-    bw_case *content;
-    unsigned groups;
-    bw_metrics result;
-} metrics_work;
-
-static bw_status run_metrics(void *context) {
-    metrics_work *work = context;
-    return bw_count_metrics(work->content, work->groups, &work->result);
+    return core_counters_dict(&counted);
 }
 
 static int read_groups(case_object *self, PyObject *given, unsigned *out) {
@@ -306,14 +222,17 @@ static int read_groups(case_object *self, PyObject *given, unsigned *out) {
 
 PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
     case_object *self = (case_object *)object;
-    metrics_work work = {.content = core_case_hold(self)};
+    bw_case *content = core_case_hold(self);
+    bw_metrics counted = {.count = 0};
+    unsigned groups;
     PyObject *result = NULL;
-    if (!work.content) return NULL;
-    if (read_groups(self, given, &work.groups) == 0) {
-        bw_status status = core_run(self->device->session, run_metrics, &work);
+    if (!content) return NULL;
+    if (read_groups(self, given, &groups) == 0) {
+        bw_status status;
+        CORE_RUN(status, self->device->session, bw_count_metrics(content, groups, &counted));
         result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : PyDict_New();
     }
-    const bw_metrics *m = &work.result;
+    const bw_metrics *m = &counted;
     for (int i = 0; result && i < m->count; i++) {
         if (core_set(result, m->metric[i].name, PyFloat_FromDouble(m->metric[i].value)) < 0) Py_CLEAR(result);
     }

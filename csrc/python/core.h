@@ -53,10 +53,16 @@ const char *core_name(PyObject *key);
 /* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out);
 int core_read_seed(PyObject *value, uint64_t *out);
-/* An operand's array: its bytes, or items of the operand's kind and size in this machine's order. Copied where the
- * values are checked, so that nobody changes them between the check and the use. 0, or -1 with an exception; what was
- * taken is the caller's to release either way. */
-int core_take_array(const bw_operand *operand, PyObject *array, Py_buffer *out);
+/* What a caller gives in operands' places, by operand. */
+typedef struct core_arrays {
+    Py_buffer views[BW_MAX_OPERANDS]; /* .obj NULL: not given */
+    const void *data[BW_MAX_OPERANDS];
+} core_arrays;
+
+/* Takes a mapping of operands' names to arrays: outputs, or inputs, whose ids of pages and slots are held to the
+ * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
+int core_arrays_take(core_state *state, const bw_problem *problem, bool outputs, PyObject *mapping, core_arrays *out);
+void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
 bw_status core_find_op(const char *name, int *index, const bw_op **op);
@@ -114,9 +120,18 @@ enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
-/* Runs `work` without the GIL and as the session's only user. The session is entered while the GIL is still held, and
- * left when it is held again: no other thread can close it in between. */
-bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context);
+/* Sets status to that of `expression`, which runs without the GIL and as the session's only user. The session is
+ * entered while the GIL is still held, and left when it is held again: no other thread can close it in between. */
+#define CORE_RUN(status, session, expression)           \
+    do {                                                \
+        bw_session *core_run_session_ = (session);      \
+        (status) = bw_session_enter(core_run_session_); \
+        if (status) break;                              \
+        Py_BEGIN_ALLOW_THREADS;                         \
+        (status) = (expression);                        \
+        Py_END_ALLOW_THREADS;                           \
+        bw_session_leave(core_run_session_);            \
+    } while (0)
 
 /* ---- numbers.c ---- */
 extern PyMethodDef core_number_methods[];

@@ -6,16 +6,6 @@
 #include <stddef.h>
 #include <structmember.h>
 
-bw_status core_run(bw_session *session, bw_status (*work)(void *), void *context) {
-    BW_TRY(bw_session_enter(session));
-    bw_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = work(context);
-    Py_END_ALLOW_THREADS;
-    bw_session_leave(session);
-    return status;
-}
-
 static bw_session *session_of(device_object *self) {
     if (!self->session) PyErr_SetString(PyExc_ValueError, "this Device is closed");
     return self->session;
@@ -122,27 +112,18 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     return dict;
 }
 
-typedef struct memory_work {
-    bw_session *session;
-    int64_t free_bytes, total_bytes;
-} memory_work;
-
-static bw_status run_memory(void *context) {
-    memory_work *work = context;
-    return work->session->backend->memory->ask(work->session->device, &work->free_bytes, &work->total_bytes);
-}
-
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
     (void)unused;
-    memory_work work = {.session = session_of((device_object *)object)};
-    if (!work.session) return NULL;
-    bw_status status = core_run(work.session, run_memory, &work);
+    bw_session *session = session_of((device_object *)object);
+    int64_t free_bytes, total_bytes;
+    bw_status status;
+    if (!session) return NULL;
+    CORE_RUN(status, session, session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return Py_BuildValue("(LL)", (long long)work.free_bytes, (long long)work.total_bytes);
+    return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
-static bw_status run_rest(void *context) {
-    const bw_session *session = context;
+static bw_status rest(const bw_session *session) {
     if (session->backend->counters) session->backend->counters->rest(session->device);
     return session->backend->devices->synchronize(session->device);
 }
@@ -150,8 +131,9 @@ static bw_status run_rest(void *context) {
 static PyObject *device_rest(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_session *session = session_of((device_object *)object);
+    bw_status status;
     if (!session) return NULL;
-    bw_status status = core_run(session, run_rest, session);
+    CORE_RUN(status, session, rest(session));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     Py_RETURN_NONE;
 }
@@ -161,6 +143,7 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
+    const int wanted = threads == (int)threads ? (int)threads : 0; /* 0: none has it */
     bw_session *session = session_of(self);
     if (!session) return NULL;
     if (self->open_cases || self->open_profilers) {
@@ -169,80 +152,60 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     }
     bw_status status = bw_session_enter(session);
     if (!status) {
-        status = bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: none has it */
+        status = bw_session_limit_threads(session, wanted);
         bw_session_leave(session);
     }
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     Py_RETURN_NONE;
 }
 
-typedef struct floor_work {
-    bw_session *session;
-    int timer;
-    double ns;
-} floor_work;
-
-static bw_status run_floor(void *context) {
-    floor_work *work = context;
-    return bw_session_floor(work->session, work->timer, &work->ns);
-}
-
 static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"timer", NULL};
-    floor_work work = {.session = session_of((device_object *)object)};
+    bw_session *session = session_of((device_object *)object);
     const char *timer_name = NULL;
-    if (!work.session || !PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
-    bw_status status = bw_timer_find(work.session, timer_name, &work.timer);
-    if (!status) status = core_run(work.session, run_floor, &work);
+    int timer;
+    double ns;
+    if (!session || !PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
+    bw_status status = bw_timer_find(session, timer_name, &timer);
+    if (!status) CORE_RUN(status, session, bw_session_floor(session, timer, &ns));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return PyFloat_FromDouble(work.ns);
+    return PyFloat_FromDouble(ns);
 }
 
-typedef struct conditions_work {
-    bw_session *session;
-    bw_conditions found;
-    char note[320];
-} conditions_work;
-
-static bw_status run_conditions(void *context) {
-    conditions_work *work = context;
-    const bw_backend *backend = work->session->backend;
-    work->found = (bw_conditions){NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
-    if (!backend->sensors) {
-        snprintf(work->note, sizeof work->note, "the %s backend has no sensors to read", backend->name);
+/* Sensors that cannot be read are no failure: the note says why. */
+static bw_status read_sensors(const bw_session *session, bw_conditions *out, char *note, size_t note_size) {
+    const bw_sensor_calls *sensors = session->backend->sensors;
+    *out = (bw_conditions){NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
+    note[0] = '\0';
+    if (!sensors) {
+        snprintf(note, note_size, "the %s backend has no sensors to read", session->backend->name);
         return BW_OK;
     }
-    bw_status status = backend->sensors->read(work->session->device, true, &work->found);
+    bw_status status = sensors->read(session->device, true, out);
     if (bw_status_code(status) != BW_CODE_UNAVAILABLE) return status;
-    snprintf(work->note, sizeof work->note, "%s", bw_status_message(status));
+    snprintf(note, note_size, "%s", bw_status_message(status));
     bw_status_free(status);
     return BW_OK;
 }
 
 static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     (void)unused;
-    conditions_work work = {.session = session_of((device_object *)object)};
-    char throttle[CORE_THROTTLE_SIZE];
-    if (!work.session) return NULL;
-    bw_status status = core_run(work.session, run_conditions, &work);
+    bw_session *session = session_of((device_object *)object);
+    bw_conditions found;
+    char note[320], throttle[CORE_THROTTLE_SIZE];
+    bw_status status;
+    if (!session) return NULL;
+    CORE_RUN(status, session, read_sensors(session, &found, note, sizeof note));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    bw_throttle_words(work.found.throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", work.found.sm_clock_mhz, "mem_clock_mhz",
-                         work.found.mem_clock_mhz, "power_w", work.found.power_w, "temperature_c",
-                         work.found.temperature_c, "energy_j", work.found.energy_j, "throttle", throttle, "note",
-                         core_text(work.note));
+    bw_throttle_words(found.throttle, throttle, sizeof throttle);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", found.sm_clock_mhz, "mem_clock_mhz",
+                         found.mem_clock_mhz, "power_w", found.power_w, "temperature_c", found.temperature_c,
+                         "energy_j", found.energy_j, "throttle", throttle, "note", core_text(note));
 }
 
-typedef struct management_work {
-    bw_session *session;
-    bw_management found;
-} management_work;
-
-static bw_status run_management(void *context) {
-    management_work *work = context;
-    const bw_backend *backend = work->session->backend;
-    work->found = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
-    if (backend->sensors) backend->sensors->management(work->session->device, &work->found);
+static bw_status ask_management(const bw_session *session, bw_management *out) {
+    *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
+    if (session->backend->sensors) session->backend->sensors->management(session->device, out);
     return BW_OK;
 }
 
@@ -252,38 +215,37 @@ static PyObject *truth_or_none(int value) {
 
 static PyObject *device_management(PyObject *object, PyObject *unused) {
     (void)unused;
-    management_work work = {.session = session_of((device_object *)object)};
-    if (!work.session) return NULL;
-    bw_status status = core_run(work.session, run_management, &work);
+    bw_session *session = session_of((device_object *)object);
+    bw_management found;
+    bw_status status;
+    if (!session) return NULL;
+    CORE_RUN(status, session, ask_management(session, &found));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    const bw_management *m = &work.found;
+    const bw_management *m = &found;
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
                          "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
                          truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
 }
 
-typedef struct libraries_work {
-    bw_session *session;
-    bw_library_info found[BW_LIBRARIES_MAX];
-    int count;
-} libraries_work;
-
-static bw_status run_libraries(void *context) {
-    libraries_work *work = context;
-    const bw_backend *backend = work->session->backend;
-    if (backend->devices->libraries) backend->devices->libraries(work->session->device, work->found, &work->count);
+static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW_LIBRARIES_MAX], int *count) {
+    const bw_device_calls *devices = session->backend->devices;
+    *count = 0;
+    if (devices->libraries) devices->libraries(session->device, out, count);
     return BW_OK;
 }
 
 static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     (void)unused;
-    libraries_work work = {.session = session_of((device_object *)object)};
-    if (!work.session) return NULL;
-    bw_status status = core_run(work.session, run_libraries, &work);
+    bw_session *session = session_of((device_object *)object);
+    bw_library_info libraries[BW_LIBRARIES_MAX];
+    int count;
+    bw_status status;
+    if (!session) return NULL;
+    CORE_RUN(status, session, ask_libraries(session, libraries, &count));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    PyObject *list = PyList_New(work.count);
-    for (int i = 0; list && i < work.count; i++) {
-        const bw_library_info *found = &work.found[i];
+    PyObject *list = PyList_New(count);
+    for (int i = 0; list && i < count; i++) {
+        const bw_library_info *found = &libraries[i];
         PyObject *item =
             Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose, "path",
                           core_text(found->path), "version", core_text(found->version), "note", core_text(found->note));
@@ -329,15 +291,15 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
         core_dims_free(&dims);
         return NULL;
     }
-    const bw_variant_table *table = session->backend->devices->variants(session->device, index);
-    const bw_device_facts *facts = session->backend->devices->facts(session->device);
+    const bw_device_calls *devices = session->backend->devices;
+    const bw_offer offer = {devices->variants(session->device, index), devices->facts(session->device)};
     const bw_variant *chosen = NULL;
-    status = bw_variant_default(table, op, &dims.dims, precision, facts, 0, &chosen);
+    status = bw_variant_default(op, &dims.dims, precision, &offer, 0, &chosen);
     bw_status_free(status); /* none runs: every row's `refuses` says why */
-    PyObject *list = PyList_New(table->count);
-    for (int i = 0; list && i < table->count; i++) {
-        const bw_variant *row = &table->rows[i];
-        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, precision, facts), row == chosen);
+    PyObject *list = PyList_New(offer.table->count);
+    for (int i = 0; list && i < offer.table->count; i++) {
+        const bw_variant *row = &offer.table->rows[i];
+        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, precision, offer.facts), row == chosen);
         if (item) {
             PyList_SET_ITEM(list, i, item);
         } else {

@@ -93,7 +93,7 @@ static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
                          encode ? "float32" : name, item);
     }
     if (!status) {
-        int64_t count = view.len / item;
+        int64_t count = view.len / item * (encode ? 1 : bw_dtype_get(dtype)->block_elems);
         int64_t bytes = encode ? bw_dtype_bytes(dtype, count) : count * (int64_t)sizeof(float);
         result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
         if (result) {

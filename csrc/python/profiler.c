@@ -184,14 +184,11 @@ static void profiler_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-static bw_status run_read(void *context) {
-    return bw_ranges_read(context);
-}
-
 /* Waits for every range that has been stopped. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0 || check_thread(self) < 0) return -1;
-    bw_status status = core_run(self->device->session, run_read, self->ranges);
+    bw_status status;
+    CORE_RUN(status, self->device->session, bw_ranges_read(self->ranges));
     if (!status) return 0;
     core_raise(state_of((PyObject *)self), status);
     return -1;
@@ -248,26 +245,17 @@ static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-typedef struct floor_work {
-    bw_ranges *ranges;
-    double ns;
-} floor_work;
-
-static bw_status run_floor(void *context) {
-    floor_work *work = context;
-    return bw_ranges_floor(work->ranges, &work->ns);
-}
-
 static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     (void)unused;
     profiler_object *self = (profiler_object *)object;
-    floor_work work = {.ranges = self->ranges};
+    bw_status status;
+    double ns;
     if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
     self->reading = true;
-    bw_status status = core_run(self->device->session, run_floor, &work);
+    CORE_RUN(status, self->device->session, bw_ranges_floor(self->ranges, &ns));
     self->reading = false;
     if (status) return core_raise(state_of(object), status);
-    return PyFloat_FromDouble(work.ns);
+    return PyFloat_FromDouble(ns);
 }
 
 static PyObject *get_on(PyObject *object, void *closure) {

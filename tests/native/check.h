@@ -19,7 +19,7 @@ typedef struct check {
 /* One list per file, ended by a row without a name. */
 extern const check verify_checks[], replay_checks[], rotation_checks[], variant_checks[], stop_checks[], fault_checks[],
     conditions_checks[], reference_checks[], nvml_checks[], call_checks[], ranges_checks[], host_checks[],
-    memory_checks[];
+    memory_checks[], types_checks[];
 
 extern int check_failures;
 
@@ -66,6 +66,6 @@ void close_case(fixture *fixture);
 bw_measure_options usual_options(void);
 
 /* To check rows for so many seconds, with nobody to interrupt. */
-#define BUDGET(seconds) (&(bw_verify_options){.budget_s = (seconds)})
+#define BUDGET(time_s) (&(bw_budget){.seconds = (time_s)})
 
 #endif

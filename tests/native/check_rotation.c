@@ -13,8 +13,9 @@ static void expect_rotation(const char *what, fixture *f, bw_cache cache, int64_
     CHECK_EQUAL(rotation.cold, cold);
     CHECK_EQUAL(needed_bytes, needed);
     CHECK_EQUAL(free_bytes, fake.memory_bytes - fake.live_bytes);
-    bool plain = cache == BW_CACHE_HOT ||
-                 (cold && !flush_bytes && sets * f->content->cost.footprint_bytes >= 4 * fake.cache_bytes);
+    bool plain =
+        cache == BW_CACHE_HOT ||
+        (cold && !flush_bytes && sets * bw_case_choice(f->content)->cost.footprint_bytes >= 4 * fake.cache_bytes);
     CHECK((rotation.note[0] == '\0') == plain, "note '%s'", rotation.note);
 }
 
@@ -142,7 +143,7 @@ static void too_big_says_how_much(int op_index) {
         CHECK_EQUAL(free_bytes, 2097152);
         /* Said before allocating, whatever is asked for first. */
         FAILS(bw_measure(f.content, &options, &m), BW_CODE_MEMORY, "needs 2097664 bytes");
-        FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_MEMORY, "needs 2097664 bytes");
+        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_MEMORY, "needs 2097664 bytes");
         FAILS(bw_case_ready(f.content, 1), BW_CODE_MEMORY, "needs 2097664 bytes");
         CHECK_EQUAL(fake.live_allocations, 0);
     }

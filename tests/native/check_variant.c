@@ -9,7 +9,8 @@ static void expect_variant(const char *asked, const char *wanted) {
     fixture f;
     bw_dims dims = {.value = {100}};
     if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, asked))) {
-        CHECK(strcmp(f.content->variant->name, wanted) == 0, "%s, expected %s", f.content->variant->name, wanted);
+        CHECK(strcmp(bw_case_choice(f.content)->variant->name, wanted) == 0, "%s, expected %s",
+              bw_case_choice(f.content)->variant->name, wanted);
     }
     close_case(&f);
 }
@@ -52,7 +53,7 @@ static void measure_steps_down(const char *wanted, const char *note, const char 
     bw_measurement m = {0};
     bw_measure_options options = usual_options();
     if (OK(open_copy(&f, 1024)) && OK(bw_measure(f.content, &options, &m))) {
-        const bw_case_view *found = bw_case_look(f.content);
+        const bw_choice *found = bw_case_choice(f.content);
         CHECK(strcmp(found->variant->name, wanted) == 0, "%s, expected %s", found->variant->name, wanted);
         CHECK(strstr(found->note, note) && strstr(found->note, second_note), "'%s' should mention '%s' and '%s'",
               found->note, note, second_note);
@@ -88,14 +89,14 @@ static void nothing_stands_in_for_a_named_variant(int op_index) {
     fake.rows = 3;
     fake.missing[2] = true;
     if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, "library"))) {
-        FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "library 2 is not installed");
+        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "library 2 is not installed");
     }
     close_case(&f);
     fake.missing[0] = fake.missing[1] = true;
     if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL))) {
-        FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
         /* And again: nothing is left half done. */
-        FAILS(bw_verify_case(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
     }
     close_case(&f);
 }
@@ -116,7 +117,8 @@ static void the_rotation_follows_the_variant(int op_index) {
         fake.cache_bytes = 64 * 1024;
         if (tight) fake.memory_bytes = 1 << 20; /* 32 sets of 64 KiB are 2 MiB */
         if (OK(open_copy(&f, 1024)) && OK(bw_measure(f.content, &options, &m))) {
-            CHECK(strcmp(f.content->variant->name, "middle") == 0, "%s", f.content->variant->name);
+            CHECK(strcmp(bw_case_choice(f.content)->variant->name, "middle") == 0, "%s",
+                  bw_case_choice(f.content)->variant->name);
             CHECK_EQUAL(m.rotation.sets, 4);
             CHECK_EQUAL(fake.last_plan.set_count, 4);
             CHECK(m.rotation.cold, "%s", m.rotation.note);
@@ -176,9 +178,9 @@ static void prepared_again_after_once(int op_index) {
     for (int measured = 0; measured < 2; measured++) {
         fake_reset();
         if (OK(open_copy(&f, 1024)) && OK(bw_case_launch_once(f.content))) {
-            OK(measured ? bw_measure(f.content, &options, &m) : bw_verify_case(f.content, BUDGET(1.0), &verdict));
+            OK(measured ? bw_measure(f.content, &options, &m) : bw_case_verify(f.content, BUDGET(1.0), &verdict));
             bw_measurement_free(&m);
-            CHECK_EQUAL(f.content->set_count, 1);
+            CHECK_EQUAL(f.content->buffers.set_count, 1);
             CHECK_EQUAL(fake.prepared[0], 2);
             CHECK_EQUAL(fake.prepared_once, 1);
             /* The other way round: what was prepared in full serves a single launch too. */
@@ -197,7 +199,8 @@ static void a_missing_library_steps_down_for_one_launch(int op_index) {
     fake.rows = 3;
     fake.missing[2] = true;
     if (OK(open_copy(&f, 1024)) && OK(bw_case_launch_once(f.content))) {
-        CHECK(strcmp(f.content->variant->name, "middle") == 0, "%s", f.content->variant->name);
+        CHECK(strcmp(bw_case_choice(f.content)->variant->name, "middle") == 0, "%s",
+              bw_case_choice(f.content)->variant->name);
         CHECK_EQUAL(fake.launches, 1);
         CHECK_EQUAL(fake.prepared_once, 1);
     }
@@ -211,13 +214,13 @@ static _Atomic int looks;
 static void look(void) {
     static const char *const names[FAKE_ROWS] = {"plain", "middle", "library"};
     static const char *const notes[FAKE_ROWS] = {"variant middle passed over", "variant library passed over", ""};
-    const bw_case_view *found = bw_case_look(looked_at);
+    const bw_choice *found = bw_case_choice(looked_at);
     looks++;
     int row = (int)(found->workspace_bytes / 100) - 1;
     CHECK(strcmp(found->variant->name, names[row]) == 0, "%s", found->variant->name);
     CHECK(strstr(found->note, notes[row]) && (row < 2 || !*found->note), "%s: '%s'", found->variant->name, found->note);
     CHECK_EQUAL(found->cost.algorithmic_bytes_read - found->cost.bytes_read, fake.scratch[row]);
-    CHECK_EQUAL(found->set_bytes, 2 * 4096 + fake.scratch[row]);
+    CHECK_EQUAL(found->layout.set_bytes, 2 * 4096 + fake.scratch[row]);
 }
 
 static void *look_on(void *stop) {
@@ -246,7 +249,8 @@ static void a_step_down_is_seen_whole(int op_index) {
         for (int before = looks; looks < before + 10;) sched_yield();
         atomic_store(&stop, true);
         pthread_join(other, NULL);
-        CHECK(strcmp(f.content->variant->name, "plain") == 0, "%s", f.content->variant->name);
+        CHECK(strcmp(bw_case_choice(f.content)->variant->name, "plain") == 0, "%s",
+              bw_case_choice(f.content)->variant->name);
         looked_at = NULL;
     }
     close_case(&f);

@@ -24,7 +24,7 @@ static void right_result_passes(int op_index) {
     for (int64_t page = 0; page <= (pages_matter(op_index) ? 4 : 0); page += 4) {
         fixture f;
         bw_verdict verdict;
-        if (OK(open_small(&f, op_index, page)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, page)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
             CHECK(verdict.verified, "%s", verdict.reason);
             CHECK(verdict.max_error <= verdict.tolerance, "error %g", verdict.max_error);
             CHECK(verdict.reason[0] == '\0', "a reason without an error: %s", verdict.reason);
@@ -40,23 +40,24 @@ static void every_row_is_looked_at(int op_index) {
         fixture f;
         if (!OK(open_small(&f, op_index, page))) return close_case(&f);
         bw_case *content = f.content;
-        bw_rows rows = content->op->rows(&content->dims, content->precision);
+        bw_rows rows = content->problem->op->rows(&content->problem->dims, content->problem->precision);
         double *values = calloc((size_t)rows.elems, sizeof *values);
         int64_t missed = 0;
         for (int64_t row = 0; values && row < rows.count; row++) {
             bw_reference_row reference = {.values = values};
             bw_verdict verdict;
             char name[128];
-            OK(content->op->reference(&content->dims, content->precision, fake.seed, row, &reference));
+            OK(content->problem->op->reference(&content->problem->dims, content->problem->precision, fake.seed, row,
+                                               &reference));
             fake.plant = row % 2 ? FAKE_NAN : FAKE_WRONG_ELEMENT;
             fake.plant_row = row;
             fake.plant_element = row * 7 % reference.count;
-            if (!OK(bw_verify_case(content, BUDGET(20.0), &verdict))) break;
+            if (!OK(bw_case_verify(content, BUDGET(20.0), &verdict))) break;
             if (verdict.verified) {
                 missed++;
                 continue;
             }
-            element_name(&content->operands[reference.operand], reference.offset + fake.plant_element, name,
+            element_name(&content->problem->operands[reference.operand], reference.offset + fake.plant_element, name,
                          sizeof name);
             CHECK(strstr(verdict.reason, name), "'%s' should name %s", verdict.reason, name);
             CHECK(verdict.max_error > verdict.tolerance, "error %g", verdict.max_error);
@@ -72,7 +73,7 @@ static void nan_gives_an_infinite_error(int op_index) {
     fixture f;
     bw_verdict verdict;
     fake.plant = FAKE_NAN;
-    if (OK(open_copy(&f, 100)) && OK(bw_verify_case(f.content, BUDGET(1.0), &verdict))) {
+    if (OK(open_copy(&f, 100)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
         CHECK(!verdict.verified, "a NaN passed");
         CHECK(isinf(verdict.max_error), "error %g", verdict.max_error);
         CHECK(strstr(verdict.reason, "b[0] is") && strstr(verdict.reason, "nan"), "%s", verdict.reason);
@@ -86,9 +87,9 @@ static void idle_and_shifted_kernels_fail(int op_index) {
         fixture f;
         bw_verdict verdict;
         fake.plant = shifted ? FAKE_SHIFTED : FAKE_NOTHING;
-        if (OK(open_small(&f, op_index, 4)) && OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
             /* stream_write's pattern has the same values in every row. */
-            bool same_rows = strcmp(f.content->op->name, "stream_write") == 0;
+            bool same_rows = strcmp(f.content->problem->op->name, "stream_write") == 0;
             if (!shifted || !same_rows) CHECK(!verdict.verified, "%s", shifted ? "shifted rows" : "no output");
         }
         close_case(&f);
@@ -99,14 +100,14 @@ static void idle_and_shifted_kernels_fail(int op_index) {
 static void untouched_rows_are_checked(int op_index) {
     fixture f;
     if (!OK(open_small(&f, op_index, 4))) return close_case(&f);
-    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->precision);
+    bw_rows rows = f.content->problem->op->rows(&f.content->problem->dims, f.content->problem->precision);
     if (rows.focus) {
         const int64_t picks[] = {rows.focus, (rows.focus + rows.count) / 2, rows.count - 1};
         for (int i = 0; i < 3; i++) {
             bw_verdict verdict;
             fake.plant = FAKE_WRONG_ELEMENT;
             fake.plant_row = picks[i];
-            if (!OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) break;
+            if (!OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) break;
             CHECK(!verdict.verified, "a launch that changed untouched row %" PRId64 " passed", picks[i]);
         }
     }
@@ -119,13 +120,13 @@ static void corners_are_always_checked(int op_index) {
     fixture f;
     int index;
     if (!OK(bw_op_find("gemm", &index)) || !OK(open_small(&f, index, 0))) return;
-    bw_rows rows = f.content->op->rows(&f.content->dims, f.content->precision);
+    bw_rows rows = f.content->problem->op->rows(&f.content->problem->dims, f.content->problem->precision);
     const int64_t corners[] = {0, rows.line - 1, rows.count - rows.line, rows.count - 1};
     fake.plant = FAKE_WRONG_ELEMENT;
     for (int i = 0; i < 4; i++) {
         bw_verdict verdict;
         fake.plant_row = corners[i];
-        if (!OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) break;
+        if (!OK(bw_case_verify(f.content, BUDGET(0.0), &verdict))) break;
         CHECK(!verdict.verified, "corner %" PRId64 " was not looked at", corners[i]);
         CHECK_EQUAL(verdict.rows_checked, 4);
     }
@@ -140,16 +141,16 @@ static void a_sample_finds_rare_errors(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {96000, 1, 1, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
-        OK(bw_verify_case(f.content, BUDGET(20.0), &verdict))) {
+        OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(verdict.rows_checked, 65536);
         CHECK_EQUAL(verdict.rows_total, 96000);
-        float *d = (float *)(f.content->memory + f.content->offsets[2]);
+        float *d = (float *)bw_buffers_at(&f.content->buffers, 0, 2);
         int found = 0;
         for (int i = 0; i < 60; i++) {
             float right = d[i * 1576 + 101];
             d[i * 1576 + 101] += 1.0f;
-            if (OK(bw_verify_set(f.content, 0, BUDGET(20.0), &verdict))) found += !verdict.verified;
+            if (OK(bw_case_verify_set(f.content, 0, BUDGET(20.0), &verdict))) found += !verdict.verified;
             d[i * 1576 + 101] = right;
         }
         CHECK(found >= 30, "only %d of 60 wrong rows were found", found);
@@ -163,23 +164,23 @@ static void rows_of_large_outputs_are_gathered(int op_index) {
     fixture f;
     bw_verdict verdict;
     const int64_t elements = (3 << 20) + 5, wrong[] = {0, 64 * 8191 + 3, 64 * 8192, (3 << 20) + 4};
-    if (OK(open_copy(&f, elements)) && OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+    if (OK(open_copy(&f, elements)) && OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(verdict.rows_checked, 49153);
-        float *b = (float *)(f.content->memory + f.content->offsets[1]);
+        float *b = (float *)bw_buffers_at(&f.content->buffers, 0, 1);
         for (int i = 0; i < 4; i++) {
             char name[64];
             float right = b[wrong[i]];
             b[wrong[i]] += 1.0f;
             snprintf(name, sizeof name, "b[%" PRId64 "] is", wrong[i]);
-            if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
+            if (OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
                 CHECK(!verdict.verified && strstr(verdict.reason, name), "'%s' should name %s", verdict.reason, name);
             }
             b[wrong[i]] = right;
         }
         fake.fail_at = fake.calls + 2; /* the second batch */
         fake.fail_code = BW_CODE_DEVICE;
-        bw_status status = bw_verify_set(f.content, 0, BUDGET(60.0), &verdict);
+        bw_status status = bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict);
         CHECK(status && strstr(bw_status_message(status), "gather"), "%s", bw_status_message(status));
         bw_status_free(status);
     }
@@ -192,9 +193,8 @@ static void a_callers_arrays_do_not_stay(int op_index) {
     bw_verdict verdict;
     static const float own[100];
     if (OK(open_copy(&f, 100)) && OK(bw_case_ready(f.content, 1))) {
-        f.content->own_inputs = true;
-        OK(fake_backend.memory->upload(NULL, f.content->memory, own, sizeof own));
-        if (OK(bw_verify_case(f.content, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
+        OK(bw_buffers_write(&f.content->buffers, 0, own));
+        if (OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
     }
     close_case(&f);
 }
@@ -207,15 +207,15 @@ static void a_small_value_is_held_to_its_own_rounding(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {64, 16, 256, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_BF16, &dims, NULL)) &&
-        OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+        OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
-        uint16_t *d = (uint16_t *)(f.content->memory + f.content->offsets[2]);
+        uint16_t *d = (uint16_t *)bw_buffers_at(&f.content->buffers, 0, 2);
         int tried = 0;
         for (int i = 0; i < 1024; i++) {
             double size = fabs(bw_dtype_load(BW_BF16, d, i)), typical = sqrt(256.0) / 3.0;
             if (size < typical / 32.0 || size > typical / 16.0) continue;
             d[i] ^= 4; /* by 4 units: at most 2^-9 of the typical size, of which half a unit is 2^-9 to 2^-8 */
-            if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
+            if (OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
                 CHECK(!verdict.verified, "element %d of size %g passed with its last bits wrong", i, size);
             }
             d[i] ^= 4;
@@ -252,20 +252,21 @@ static void a_rows_mean_square_is_bounded(int op_index) {
     bw_dims dims = {.value = {1, 2048, 2, 1, 128}};
     fake.rows = 2;
     if (OK(open_case(&f, "attention_decode", BW_PRECISION_BF16, &dims, "middle")) &&
-        OK(bw_verify_case(f.content, BUDGET(60.0), &verdict))) {
+        OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         double values[256];
         bw_reference_row row = {.values = values};
-        OK(f.content->op->reference(&f.content->dims, bw_precision_get(BW_PRECISION_BF16), fake.seed, 0, &row));
+        OK(f.content->problem->op->reference(&f.content->problem->dims, bw_precision_get(BW_PRECISION_BF16), fake.seed,
+                                             0, &row));
         /* Roundoff is 2^-8; sqrt(1/3 + 1/27) of it is 0.0024. Half of that passes, twice it does not. */
         for (int wrong = 0; wrong < 2; wrong++) {
             for (int i = 0; i < 256; i++) {
                 double off = 0.0024 * (wrong ? 2.0 : 0.5) * row.scale;
                 float value = (float)(values[i] + (i * 37 % 64 < 32 ? off : -off));
                 OK(bw_dtype_encode(BW_BF16, &value, 1,
-                                   f.content->memory + f.content->offsets[3] + 2 * (row.offset + i)));
+                                   (char *)bw_buffers_at(&f.content->buffers, 0, 3) + 2 * (row.offset + i)));
             }
-            if (!OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) break;
+            if (!OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) break;
             CHECK(verdict.verified == !wrong, "%d: error %g, tolerance %g", wrong, verdict.max_error,
                   verdict.tolerance);
             CHECK(!wrong || strstr(verdict.reason, "the row of 256 elements from out[0, 0, 0, 0] on"), "%s",
@@ -281,16 +282,16 @@ static void a_larger_budget_adds_rows(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {500, 16, 8, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
-        OK(bw_verify_case(f.content, BUDGET(0.0), &verdict))) {
+        OK(bw_case_verify(f.content, BUDGET(0.0), &verdict))) {
         CHECK_EQUAL(verdict.rows_checked, 2); /* the corners: one tile is a line */
-        float *d = (float *)(f.content->memory + f.content->offsets[2]);
+        float *d = (float *)bw_buffers_at(&f.content->buffers, 0, 2);
         d[250 * 16 + 3] += 1.0f;
-        if (OK(bw_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
-        if (OK(bw_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
+        if (OK(bw_case_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
+        if (OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
             CHECK_EQUAL(verdict.rows_checked, 500);
             CHECK(!verdict.verified && strstr(verdict.reason, "D[250, 3] is"), "%s", verdict.reason);
         }
-        if (OK(bw_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK_EQUAL(verdict.rows_checked, 500);
+        if (OK(bw_case_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK_EQUAL(verdict.rows_checked, 500);
     }
     close_case(&f);
 }
@@ -312,17 +313,17 @@ static void verification_can_be_interrupted(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {2, 32, 1 << 10, 0}};
     stopper stopper = {.last = 3};
-    const bw_verify_options options = {.budget_s = 60.0, .poll = stop_at_last, .poll_context = &stopper};
+    const bw_budget options = {.seconds = 60.0, .poll = stop_at_last, .poll_context = &stopper};
     if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) && OK(bw_case_ready(f.content, 1))) {
         fake.look_ns = 10000000;
-        FAILS(bw_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
+        FAILS(bw_case_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
         CHECK_EQUAL(stopper.calls, 3);
         stopper.last = 2; /* so that one poll says go on, where two are left */
         stopper.calls = 0;
-        FAILS(bw_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
+        FAILS(bw_case_verify_set(f.content, 0, &options, &verdict), BW_CODE_INTERRUPTED, "interrupted");
         CHECK_EQUAL(stopper.calls, 2);
         stopper.calls = INT_MIN;
-        if (OK(bw_verify_set(f.content, 0, &options, &verdict))) CHECK_EQUAL(verdict.rows_checked, 4);
+        if (OK(bw_case_verify_set(f.content, 0, &options, &verdict))) CHECK_EQUAL(verdict.rows_checked, 4);
         CHECK_EQUAL(stopper.calls - INT_MIN, 2); /* one row was left: a poll before it, and one that found no more */
     }
     close_case(&f);

@@ -295,6 +295,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
 static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, void **state) {
     BW_TRY(called("prepare"));
     for (int64_t i = 1; i < set_count; i++) {
+        if (sets[i].set != i) return bw_fail(BW_CODE_DEVICE, "set %d says that it is %d", (int)i, (int)sets[i].set);
         if (sets[i].once != sets[0].once) return bw_fail(BW_CODE_DEVICE, "sets 0 and %d differ in `once`", (int)i);
     }
     if (fake.missing[row]) return bw_fail(BW_CODE_UNAVAILABLE, "library %d is not installed", row);

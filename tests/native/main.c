@@ -10,9 +10,9 @@
 
 int check_failures;
 
-static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks, variant_checks, stop_checks,
-                                     fault_checks,  conditions_checks, nvml_checks,     call_checks,    ranges_checks,
-                                     host_checks,   memory_checks,     reference_checks};
+static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks,  variant_checks, stop_checks,
+                                     fault_checks,  conditions_checks, nvml_checks,      call_checks,    ranges_checks,
+                                     host_checks,   memory_checks,     reference_checks, types_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "measure/case.h"
+#include "measure/case/case.h"
 #include "measure/session.h"
-#include "measure/verify.h"
 
 enum { SHAPES = 4, SEED = 3 };
 
@@ -47,8 +47,8 @@ static bw_status verify(bw_session *session, int op_index, const bw_precision *p
                         const char *variant, bw_verdict *out) {
     bw_case *content = NULL;
     BW_TRY(bw_case_create(session, op_index, precision, dims, variant, SEED, &content));
-    const bw_verify_options all = {.budget_s = 1e9};
-    bw_status status = bw_verify_case(content, &all, out);
+    const bw_budget all = {.seconds = 1e9};
+    bw_status status = bw_case_verify(content, &all, out);
     bw_case_free(content);
     return status;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import signal
 import sys
@@ -38,7 +39,7 @@ from bwprof.runs.loop import Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
-from bwprof.text import positive_seconds, seconds_text, unknown
+from bwprof.text import positive_seconds, seconds_text, shown, unknown
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -153,7 +154,7 @@ def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
     for name, kind in kinds.items():
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
-            raise ValueError(f"{folder} cannot be resumed: its {name} is {data.get(name)!r}")
+            raise ValueError(f"{folder} cannot be resumed: its {name} is {shown(data.get(name))}")
     specs = []
     for number, found in enumerate(data["plan"], start=1):
         try:
@@ -203,6 +204,8 @@ def _measure(
         trouble = _finish(store, status) or trouble
     if trouble is not None:
         return _rescue(store, targets, trouble)
+    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
+
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():

@@ -1,7 +1,7 @@
 /* One instruction set's kernels, gathered from the other files of this folder. */
 #include "cpu/simd/simd.h"
 
-#define BW_DECLARE(operation) extern const bw_variant_table BW_CPU_TABLE(operation);
+#define BW_DECLARE(operation, cpu, cuda) extern const bw_variant_table BW_CPU_TABLE(operation);
 BW_OPERATIONS(BW_DECLARE)
 #undef BW_DECLARE
 
@@ -18,7 +18,7 @@ const bw_cpu_kernels BW_CPU_NAME(kernels) = {
     .isa = BW_QUOTE_EXPANDED(BW_ISA),
     .tables =
         {
-#define BW_ROW(operation) &BW_CPU_TABLE(operation),
+#define BW_ROW(operation, cpu, cuda) BW_IF_##cpu(&BW_CPU_TABLE(operation), &bw_no_variants),
             BW_OPERATIONS(BW_ROW)
 #undef BW_ROW
         },

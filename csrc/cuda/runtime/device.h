@@ -5,7 +5,6 @@
 #include "backend/backend.h"
 #include "cuda/runtime/api.h"
 #include "cuda/runtime/facts.h"
-#include "ops/list.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,11 +20,6 @@ struct bw_device {
     cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
     bw_cuda_attachment *attachments;
 };
-
-/* The operations' kernel tables, one definition each in the family's file. */
-#define BW_CUDA_TABLE(name) extern const bw_variant_table bw_cuda_##name;
-BW_OPERATIONS(BW_CUDA_TABLE)
-#undef BW_CUDA_TABLE
 
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */
 bw_status bw_cuda_enter(bw_device *device);

@@ -10,8 +10,8 @@
 
 namespace {
 
-constexpr int softmax_threads = 128;
-constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats
+constexpr int softmax_threads = 128;         // of a row: a short one leaves few of them idle
+constexpr int64_t softmax_kept_keys = 8192;  // 32 KiB of floats: no block needs to ask for its shared memory
 
 int64_t tile_count(int64_t rows) {
     return bw_ceil_div(rows, bw_tile_rows);

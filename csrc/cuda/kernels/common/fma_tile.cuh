@@ -6,6 +6,7 @@
 
 #include "cuda/kernels/common/sm80.cuh"
 
+// A thread has 4 x 4 sums: 8 loads from shared memory for 16 products. A row's 16 floats are a stretch of 64 bytes.
 constexpr int bw_tile_rows = 64, bw_tile_depth = 16, bw_tile_threads = 256;
 
 // Rows of 66 floats: stores by neighbouring k and loads by neighbouring rows both fall in different banks.

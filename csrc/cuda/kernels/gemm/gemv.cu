@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr int warps_per_block = 4;
+constexpr int warps_per_block = 4;  // as many as may share a row of B
+// A lane holds a sum for each row of A with each of its rows of B, and 16 bytes of each as floats: 4, or 8 in 16 bits.
 constexpr int largest_m_float = 16, largest_m_half = 8;
 
 struct gemv_shape {

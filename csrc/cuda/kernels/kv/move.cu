@@ -15,8 +15,8 @@
 namespace {
 
 constexpr int MOVE_THREADS = 128;
-constexpr int MOVE_UNROLL = 4;  // times two, for K and V: 8 loads in flight per thread
-constexpr int BLOCKS_WANTED_PER_UNIT = 4;
+constexpr int MOVE_UNROLL = 4;             // times two, for K and V: 8 loads in flight per thread
+constexpr int BLOCKS_WANTED_PER_UNIT = 4;  // of a multiprocessor: a small move has fewer loads per thread instead
 
 // ---- maps: from a unit's index on the contiguous side to its index on the other ----
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int tile_keys = 16, group_heads = 8;
+constexpr int tile_keys = 16, group_heads = 8;  // a matrix instruction's rows and columns
 
 // Parameters are read through a cache whose lines are 64 bytes; the first 48 bytes share one with what every kernel
 // reads, and hold all that is needed to ask for the keys.

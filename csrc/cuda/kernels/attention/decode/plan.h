@@ -59,6 +59,7 @@ struct bw_decode_work {
     bw_divider by_chunks, by_split_keys;
 };
 
+// Of an entry's keys: each split adds to the records that are stored and read back.
 constexpr int bw_decode_split_limit = 128;
 
 // Of combine.cuh: sixteen values; with their maximum and their sum.
@@ -70,7 +71,8 @@ constexpr int bw_decode_cell_gap = 8;
 
 // Mirrored by the plan: how decode/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
 // 4 neighbouring elements per lane (twice where 32 lanes are not enough); its `steps` keys and `heads` query heads make
-// 16 scores at a time.
+// 16 scores at a time. A warp's ring takes 12 KiB (24 KiB for 4 heads of 256): two blocks of 8 warps (4) fit on a
+// multiprocessor, with as many bytes on their way however small a step is.
 template <int padded_dim, int slot_heads>
 struct bw_decode_lanes {
     static constexpr int padded = padded_dim, heads = slot_heads;

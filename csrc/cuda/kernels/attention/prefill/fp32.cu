@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256;  // 16 x 16: rows and keys of a tile are multiples of 16
 
 // Rows are padded by 16 bytes: threads that read the same columns of neighbouring rows use different banks.
 template <int padded, int rows, int keys>
@@ -202,6 +202,8 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 }  // namespace
 
 bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    // 64 x 64: 16 scores and 16 or 32 sums a thread, and two blocks of at most 83 KiB a multiprocessor. 256 columns:
+    // half the rows, so that there are no more sums.
     if (shape.head_dim <= 64) return choose<64, 64, 64>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 64, 64>(shape, facts, out);
     return choose<256, 32, 32>(shape, facts, out);

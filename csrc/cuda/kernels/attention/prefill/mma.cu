@@ -11,9 +11,11 @@
 
 namespace {
 
+// 128 queries a block: K and V pass through shared memory once per 128 rows.
 constexpr int largest_warps = 8;
 
-// Keys of a tile: 256 columns of output leave few registers for scores.
+// Keys of a tile. A lane holds padded / 2 sums and a score per two keys: 64 + 32 registers at 128 columns, 128 + 16 at
+// 256.
 template <int padded>
 constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 

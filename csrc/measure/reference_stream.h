@@ -1,28 +1,28 @@
 /* Reference streams beside a case's samples: a neighbour on the same memory, which no kernel of this machine's sees,
  * slows a stream that is always the same. One before the samples, one after them, and some in between. */
-#ifndef BW_MEASURE_REFERENCE_H
-#define BW_MEASURE_REFERENCE_H
+#ifndef BW_MEASURE_REFERENCE_STREAM_H
+#define BW_MEASURE_REFERENCE_STREAM_H
 
 #include "measure/session.h"
 
 enum { BW_REFERENCES_KEPT = 64 };
 
-typedef struct bw_reference {
+typedef struct bw_reference_stream {
     bw_session *session;
     double ns[BW_REFERENCES_KEPT];
     int64_t count;
     double next_s, interval_s; /* when the next one is due */
     bool over;                 /* there are none, or one failed: no more of it */
-} bw_reference;
+} bw_reference_stream;
 
 /* None where the backend has none, or for samplings of less than 0.2 s: they would be a large part of it. */
-void bw_reference_begin(bw_reference *self, bw_session *session, double max_seconds);
+void bw_reference_stream_begin(bw_reference_stream *self, bw_session *session, double max_seconds);
 
 /* Takes one when it is due, or `always`, and says whether it did. Never fails. */
-bool bw_reference_take(bw_reference *self, double now_s, bool always);
+bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool always);
 
 /* By how much their upper quartile is above their lower one, or above the lowest median that the session has seen,
  * whichever is lower, as a share of that; NaN = not known. */
-double bw_reference_slowed(bw_reference *self);
+double bw_reference_stream_slowed(bw_reference_stream *self);
 
 #endif

@@ -1,4 +1,4 @@
-#include "measure/reference.h"
+#include "measure/reference_stream.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,13 +9,13 @@ static const double sampling_least_s = 0.2;
 static const double interval_least_s = 0.02;
 static const double intervals_per_reference = 15.0; /* of one's own length: under a fifteenth of the time */
 
-void bw_reference_begin(bw_reference *self, bw_session *session, double max_seconds) {
-    *self = (bw_reference){.session = session, .interval_s = interval_least_s};
+void bw_reference_stream_begin(bw_reference_stream *self, bw_session *session, double max_seconds) {
+    *self = (bw_reference_stream){.session = session, .interval_s = interval_least_s};
     self->over = !session->backend->neighbours || max_seconds < sampling_least_s;
 }
 
 /* Full: every second one goes, and from here on they are taken half as often. */
-static void keep(bw_reference *self, double ns) {
+static void keep(bw_reference_stream *self, double ns) {
     if (self->count == BW_REFERENCES_KEPT) {
         self->count /= 2;
         for (int64_t i = 1; i < self->count; i++) self->ns[i] = self->ns[2 * i];
@@ -24,7 +24,7 @@ static void keep(bw_reference *self, double ns) {
     self->ns[self->count++] = ns;
 }
 
-bool bw_reference_take(bw_reference *self, double now_s, bool always) {
+bool bw_reference_stream_take(bw_reference_stream *self, double now_s, bool always) {
     double ns;
     if (self->over || (!always && now_s < self->next_s)) return false;
     bw_status status = self->session->backend->neighbours->reference(self->session->device, &ns);
@@ -38,7 +38,7 @@ bool bw_reference_take(bw_reference *self, double now_s, bool always) {
     return true;
 }
 
-double bw_reference_slowed(bw_reference *self) {
+double bw_reference_stream_slowed(bw_reference_stream *self) {
     double sorted[BW_REFERENCES_KEPT];
     if (self->count == 0) return NAN;
     memcpy(sorted, self->ns, sizeof sorted);

@@ -1,0 +1,83 @@
+"""Lists of things with names, which show themselves as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+from bwprof.text import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDEST = 60  # letters of a cell: the rest is in the item itself
+
+
+class Listing(list[dict[str, Any]]):
+    """A list of dicts that can also be indexed by a name, and is shown as a table."""
+
+    kind = "item"
+
+    def names_of(self, item: dict[str, Any]) -> Sequence[str]:
+        """What an item is called; the first that has a name is meant by it."""
+        return (str(item["name"]),)
+
+    def cells(self, item: dict[str, Any]) -> dict[str, str]:
+        """An item's line in the table, by heading."""
+        return {name: str(value) for name, value in item.items()}
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[dict[str, Any]]: ...
+    @overload
+    def __getitem__(self, key: str) -> dict[str, Any]: ...
+    def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        for item in self:
+            if key in self.names_of(item):
+                return item
+        raise KeyError(unknown(self.kind, key, self.names()))
+
+    def names(self) -> list[str]:
+        """The names, each item's first."""
+        return [self.names_of(item)[0] for item in self]
+
+    def frame(self) -> pd.DataFrame:
+        """The table as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame([self.cells(item) for item in self])
+
+    def __repr__(self) -> str:
+        return text_table([self.cells(item) for item in self]) or f"no {self.kind}"
+
+    def _repr_html_(self) -> str:
+        return html_table([self.cells(item) for item in self])
+
+
+def text_table(lines: Sequence[dict[str, str]]) -> str:
+    """Lines under their headings, in columns."""
+    if not lines:
+        return ""
+    cells = [list(lines[0]), *([_cut(cell) for cell in line.values()] for line in lines)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return "\n".join(rows)
+
+
+def html_table(lines: Sequence[dict[str, str]], caption: str = "") -> str:
+    """The same for a notebook."""
+    from html import escape
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    head = [f"<caption>{escape(caption)}</caption>"] if caption else []
+    head += [row("th", lines[0])] if lines else []
+    return f"<table>{''.join([*head, *(row('td', line.values()) for line in lines)])}</table>"
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= _WIDEST else cell[: _WIDEST - 1] + "\u2026"

@@ -1,0 +1,165 @@
+#include "measure/case/case.h"
+
+#include <stdlib.h>
+
+static bw_offer offer_of(const bw_session *session, int op_index) {
+    const bw_device_calls *devices = session->backend->devices;
+    return (bw_offer){devices->variants(session->device, op_index), devices->facts(session->device)};
+}
+
+bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
+                         const char *variant_name, uint64_t seed, bw_case **out) {
+    const bw_choice *choice = NULL;
+    bw_status status = BW_OK;
+    bw_case *self = calloc(1, sizeof *self);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
+    self->session = self->buffers.session = session;
+    BW_GOTO(bw_problem_create(op_index, precision, dims, seed, &self->problem));
+    self->buffers.problem = self->reference.problem = self->problem;
+    const bw_offer offer = offer_of(session, op_index);
+    BW_GOTO(bw_choice_first(self->problem, &offer, variant_name, &choice));
+    atomic_store(&self->choice, choice);
+    *out = self;
+    return BW_OK;
+cleanup:
+    bw_case_free(self);
+    return status;
+}
+
+void bw_case_free(bw_case *self) {
+    if (!self) return;
+    bw_buffers_release(&self->buffers);
+    bw_reference_free(&self->reference);
+    bw_choice_free(atomic_load(&self->choice));
+    bw_problem_free(self->problem);
+    free(self);
+}
+
+const bw_choice *bw_case_choice(bw_case *self) {
+    return atomic_load(&self->choice);
+}
+
+bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes,
+                           int64_t *free_bytes) {
+    const bw_backend *backend = self->session->backend;
+    const bw_choice *choice = bw_case_choice(self);
+    int64_t total_bytes;
+    BW_TRY(backend->memory->ask(self->session->device, free_bytes, &total_bytes));
+    int64_t usable_bytes = *free_bytes + bw_buffers_bytes(&self->buffers); /* what it holds itself it can give back */
+    int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
+    *out = bw_rotation_of(choice, cache, cache_bytes, usable_bytes);
+    *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
+    if (bw_bytes_fit(*needed_bytes, usable_bytes)) return BW_OK;
+    return bw_bytes_refuse(self->problem, *needed_bytes, usable_bytes);
+}
+
+/* ---- getting ready ---- */
+
+/* A default variant whose library is missing gives way to the next best row, and the row says so. */
+static bw_status step_down(bw_case *self, bw_status cause) {
+    const bw_offer offer = offer_of(self->session, self->problem->op_index);
+    const bw_choice *next = NULL;
+    BW_TRY(bw_choice_next(self->problem, &offer, bw_case_choice(self), cause, &next));
+    atomic_store(&self->choice, next);
+    return BW_OK;
+}
+
+/* *again: another variant stands in now, and its layout is not that of the one before. */
+static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) {
+    bw_buffers *buffers = &self->buffers;
+    *again = false;
+    if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
+    bw_buffers_release(buffers);
+    bw_status status = bw_buffers_make(bw_case_choice(self), sets, once, buffers);
+    if (!status) return BW_OK;
+    bw_buffers_release(buffers);
+    BW_TRY(step_down(self, status));
+    *again = true;
+    return BW_OK;
+}
+
+bw_status bw_case_ready(bw_case *self, int64_t sets) {
+    bool again;
+    do {
+        BW_TRY(try_ready(self, sets, false, &again));
+    } while (again);
+    return BW_OK;
+}
+
+bw_status bw_case_ready_any(bw_case *self) {
+    return bw_case_ready(self, bw_max64(1, self->buffers.set_count));
+}
+
+bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
+    bool again;
+    do {
+        int64_t needed_bytes, free_bytes;
+        BW_TRY(bw_case_rotation(self, cache, out, &needed_bytes, &free_bytes));
+        BW_TRY(try_ready(self, out->sets, false, &again));
+    } while (again);
+    return BW_OK;
+}
+
+/* ---- launches ---- */
+
+bw_status bw_case_launch(bw_case *self, int64_t set) {
+    BW_TRY(bw_buffers_launch(&self->buffers, set));
+    return self->session->backend->devices->synchronize(self->session->device);
+}
+
+bw_status bw_case_launch_once(bw_case *self) {
+    int64_t sets = bw_max64(1, self->buffers.set_count);
+    bool again;
+    do {
+        BW_TRY(try_ready(self, sets, true, &again));
+    } while (again);
+    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    return bw_case_launch(self, 0);
+}
+
+bw_status bw_case_enqueue(bw_case *self) {
+    BW_TRY(bw_case_ready_any(self));
+    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    return bw_buffers_launch(&self->buffers, 0);
+}
+
+bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays) {
+    BW_TRY(bw_case_ready_any(self));
+    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    for (int i = 0; i < self->problem->operand_count; i++) {
+        if (arrays->given[i]) BW_TRY(bw_buffers_write(&self->buffers, i, arrays->given[i]));
+    }
+    if (arrays->launch) BW_TRY(bw_case_launch(self, 0));
+    for (int i = 0; i < self->problem->operand_count; i++) {
+        if (arrays->out[i]) BW_TRY(bw_buffers_read(&self->buffers, i, arrays->out[i]));
+    }
+    return BW_OK;
+}
+
+/* ---- correctness ---- */
+
+bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out) {
+    BW_TRY(bw_reference_extend(&self->reference, budget));
+    return bw_verify(&self->reference, &self->buffers, set, out);
+}
+
+bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out) {
+    return bw_case_verify_outputs(self, (const void *const[BW_MAX_OPERANDS]){NULL}, budget, out);
+}
+
+bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
+                                 bw_verdict *out) {
+    const bw_problem *problem = self->problem;
+    bool all_given = true;
+    BW_TRY(bw_case_ready_any(self));
+    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    for (int i = 0; i < problem->operand_count; i++) {
+        const bw_operand *operand = &problem->operands[i];
+        all_given &= !operand->present || operand->role == BW_IN || outputs[i];
+    }
+    if (!all_given) BW_TRY(bw_case_launch(self, 0));
+    for (int i = 0; i < problem->operand_count; i++) {
+        if (outputs[i]) BW_TRY(bw_buffers_write(&self->buffers, i, outputs[i]));
+    }
+    return bw_case_verify_set(self, 0, budget, out);
+}

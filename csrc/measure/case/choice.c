@@ -1,0 +1,191 @@
+#include "measure/case/choice.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+/* ---- variants ---- */
+
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
+                               const bw_device_facts *facts) {
+    if (!bw_precision_in(row->precisions, precision)) return "not in this precision";
+    return row->refuses ? row->refuses(dims, precision, facts) : NULL;
+}
+
+static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
+    for (int i = 0; i < table->count; i++) {
+        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
+    }
+    return false;
+}
+
+bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
+                             uint64_t passed_over, const bw_variant **out) {
+    const bw_variant *chosen = NULL, *preferred = NULL;
+    char reasons[768] = "";
+    for (int i = 0; i < offer->table->count; i++) {
+        const bw_variant *row = &offer->table->rows[i];
+        if (passed_over >> i & 1) continue;
+        const char *refusal = bw_variant_refuses(row, dims, precision, offer->facts);
+        if (refusal) {
+            size_t used = strlen(reasons);
+            snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used ? "; " : "", row->name, refusal);
+            continue;
+        }
+        chosen = row;
+        if (row->prefers && row->prefers(dims, precision, offer->facts)) preferred = row;
+    }
+    if (offer->table->count && !takes_precision(offer->table, precision)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
+                       "known all the same: bwprof.cost, or a sweep's --dry-run)",
+                       op->name, precision->name);
+    }
+    if (!chosen) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
+                       reasons[0] ? reasons : "no kernels for it");
+    }
+    *out = preferred ? preferred : chosen;
+    return BW_OK;
+}
+
+static bw_status variant_named(const bw_problem *problem, const bw_offer *offer, const char *name,
+                               const bw_variant **out) {
+    char allowed[512] = "";
+    for (int i = 0; i < offer->table->count; i++) {
+        const bw_variant *row = &offer->table->rows[i];
+        size_t used = strlen(allowed);
+        snprintf(allowed + used, sizeof allowed - used, "%s%s", used ? ", " : "", row->name);
+        if (strcmp(row->name, name) != 0) continue;
+        const char *refusal = bw_variant_refuses(row, &problem->dims, problem->precision, offer->facts);
+        if (refusal) {
+            return bw_fail(BW_CODE_UNSUPPORTED, "%s: variant '%s' does not run this case in %s: %s", problem->op->name,
+                           name, problem->precision->name, refusal);
+        }
+        *out = row;
+        return BW_OK;
+    }
+    return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", problem->op->name, name, allowed);
+}
+
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
+                     const bw_device_facts *facts, bw_cost *out) {
+    BW_TRY(op->cost(dims, precision, out));
+    if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, precision, facts, out));
+    if (!variant || !variant->scratch_bytes) return BW_OK;
+    bw_checked footprint = bw_add(bw_num(out->footprint_bytes), bw_num(variant->scratch_bytes(dims, precision, facts)));
+    if (footprint.overflow) {
+        return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: operands and intermediates pass 2^63 bytes",
+                       op->name);
+    }
+    out->footprint_bytes = footprint.value;
+    return BW_OK;
+}
+
+/* ---- choices ---- */
+
+static bw_checked align_up(bw_checked bytes) {
+    bw_checked padded = bw_add(bytes, bw_num(ALIGNMENT - 1));
+    padded.value -= padded.value % ALIGNMENT;
+    return padded;
+}
+
+static bw_status lay_out(bw_choice *self, const bw_problem *problem) {
+    bw_checked offset = bw_num(0);
+    for (int i = 0; i < problem->operand_count; i++) {
+        self->offsets[i] = offset.value;
+        if (problem->operands[i].present) self->layout.starts[self->layout.parts++] = offset.value;
+        offset = align_up(bw_add(offset, bw_num(problem->operands[i].bytes)));
+    }
+    bw_checked end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
+    if (end.overflow || self->scratch_bytes < 0) {
+        return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
+                       problem->op->name);
+    }
+    self->offsets[problem->operand_count] = offset.value;
+    if (self->scratch_bytes) self->layout.starts[self->layout.parts++] = offset.value;
+    self->layout.set_bytes = end.value;
+    return BW_OK;
+}
+
+/* All that follows from the variant. */
+static bw_status work_out(bw_choice *self, const bw_problem *problem, const bw_device_facts *facts) {
+    const bw_variant *variant = self->variant;
+    const bw_dims *dims = &problem->dims;
+    const bw_precision *precision = problem->precision;
+    if (variant->scratch_bytes) self->scratch_bytes = variant->scratch_bytes(dims, precision, facts);
+    if (variant->workspace_bytes) self->workspace_bytes = variant->workspace_bytes(dims, precision, facts);
+    if (self->workspace_bytes < 0) {
+        return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: the workspace would be larger than 2^63 bytes",
+                       problem->op->name);
+    }
+    BW_TRY(lay_out(self, problem));
+    return bw_cost_of(problem->op, variant, dims, precision, facts, &self->cost);
+}
+
+/* `why` says why the choice before is passed over. */
+static bw_status create(const bw_problem *problem, const bw_offer *offer, const bw_variant *variant,
+                        const bw_choice *before, const char *why, bw_choice **out) {
+    const char *note = before ? before->note : "", *name = before ? before->variant->name : "";
+    size_t note_size = strlen(note) + strlen(why) + strlen(name) + 32;
+    bw_choice *self = calloc(1, sizeof *self + note_size);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
+    self->variant = variant;
+    if (before) {
+        snprintf(self->note, note_size, "%s%svariant %s passed over: %s", note, note[0] ? "; " : "", name, why);
+    }
+    bw_status status = work_out(self, problem, offer->facts);
+    if (status) {
+        free(self);
+        return status;
+    }
+    self->before = before;
+    *out = self;
+    return BW_OK;
+}
+
+bw_status bw_choice_first(const bw_problem *problem, const bw_offer *offer, const char *name, const bw_choice **out) {
+    const bw_variant *variant = NULL;
+    bw_choice *self = NULL;
+    if (name) {
+        BW_TRY(variant_named(problem, offer, name, &variant));
+    } else {
+        BW_TRY(bw_variant_default(problem->op, &problem->dims, problem->precision, offer, 0, &variant));
+    }
+    BW_TRY(create(problem, offer, variant, NULL, "", &self));
+    self->asked = name != NULL;
+    *out = self;
+    return BW_OK;
+}
+
+bw_status bw_choice_next(const bw_problem *problem, const bw_offer *offer, const bw_choice *before, bw_status cause,
+                         const bw_choice **out) {
+    const bw_variant *variant = NULL;
+    bw_choice *self = NULL;
+    if (before->asked || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
+    assert(before->variant >= offer->table->rows && before->variant < offer->table->rows + offer->table->count);
+    uint64_t passed_over = before->passed_over | (uint64_t)1 << (before->variant - offer->table->rows);
+    bw_status status =
+        bw_variant_default(problem->op, &problem->dims, problem->precision, offer, passed_over, &variant);
+    if (status) {
+        bw_status_free(status);
+        return cause;
+    }
+    status = create(problem, offer, variant, before, bw_status_message(cause), &self);
+    bw_status_free(cause);
+    if (status) return status;
+    self->passed_over = passed_over;
+    *out = self;
+    return BW_OK;
+}
+
+void bw_choice_free(const bw_choice *self) {
+    while (self) {
+        const bw_choice *before = self->before;
+        free((void *)self);
+        self = before;
+    }
+}

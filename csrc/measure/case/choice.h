@@ -1,0 +1,51 @@
+/* A choice: the variant that runs a problem on a device and all that follows from it, of one moment. It never changes
+ * once it is made; a variant that steps in for another one is a choice of its own, and the one before it stays, for
+ * whoever is reading it, until the last one is freed. */
+#ifndef BW_MEASURE_CASE_CHOICE_H
+#define BW_MEASURE_CASE_CHOICE_H
+
+#include "backend/backend.h"
+#include "measure/case/problem.h"
+
+typedef struct bw_choice {
+    const struct bw_choice *before; /* whose place it took; NULL: it is the first */
+    const bw_variant *variant;
+    uint64_t passed_over; /* a bit per row of the variant table */
+    bool asked;           /* named by the caller: no other may stand in for it */
+    bw_cost cost;
+    int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
+    bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
+    int64_t scratch_bytes, workspace_bytes;
+    char note[]; /* why defaults were passed over; "" = none was */
+} bw_choice;
+
+/* What runs on a device: its variants of the problem's operation, its facts. */
+typedef struct bw_offer {
+    const bw_variant_table *table;
+    const bw_device_facts *facts;
+} bw_offer;
+
+/* The variant of this name (NULL: the default). */
+bw_status bw_choice_first(const bw_problem *problem, const bw_offer *offer, const char *name, const bw_choice **out);
+
+/* The next best row where `before` cannot be had (`cause` is BW_CODE_UNAVAILABLE: a library is missing) and nobody
+ * named it. Consumes the cause, or returns it where nothing steps in. */
+bw_status bw_choice_next(const bw_problem *problem, const bw_offer *offer, const bw_choice *before, bw_status cause,
+                         const bw_choice **out);
+
+void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */
+
+/* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
+ * BW_CODE_UNSUPPORTED with every row's reason when none runs. `passed_over` has a bit for each row to leave out. */
+bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
+                             uint64_t passed_over, const bw_variant **out);
+
+/* NULL when the row runs this shape, else why not. */
+const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
+                               const bw_device_facts *facts);
+
+/* The descriptor's cost with the variant's own on top; variant and facts may be NULL. */
+bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
+                     const bw_device_facts *facts, bw_cost *out);
+
+#endif

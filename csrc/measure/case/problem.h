@@ -1,0 +1,24 @@
+/* A problem: an operation with all its parameters, in a precision, on inputs that a seed generates. It knows no device,
+ * no kernel and no memory, and never changes once it is made: any thread may read it. */
+#ifndef BW_MEASURE_CASE_PROBLEM_H
+#define BW_MEASURE_CASE_PROBLEM_H
+
+#include "ops/op.h"
+
+typedef struct bw_problem {
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    bw_dims dims; /* its list is the copy below */
+    uint64_t seed;
+    bw_operand operands[BW_MAX_OPERANDS];
+    int operand_count;
+    int64_t list[];
+} bw_problem;
+
+/* `dims` is complete (bw_op_complete); its list is copied. */
+bw_status bw_problem_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
+                            const bw_problem **out);
+void bw_problem_free(const bw_problem *self); /* NULL is fine */
+
+#endif

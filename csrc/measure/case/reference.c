@@ -1,0 +1,197 @@
+#include "measure/case/reference.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+
+enum {
+    CORNERS = 4, /* checked however long they take */
+    ROWS_MOST = 1 << 16,
+    VALUES_MOST = 1 << 24, /* 128 MiB of doubles */
+    THREADS_MOST = 16
+};
+
+static const double alone_s = 1e-3; /* the caller works so long before it asks other threads to help */
+static const double poll_every_s = 5e-3;
+
+void bw_reference_free(bw_reference *self) {
+    free(self->order);
+    free(self->rows);
+    free(self->values);
+    *self = (bw_reference){.problem = self->problem};
+}
+
+/* A walk over rows [first, first + count): every row once, neighbours far apart wherever it ends. Groups of `parts`
+ * rows are walked over so many times, and each time another part of each is given out. */
+typedef struct walk {
+    int64_t first, count, parts, groups, position, step, walked, pass, left;
+} walk;
+
+static walk walk_over(int64_t first, int64_t count, int64_t parts, uint64_t seed) {
+    walk result = {.first = first, .count = count, .parts = bw_max64(1, parts), .left = count};
+    if (count < 1) return result;
+    result.groups = bw_ceil_div(count, result.parts);
+    result.step = bw_spread_step(result.groups);
+    result.position = (int64_t)(seed * 0x9e3779b97f4a7c15u % (uint64_t)result.groups);
+    return result;
+}
+
+/* The part of this group that is given out in this pass. */
+static int64_t part_of(const walk *self, int64_t group) {
+    uint64_t start = (uint64_t)group * 0x9e3779b97f4a7c15u >> 32;
+    return (int64_t)((start + (uint64_t)self->pass) % (uint64_t)self->parts);
+}
+
+static int64_t walk_on(walk *self) {
+    int64_t row;
+    do {
+        row = self->position * self->parts + part_of(self, self->position);
+        int64_t room = self->groups - self->step;
+        self->position = self->position < room ? self->position + self->step : self->position - room;
+        if (++self->walked == self->groups) self->walked = 0, self->pass++;
+    } while (row >= self->count); /* the last group may lack parts */
+    self->left--;
+    return self->first + row;
+}
+
+/* The rows in the order in which they are checked: the four corners, then by turns one within the focus and one outside
+ * it; none twice. */
+typedef struct sample {
+    int64_t corners[CORNERS];
+    int taken, turn;
+    bool at_corner; /* the row just given out is one */
+    walk parts[2];
+} sample;
+
+static sample sample_of(const bw_rows *rows, uint64_t seed) {
+    int64_t line = bw_min64(rows->line, rows->count), focus = bw_min64(rows->focus, rows->count);
+    return (sample){
+        .corners = {0, rows->count - 1, line - 1, rows->count - line},
+        .parts = {walk_over(0, focus, rows->parts, seed), walk_over(focus, rows->count - focus, rows->parts, seed)}};
+}
+
+static bool is_corner(const sample *self, int64_t row, int before) {
+    for (int i = 0; i < before; i++) {
+        if (self->corners[i] == row) return true;
+    }
+    return false;
+}
+
+/* False when all rows have been given out. */
+static bool sample_next(sample *self, int64_t *row) {
+    for (self->at_corner = true; self->taken < CORNERS; self->taken++) {
+        *row = self->corners[self->taken];
+        if (!is_corner(self, *row, self->taken)) {
+            self->taken++;
+            return true;
+        }
+    }
+    self->at_corner = false;
+    while (self->parts[0].left || self->parts[1].left) {
+        walk *part = &self->parts[self->turn ^= 1];
+        if (!part->left) part = &self->parts[self->turn ^ 1];
+        *row = walk_on(part);
+        if (!is_corner(self, *row, CORNERS)) return true;
+    }
+    return false;
+}
+
+/* The rows of a sample, worked out by whoever comes: each takes the next one that nobody has. */
+typedef struct reference_work {
+    bw_reference *reference;
+    const bw_budget *budget;
+    int64_t elems;
+    double share_s;            /* processor time of each who works */
+    uint64_t caller;           /* the only thread that polls */
+    _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
+    _Atomic bool stopped;      /* poll said so */
+    _Atomic(bw_status) failed; /* the first failure */
+} reference_work;
+
+static void work_out_row(reference_work *work, int64_t index) {
+    const bw_problem *problem = work->reference->problem;
+    bw_reference_row *row = &work->reference->rows[index];
+    row->values = work->reference->values + index * work->elems;
+    bw_status none = NULL;
+    bw_status status =
+        problem->op->reference(&problem->dims, problem->precision, problem->seed, work->reference->order[index], row);
+    if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
+}
+
+static void work_out(void *context) {
+    reference_work *work = context;
+    const bool polls = work->budget->poll && bw_parallel_thread() == work->caller;
+    double begin_s = bw_now_s(), begin_thread_s = bw_thread_s(), polled_s = -INFINITY;
+    while (!atomic_load(&work->failed)) {
+        double now_s = bw_now_s();
+        if (polls && now_s - polled_s >= poll_every_s) {
+            polled_s = now_s;
+            if (work->budget->poll(work->budget->poll_context)) atomic_store(&work->stopped, true);
+        }
+        if (atomic_load(&work->stopped)) return;
+        /* No thread uses more processor time than passes on the clock, which is cheaper to read. */
+        bool over = now_s - begin_s > work->share_s && bw_thread_s() - begin_thread_s > work->share_s;
+        if (over && atomic_load(&work->next) >= work->reference->corners) return;
+        int64_t index = atomic_fetch_add(&work->next, 1);
+        if (index >= work->reference->most) return;
+        work_out_row(work, index);
+    }
+}
+
+/* A budget is processor time: several processors spend it in less time, on as many rows. */
+static void work_out_all(reference_work *work, double budget_s) {
+    int processors = bw_parallel_processors();
+    int threads = processors < THREADS_MOST ? processors : THREADS_MOST;
+    work->share_s = threads > 1 ? fmin(budget_s, alone_s) : budget_s;
+    work_out(work);
+    if (threads == 1 || budget_s <= alone_s || atomic_load(&work->stopped)) return;
+    if (atomic_load(&work->next) >= work->reference->most) return;
+    work->share_s = (budget_s - alone_s) / threads;
+    bw_parallel_run(threads, work_out, work);
+}
+
+static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
+    int64_t most = bw_min64(ROWS_MOST, bw_max64(CORNERS, VALUES_MOST / rows->elems));
+    most = bw_min64(most, rows->count);
+    self->total = rows->count;
+    self->order = malloc((size_t)most * sizeof *self->order);
+    self->rows = calloc((size_t)most, sizeof *self->rows);
+    self->values = malloc((size_t)(most * rows->elems) * sizeof *self->values);
+    if (!self->order || !self->rows || !self->values) {
+        return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
+    }
+    sample walk = sample_of(rows, self->problem->seed);
+    while (self->most < most && sample_next(&walk, &self->order[self->most])) {
+        self->most++;
+        if (walk.at_corner) self->corners = self->most;
+    }
+    assert(self->most == most && self->corners <= self->most);
+    return BW_OK;
+}
+
+/* Rows for what is left of the budget. */
+static bw_status add_rows(bw_reference *self, const bw_budget *budget) {
+    bw_rows rows = self->problem->op->rows(&self->problem->dims, self->problem->precision);
+    if (!self->order) BW_TRY(choose_rows(self, &rows));
+    double left_s = budget->seconds - self->spent_s;
+    if (self->count == self->most || (self->count >= self->corners && !(left_s > 0.0))) return BW_OK;
+    reference_work work = {
+        .reference = self, .budget = budget, .elems = rows.elems, .caller = bw_parallel_thread(), .next = self->count};
+    work_out_all(&work, fmax(0.0, left_s));
+    if (atomic_load(&work.failed)) return atomic_load(&work.failed);
+    self->count = bw_min64(atomic_load(&work.next), self->most);
+    if (atomic_load(&work.stopped)) return bw_fail(BW_CODE_INTERRUPTED, "interrupted");
+    self->spent_s = fmax(self->spent_s, budget->seconds);
+    return BW_OK;
+}
+
+bw_status bw_reference_extend(bw_reference *self, const bw_budget *budget) {
+    bw_status status = add_rows(self, budget);
+    if (status && bw_status_code(status) != BW_CODE_INTERRUPTED) bw_reference_free(self);
+    return status;
+}

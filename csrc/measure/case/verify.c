@@ -1,0 +1,208 @@
+#include "measure/case/verify.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    WHOLE_BYTES = 1 << 20, /* outputs up to this size are downloaded whole; of larger ones only the rows compared */
+    BATCH_ROWS = 8192,     /* gathered at once ... */
+    BATCH_BYTES = 1 << 23  /* ... while they are no more than this (a longer row goes alone) */
+};
+
+/* The element, or row, whose error is the largest part of what it may be. */
+typedef struct worst {
+    double ratio, error, limit;
+    int operand;
+    int64_t index, count; /* count: elements of a row, 0 for a single element */
+    double found, wanted;
+} worst;
+
+/* NaN never passes: an error that is not finite counts as infinite. */
+static void weigh(worst one, worst *worst_yet) {
+    if (!(one.error <= 1e300)) one.error = INFINITY;
+    one.ratio = one.limit > 0.0 ? one.error / one.limit : one.error > 0.0 ? INFINITY : 0.0;
+    if (one.ratio > worst_yet->ratio || (one.ratio == worst_yet->ratio && one.error > worst_yet->error)) {
+        *worst_yet = one;
+    }
+}
+
+/* What the mean of `freedom` squares of random errors may be where 1 is expected: beyond it lies less than e^-10 of a
+ * sum of squares of normal variables (Laurent and Massart's bound). */
+static double chance_limit(double freedom) {
+    const double odds = 10.0;
+    return 1.0 + 2.0 * sqrt(odds / freedom) + 2.0 * odds / freedom;
+}
+
+static void compare_row(const bw_operand *operand, const bw_reference_row *row, const bw_tolerance *tolerance,
+                        const char *data, worst *worst_yet) {
+    double noise = tolerance->noise * row->scale, squares = 0.0;
+    for (int64_t i = 0; i < row->count; i++) {
+        double found = bw_dtype_load(operand->dtype, data, i), wanted = row->values[i];
+        double distance = fabs(found - wanted);
+        if (distance == 0.0) continue;
+        double half_unit = tolerance->element > 0.0 ? bw_dtype_half_unit(operand->dtype, wanted) : 0.0;
+        double beyond = distance <= half_unit ? 0.0 : distance - half_unit;
+        weigh((worst){.error = beyond / fmax(fabs(wanted), row->scale),
+                      .limit = tolerance->element,
+                      .operand = row->operand,
+                      .index = row->offset + i,
+                      .found = found,
+                      .wanted = wanted},
+              worst_yet);
+        if (noise > 0.0) squares += distance * distance / (noise * noise + half_unit * half_unit / 3.0);
+    }
+    if (!(noise > 0.0)) return;
+    weigh((worst){.error = tolerance->noise * sqrt(squares / (double)row->count),
+                  .limit = tolerance->noise * sqrt(chance_limit(row->freedom)),
+                  .operand = row->operand,
+                  .index = row->offset,
+                  .count = row->count},
+          worst_yet);
+}
+
+/* "D[3, 17]" */
+static void name_element(const bw_operand *operand, int64_t index, char *out, size_t size) {
+    int64_t coordinates[BW_MAX_RANK];
+    for (int axis = operand->rank - 1; axis >= 0; axis--) {
+        coordinates[axis] = index % operand->shape[axis];
+        index /= operand->shape[axis];
+    }
+    int used = snprintf(out, size, "%s[", operand->name);
+    for (int axis = 0; axis < operand->rank && used > 0 && (size_t)used < size; axis++) {
+        used += snprintf(out + used, size - (size_t)used, "%s%" PRId64, axis ? ", " : "", coordinates[axis]);
+    }
+    if (used > 0 && (size_t)used < size) snprintf(out + used, size - (size_t)used, "]");
+}
+
+/* Set `set` under comparison. */
+typedef struct compared {
+    const bw_buffers *buffers;
+    int64_t set;
+    bw_tolerance tolerance;
+    worst worst_yet;
+    char *whole[BW_MAX_OPERANDS]; /* outputs that are downloaded whole, each once */
+    struct batch *batch;
+} compared;
+
+static const bw_memory_calls *memory_of(const compared *self) {
+    return self->buffers->session->backend->memory;
+}
+
+static const bw_operand *operand_of(const compared *self, const bw_reference_row *row) {
+    const bw_operand *operand = &self->buffers->problem->operands[row->operand];
+    assert(row->offset >= 0 && row->count >= 0 && row->offset + row->count <= operand->elems);
+    return operand;
+}
+
+static bw_status compare_whole(compared *self, const bw_reference_row *row) {
+    const bw_operand *operand = operand_of(self, row);
+    char **host = &self->whole[row->operand];
+    if (!*host) {
+        *host = malloc((size_t)operand->bytes);
+        if (!*host) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
+        const void *from = bw_buffers_at(self->buffers, self->set, row->operand);
+        BW_TRY(memory_of(self)->download(self->buffers->session->device, *host, from, operand->bytes));
+    }
+    compare_row(operand, row, &self->tolerance, *host + bw_dtype_bytes(operand->dtype, row->offset), &self->worst_yet);
+    return BW_OK;
+}
+
+/* Rows of large outputs, fetched many at a time: one by one they would cost a transfer each. */
+typedef struct batch {
+    bw_span spans[BATCH_ROWS];
+    const bw_reference_row *rows[BATCH_ROWS];
+    int64_t count, bytes, capacity;
+    char *host;
+} batch;
+
+static void batch_free(batch *batch) {
+    if (batch) free(batch->host);
+    free(batch);
+}
+
+static bw_status compare_batch(compared *self) {
+    batch *batch = self->batch;
+    if (!batch || !batch->count) return BW_OK;
+    if (batch->bytes > batch->capacity) {
+        free(batch->host);
+        batch->capacity = batch->bytes;
+        batch->host = malloc((size_t)batch->bytes);
+        if (!batch->host) {
+            return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", batch->bytes);
+        }
+    }
+    BW_TRY(
+        memory_of(self)->gather(self->buffers->session->device, batch->spans, batch->count, batch->bytes, batch->host));
+    const char *host = batch->host;
+    for (int64_t i = 0; i < batch->count; i++) {
+        compare_row(operand_of(self, batch->rows[i]), batch->rows[i], &self->tolerance, host, &self->worst_yet);
+        host += batch->spans[i].bytes;
+    }
+    batch->count = batch->bytes = 0;
+    return BW_OK;
+}
+
+static bw_status compare_gathered(compared *self, const bw_reference_row *row) {
+    const bw_operand *operand = operand_of(self, row);
+    int64_t start = bw_dtype_bytes(operand->dtype, row->offset), bytes = bw_dtype_bytes(operand->dtype, row->count);
+    if (!self->batch) self->batch = calloc(1, sizeof *self->batch);
+    batch *batch = self->batch;
+    if (!batch) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
+    if (batch->count == BATCH_ROWS || batch->bytes + bytes > BATCH_BYTES) BW_TRY(compare_batch(self));
+    const char *from = bw_buffers_at(self->buffers, self->set, row->operand);
+    batch->spans[batch->count] = (bw_span){from + start, bytes};
+    batch->rows[batch->count++] = row;
+    batch->bytes += bytes;
+    return BW_OK;
+}
+
+static bw_status compare_rows(compared *self, const bw_reference *reference) {
+    bw_status status = BW_OK;
+    for (int64_t i = 0; i < reference->count; i++) {
+        const bw_reference_row *row = &reference->rows[i];
+        bool whole = operand_of(self, row)->bytes <= WHOLE_BYTES;
+        BW_GOTO(whole ? compare_whole(self, row) : compare_gathered(self, row));
+    }
+    BW_GOTO(compare_batch(self));
+cleanup:
+    for (int i = 0; i < BW_MAX_OPERANDS; i++) free(self->whole[i]);
+    batch_free(self->batch);
+    return status;
+}
+
+static void say_why(const bw_problem *problem, const worst *worst, bw_verdict *out) {
+    char element[128];
+    name_element(&problem->operands[worst->operand], worst->index, element, sizeof element);
+    if (worst->count) {
+        snprintf(out->reason, sizeof out->reason,
+                 "the row of %" PRId64
+                 " elements from %s on differs from the reference by more than rounding explains "
+                 "(root mean square %.3g of its typical size, tolerance %.3g)",
+                 worst->count, element, worst->error, worst->limit);
+    } else {
+        snprintf(out->reason, sizeof out->reason, "%s is %.9g, the reference says %.9g (error %.3g, tolerance %.3g)",
+                 element, worst->found, worst->wanted, worst->error, worst->limit);
+    }
+}
+
+bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out) {
+    const bw_problem *problem = buffers->problem;
+    bool rounds_once = buffers->choice->variant->rounds_once;
+    compared compared = {.buffers = buffers,
+                         .set = set,
+                         .tolerance = problem->op->tolerance(&problem->dims, problem->precision, rounds_once)};
+    assert(reference->problem == problem && reference->count >= reference->corners);
+    compared.worst_yet.limit = compared.tolerance.element;
+    BW_TRY(compare_rows(&compared, reference));
+    const worst *worst = &compared.worst_yet;
+    *out = (bw_verdict){.verified = worst->ratio <= 1.0,
+                        .max_error = worst->error,
+                        .tolerance = worst->limit,
+                        .rows_checked = reference->count,
+                        .rows_total = reference->total};
+    if (!out->verified) say_why(problem, worst, out);
+    return BW_OK;
+}

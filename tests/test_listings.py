@@ -1,0 +1,103 @@
+"""What bwprof tells of itself: operations, devices and facts that show themselves, and names that can be found."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bwprof
+from bwprof import _core, hardware
+from bwprof.results.jsonfile import plain
+
+
+def test_operations_are_a_list_with_names() -> None:
+    found = bwprof.operations()
+    assert found == _core.operations()
+    assert [operation["name"] for operation in found] == [operation["name"] for operation in _core.operations()]
+    assert found["gemm"] == next(operation for operation in _core.operations() if operation["name"] == "gemm")
+    assert (found[0], found[-1], found[:2]) == (_core.operations()[0], _core.operations()[-1], _core.operations()[:2])
+    with pytest.raises(KeyError, match="unknown operation 'gem': did you mean 'gemm'"):
+        _ = found["gem"]
+    lines = repr(found).splitlines()
+    assert lines[0].split() == ["operation", "parameters", "precisions", "what", "it", "does"]
+    assert [line.split()[0] for line in lines[1:]] == [operation["name"] for operation in found]
+    frame = found.frame()
+    assert frame["operation"].tolist() == [operation["name"] for operation in found]
+    assert frame.set_index("operation").loc["gemm", "parameters"] == "M, N, K, beta"
+    assert "<th>operation</th>" in found._repr_html_()
+    assert "<td>gemm</td>" in found._repr_html_()
+
+
+def test_devices_are_found_by_the_names_that_device_takes() -> None:
+    found = bwprof.devices()
+    assert list(found) == [dict(device) for device in found]
+    cpu = found["cpu"]
+    assert found["cpu:0"] is cpu
+    assert hardware.choose(device="cpu").name == cpu["name"]
+    assert repr(found).splitlines()[0].split() == ["device", "name"]
+    assert f"cpu:0   {cpu['name']}" in re.sub(r"(cpu:0) +", r"\1   ", repr(found))
+    with pytest.raises(KeyError, match="unknown device 'cpu:7': did you mean 'cpu:0'"):
+        _ = found["cpu:7"]
+    assert repr(hardware.Devices()) == "no device"
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
+def test_copies_stay_what_they_are(way: object) -> None:
+    for found in (bwprof.operations(), bwprof.devices()):
+        again = way(found)  # type: ignore[operator]
+        assert (type(again), again) == (type(found), found)
+
+
+def test_info_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.cli.info import main
+
+    found = bwprof.info()
+    assert found["devices"]["cpu:0"]["facts"]["name"] == found["devices"][-1]["facts"]["name"]
+    shown = repr(found)
+    assert shown.startswith(f"bwprof {bwprof.__version__}\n")
+    assert "\n\ncpu:0\n" in shown
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    names = [line.split("|")[0].strip() for line in printed.splitlines() if "|" in line]
+    assert [name for name in names if name and name not in shown] == []
+    assert "<caption>cpu:0</caption>" in found._repr_html_()
+    assert json.loads(json.dumps(plain(found)))["version"] == bwprof.__version__
+    assert repr(type(found)(a=1)) == "{'a': 1}"
+
+
+def test_roofs_say_what_they_are() -> None:
+    point = bwprof.roofs.RoofPoint("stream_copy", 0.5, 1 << 30, (1 << 30) / 40e9)
+    made = bwprof.Roofs("CPU", "", "", "", 0.0, (point,), measured="2026-01-01")
+    assert repr(made) == "<bwprof.Roofs of CPU: stream_copy 40 GB/s; measured 2026-01-01>"
+    assert repr(bwprof.Roofs("", "", "", "", 0.0, ())) == (
+        "<bwprof.Roofs of a device: no streams; measured at no known time>"
+    )
+
+
+def test_errors_have_one_base() -> None:
+    for name in bwprof.errors.__all__:
+        assert issubclass(getattr(bwprof.errors, name), bwprof.errors.BwprofError)
+
+
+def test_dir_shows_what_the_readme_tells_people_to_use(source_tree: Path) -> None:
+    text = (source_tree / "README.md").read_text()
+    told = set(re.findall(r"(?<!-m )(?<![\w./-])bwprof\.([A-Za-z_]+)", text))
+    assert {"measure", "Case", "columns", "frame", "Row", "Profiler"} <= told
+    assert told <= set(dir(bwprof))
+    assert len(set(dir(bwprof))) == len(dir(bwprof))
+    for name in dir(bwprof):
+        assert getattr(bwprof, name) is not None
+
+
+def test_importing_stays_quick() -> None:
+    """No pandas, no matplotlib, no NumPy."""
+    code = "import bwprof, sys; print([it for it in ('numpy', 'pandas', 'matplotlib', 'rich') if it in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

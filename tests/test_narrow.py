@@ -1,0 +1,280 @@
+"""Narrow types and the precisions made of them: their bits, bytes and inputs, against definitions written anew here."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_inputs import mix64
+
+import bwprof
+from bwprof import _core, registry
+from bwprof.cli.sweep import main
+
+NARROW = [found["name"] for found in _core.precisions() if registry.is_narrow(found["name"])]
+ROLES = {found["name"]: found for found in _core.precisions()}
+
+# type -> (elements of a block, bytes of a block): from the formats' definitions
+BLOCKS = {"fp32": (1, 4), "tf32": (1, 4), "fp16": (1, 2), "bf16": (1, 2), "fp8_e4m3": (1, 1), "int8": (1, 1)}
+BLOCKS |= {"q4_0": (32, 18)}
+
+
+def e4m3(bits: int) -> float:
+    """OCP E4M3: a sign, four bits of exponent (bias 7), three of significand; S.1111.111 is a NaN."""
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    if bits & 0x7F == 0x7F:
+        return math.nan
+    size = fraction / 8 * 2**-6 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7)
+    return -size if bits & 0x80 else size
+
+
+E4M3 = np.array([e4m3(bits) for bits in range(256)])
+
+
+def q4_0(block: bytes) -> np.ndarray:
+    scale = np.frombuffer(block[:2], dtype="<f2")[0].astype(np.float64)
+    halves = np.frombuffer(block[2:], dtype=np.uint8).astype(np.int64)
+    return (np.concatenate([halves & 15, halves >> 4]) - 8) * scale
+
+
+def decoded(dtype: str, data: bytes) -> np.ndarray:
+    return np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
+
+
+# ---- bits ----
+
+
+def test_types_are_what_their_formats_say() -> None:
+    assert {found["name"]: (found["block_elems"], found["block_bytes"]) for found in _core.dtypes()} == BLOCKS
+
+
+def test_e4m3_decodes_every_byte() -> None:
+    np.testing.assert_array_equal(decoded("fp8_e4m3", bytes(range(256))), E4M3)
+
+
+def test_e4m3_rounds_to_the_nearest_even_and_stops_at_its_largest() -> None:
+    finite = np.sort(np.unique(E4M3[np.isfinite(E4M3)]))
+    between = (finite[1:] + finite[:-1]) / 2
+    values = np.concatenate([finite, between, np.nextafter(between, np.inf, dtype=np.float32), [1e9, -1e9, np.inf]])
+    values = values.astype(np.float32)
+    found = decoded("fp8_e4m3", _core.encode("fp8_e4m3", values))
+    for value, got in zip(values.tolist(), found.tolist(), strict=True):
+        distance = np.abs(finite - min(448.0, max(-448.0, value)))
+        nearest = [finite[i] for i in np.flatnonzero(distance == distance.min())]
+        even = [near for near in nearest if _core.encode("fp8_e4m3", np.float32([near]))[0] % 2 == 0]
+        assert got == (nearest[0] if len(nearest) == 1 else even[0]), value
+    assert np.isnan(decoded("fp8_e4m3", _core.encode("fp8_e4m3", np.float32([np.nan])))).all()
+
+
+def test_int8_rounds_to_the_nearest_even_within_its_range() -> None:
+    values = np.array([-1e9, -128.6, -127.5, -0.5, 0.5, 1.5, 2.5, 126.5, 127.2, 1e9, np.nan], dtype=np.float32)
+    stored = np.frombuffer(_core.encode("int8", values), dtype=np.int8)
+    assert stored.tolist() == [-128, -128, -128, 0, 0, 2, 2, 126, 127, 127, 0]
+    assert decoded("int8", bytes(range(256))).tolist() == np.arange(256).astype(np.uint8).view(np.int8).tolist()
+
+
+def test_a_q4_0_block_is_stored_as_published() -> None:
+    """The block of x = (i - 16) / 8, written out by hand: d = 0.25, and no element off by more than half of it."""
+    values = ((np.arange(32) - 16) / 8).astype(np.float32)
+    stored = _core.encode("q4_0", values)
+    assert stored.hex() == "0034809191a2a2b3b3c4c4d5d5e6e6f7f7f8"
+    assert np.abs(decoded("q4_0", stored) - values).max() == 0.125
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-100, 100, width=32), min_size=32, max_size=32))
+def test_q4_0_encodes_like_its_definition(values: list[float]) -> None:
+    x = np.array(values, dtype=np.float32)
+    d = np.float32(x[np.abs(x).argmax()]) / np.float32(-8)
+    inverse = np.float32(1) / d if np.float16(d) else np.float32(0)
+    q = np.minimum(15, np.floor(x * inverse + np.float32(8.5))).astype(np.int64)
+    stored = _core.encode("q4_0", x)
+    assert np.frombuffer(stored[:2], dtype="<f2")[0] == np.float16(d)
+    assert list(stored[2:]) == (q[:16] | q[16:] << 4).tolist()
+    np.testing.assert_array_equal(decoded("q4_0", stored), q4_0(stored).astype(np.float32))
+
+
+def test_the_last_block_is_filled_up_with_zeros() -> None:
+    values = np.linspace(-1, 1, 33, dtype=np.float32)
+    stored = _core.encode("q4_0", values)
+    assert len(stored) == 36
+    assert stored == _core.encode("q4_0", np.pad(values, (0, 31)))
+
+
+# ---- inputs: hashed bits ----
+
+
+def hashed(seed: int, operand: int, indices: np.ndarray) -> np.ndarray:
+    """32 bits for each index, as csrc/base/input.h defines them (indices below 2**32)."""
+    key = mix64((mix64(seed) + operand) & (1 << 64) - 1)
+    x = indices.astype(np.uint32) ^ np.uint32(key & 0xFFFFFFFF)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    x = (x ^ np.uint32(key >> 32) ^ (x >> np.uint32(16))) * np.uint32(0x9E3779B1)
+    return x ^ (x >> np.uint32(15))
+
+
+def generated_q4_0(seed: int, operand: int, rows: int, row: int) -> bytes:
+    """Five hashed words a block, each row with blocks of its own."""
+    words = hashed(seed, operand, np.arange(rows * -(-row // 32) * 5)).reshape(-1, 5)
+    scales = (words[:, :1] & 0x83FF | 0x2C00).astype("<u2").view(np.uint8)
+    return np.hstack([scales, words[:, 1:].astype("<u4").view(np.uint8).reshape(-1, 16)]).tobytes()
+
+
+@pytest.mark.parametrize(("rows", "row"), [(5, 33), (3, 64), (7, 1)])
+def test_generated_q4_0_is_the_defined_hash(rows: int, row: int) -> None:
+    params = {"M": 2, "N": rows, "K": row}
+    with _core.Device("cpu") as device, _core.Case(device, "gemm", "q4_0", params, seed=9) as case:
+        assert case.inputs()["B"] == generated_q4_0(9, 1, rows, row)
+
+
+def test_generated_q4_0_has_both_signs_and_a_size_of_about_one() -> None:
+    stored = generated_q4_0(3, 0, 1, 32 << 14)
+    values = np.concatenate([q4_0(stored[at : at + 18]) for at in range(0, len(stored), 18)])
+    assert abs(values.mean()) < 0.01
+    assert (values**2).mean() == pytest.approx(1 / 5.1062, rel=0.01)  # what references take its size for
+
+
+# ---- bytes ----
+
+
+def stored_bytes(dtype: str | None, rows: int, row: int) -> int:
+    """Rows that begin with a block of their own."""
+    if dtype is None:
+        return 0
+    elems, size = BLOCKS[dtype]
+    return rows * -(-row // elems) * size
+
+
+def gemm_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+    scales = stored_bytes(p["scale"], 1, x["M"]) + stored_bytes(p["scale"], 1, x["N"])
+    operands = stored_bytes(p["activation"], x["M"], x["K"]) + stored_bytes(p["weight"], x["N"], x["K"])
+    result = stored_bytes(p["result"], 1, x["M"] * x["N"])
+    return operands + scales + x["beta"] * result, result
+
+
+def cache_bytes(p: dict[str, Any], heads: int, dim: int) -> int:
+    return stored_bytes(p["cache"], 1, heads * dim) + stored_bytes(p["scale"], 1, heads)
+
+
+def decode_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+    query = stored_bytes(p["result"], 1, x["batch"] * x["num_heads"] * x["head_dim"])
+    return query + cache_bytes(p, 2 * x["batch"] * x["kv_len"] * x["num_kv_heads"], x["head_dim"]), query
+
+
+def append_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+    tokens = x["batch"] * x["seq_len"]
+    heads = 2 * tokens * x["num_kv_heads"]
+    slots = 8 * tokens if x["page_size"] else 0
+    return stored_bytes(p["result"], 1, heads * x["head_dim"]) + slots, cache_bytes(p, heads, x["head_dim"])
+
+
+def copy_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+    moved = cache_bytes(p, 2 * x["batch"] * x["kv_len"] * x["num_kv_heads"], x["head_dim"])
+    return moved, moved
+
+
+MODELS = {
+    "gemm": (gemm_bytes, {"M": 300, "N": 5000, "K": 5000, "beta": 1}),
+    "attention_decode": (decode_bytes, {"batch": 40, "kv_len": 9000, "num_kv_heads": 16, "head_dim": 256}),
+    "kv_append": (append_bytes, {"batch": 40, "seq_len": 900, "num_kv_heads": 16, "head_dim": 300, "page_size": 70}),
+    "kv_copy": (copy_bytes, {"batch": 40, "kv_len": 9000, "num_kv_heads": 16, "head_dim": 300}),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_bytes_follow_the_roles_of_a_precision(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(MODELS)))
+    model, largest = MODELS[name]
+    precision = data.draw(st.sampled_from(registry.operation(name)["precisions"]))
+    zero = ("beta", "page_size")
+    shape = {key: data.draw(st.integers(0 if key in zero else 1, most), label=key) for key, most in largest.items()}
+    if "num_kv_heads" in shape and "num_heads" in registry.param_names(name):
+        shape["num_heads"] = shape["num_kv_heads"] * data.draw(st.integers(1, 8))
+    cost = _core.cost(name, precision, shape)
+    assert (cost["bytes_read"], cost["bytes_written"]) == model(ROLES[precision], shape)
+
+
+def test_lengths_are_summed_with_their_scales() -> None:
+    cost = bwprof.cost("attention_decode", precision="int8", kv_lens=[100, 50], num_heads=6, num_kv_heads=2, head_dim=8)
+    # q 2*6*8*2 = 192; 2*150*2 = 600 heads of 8 bytes and a scale of 4
+    assert (cost.bytes_read, cost.bytes_written, cost.flops) == (192 + 7_200, 192, 28_800)
+
+
+def test_roles() -> None:
+    roles = ("activation", "weight", "cache", "result", "compute", "scale")
+    assert [ROLES["tf32"][role] for role in roles] == ["tf32", "tf32", None, "fp32", "tf32", None]
+    assert [ROLES["q4_0"][role] for role in roles] == ["fp16", "q4_0", None, "fp16", "fp16", None]
+    for name in ("int8", "fp8_e4m3"):
+        assert [ROLES[name][role] for role in roles] == [name, name, name, "fp16", name, "fp32"]
+    for name in ("fp32", "fp16", "bf16"):
+        assert [ROLES[name][role] for role in roles] == [name] * 5 + [None]
+    assert NARROW == ["fp8_e4m3", "int8", "q4_0"]
+
+
+# ---- what has no kernel ----
+
+
+@pytest.mark.parametrize(("operation", "precision"), [("gemm", "int8"), ("attention_decode", "fp8_e4m3")])
+def test_a_case_without_a_kernel_says_what_is_known(operation: str, precision: str) -> None:
+    assert registry.is_predicted(operation, precision, "cpu")
+    with pytest.raises(bwprof.errors.UnsupportedError, match=r"no kernel takes .*bwprof\.cost.*--dry-run"):
+        bwprof.Case(operation, precision=precision, device="cpu")
+
+
+def test_a_dry_run_lists_what_has_no_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "gemm",
+        "-p",
+        "M=1",
+        "-p",
+        "N=64",
+        "-p",
+        "K=64",
+        "--precision",
+        "q4_0,int8",
+        "--device",
+        "cpu",
+        "--dry-run",
+    ]
+    assert main(words) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "int8" in line)
+    assert [cell.strip() for cell in line.split("|")][1:6] == ["int8", "-", "4.32 KiB", "128 B", "8.19e+03"]
+    assert "predicted:" in line
+
+
+def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
+    """64 + 64*64 bytes and 65 scales; two blocks of 18 bytes for each of 64 rows and 64 activations of 2."""
+    written = tmp_path / "rows.json"
+    bwprof.sweep("gemm", precision=["q4_0", "int8"], M=1, N=64, K=64, device="cpu", roofs=False, output=written)
+    rows = {row["precision"]: row for row in bwprof.load(written).to_dict("records")}
+    q4_0, int8 = rows["q4_0"], rows["int8"]
+    assert (q4_0["status"], q4_0["verified"], q4_0["bytes_read"]) == ("ok", True, 2_432)
+    assert (int8["status"], int8["bytes_read"], int8["bytes_written"]) == ("predicted", 4_420, 128)
+    assert (int8["flops"], math.isnan(int8["time_ms"])) == (8_192, True)
+    assert "no kernel takes this precision" in int8["reason"]
+
+
+# ---- a caller's arrays ----
+
+
+@pytest.mark.parametrize("k", [32, 33, 100])
+def test_a_product_of_q4_0_weights(k: int) -> None:
+    """Floats are quantised row by row; what comes out is the product with what was stored."""
+    rng = np.random.default_rng(k)
+    a, b = rng.standard_normal((3, k)).astype(np.float16), rng.standard_normal((5, k)).astype(np.float32)
+    with bwprof.Case("gemm", precision="q4_0", device="cpu", M=3, N=5, K=k) as case:
+        out = case.run(A=a, B=b)["D"]
+        inputs = case.inputs()
+    padded = np.pad(b, ((0, 0), (0, -k % 32)))
+    stored = np.array([decoded("q4_0", _core.encode("q4_0", row))[:k] for row in padded])
+    expected = a.astype(np.float64) @ stored.astype(np.float64).T
+    np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+    assert inputs["B"].shape == (5, k)
+    assert inputs["B"].dtype == np.float32
