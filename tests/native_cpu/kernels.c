@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "measure/case.h"
 #include "measure/case/case.h"
 #include "measure/session.h"
 
