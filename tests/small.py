@@ -7,7 +7,7 @@ from bwprof import _core
 # Small values for whatever parameters an operation has; those not named keep their defaults.
 SMALL = {
     "elements": 3000, "M": 4, "N": 48, "K": 40, "batch": 2, "seq_len": 5, "kv_len": 24, "num_heads": 4,
-    "num_kv_heads": 2, "head_dim": 16,
+    "num_kv_heads": 2, "head_dim": 16, "tokens": 6, "hidden": 48,
 }  # fmt: skip
 
 
