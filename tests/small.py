@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bwprof import _core
+from bwprof.registry import variant_names
 
 # Small values for whatever parameters an operation has; those not named keep their defaults.
 SMALL = {
@@ -11,10 +12,11 @@ SMALL = {
 }  # fmt: skip
 
 
-def small_cases() -> list[tuple[str, str, dict[str, int]]]:
-    """Every operation in every precision that it has."""
+def small_cases(backend: str | None = None) -> list[tuple[str, str, dict[str, int]]]:
+    """Every operation in every precision that it has, or that the backend has a kernel for."""
     return [
         (op["name"], precision, {p["name"]: SMALL[p["name"]] for p in op["params"] if p["name"] in SMALL})
         for op in _core.operations()
         for precision in op["precisions"]
+        if backend is None or variant_names(op["name"], backend, precision)
     ]

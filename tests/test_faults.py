@@ -295,7 +295,9 @@ def free_memory_after(device: _core.Device, work: Callable[[], None]) -> int:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("one", [*small_cases(), GATHERED], ids=lambda one: f"{one[0]}-{one[1]}-{min(one[2].values())}")
+@pytest.mark.parametrize(
+    "one", [*small_cases("cuda"), GATHERED], ids=lambda one: f"{one[0]}-{one[1]}-{min(one[2].values())}"
+)
 def test_every_cuda_call_fails_in_turn(one: tuple[str, str, dict[str, int]]) -> None:
     with _core.Device("cuda") as device:
         try:

@@ -81,7 +81,7 @@ def open_case(gpu: _core.Device, one: tuple[str, str, dict[str, int]], variant: 
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("one", small_cases(), ids=lambda one: f"{one[0]}-{one[1]}")
+@pytest.mark.parametrize("one", small_cases("cuda"), ids=lambda one: f"{one[0]}-{one[1]}")
 def test_a_case_is_launched_once(gpu: _core.Device, launches: Launches, one: tuple[str, str, dict[str, int]]) -> None:
     """The first launch fills the buffers and does what the second one does, no more."""
     with open_case(gpu, one) as case:
