@@ -38,7 +38,6 @@ bw_dims small_dims(const bw_op *op, int64_t page) {
                  {"beta", 1},        {"batch", 2},    {"seq_len", 5}, {"kv_len", 7},
                  {"num_heads", 6},   {"head_dim", 8}, {"causal", 1},  {"num_kv_heads", 2},
                  {"tokens", 5},      {"hidden", 37}};
-                 {"tokens", 3},      {"hidden", 37}};
     bw_dims dims = {0};
     unsigned given = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
