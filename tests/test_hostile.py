@@ -239,7 +239,7 @@ def test_a_picture_costs_no_row_and_no_summary(
 LOADING = """
 import os, signal, sys
 def seen(event, given):
-    if event == "import" and given[0] == "numpy.linalg" and "bwprof.sweep.command" in sys.modules:
+    if event == "import" and given[0] == "numpy.linalg" and "bwprof.cli.sweep.run" in sys.modules:
         os.kill(os.getpid(), signal.SIGTERM)
 sys.addaudithook(seen)
 """

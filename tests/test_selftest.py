@@ -225,7 +225,7 @@ def test_bad_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture
 
 def test_the_methods_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method gives a time; without kernel timestamps nothing is judged."""
-    monkeypatch.setitem(cache._QUICK, "cpu", ((1,), ()))
+    monkeypatch.setitem(cache._QUICK, True, ((1,), ()))
     monkeypatch.setattr(cache, "SECONDS", 0.0)
     (part,) = bwprof.selftest("cache", backend="cpu", quick=True)["parts"]
     (found,) = part["rows"]

@@ -50,6 +50,8 @@ _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
 _LONGEST_DOUBTS = 60  # characters of the flags in the legend
+_WIDTH_LETTERS = 150  # of the names' and the legend's size, in the picture's width
+_HANDLE_LETTERS = 8  # what a line of the legend takes beside its text
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
 _LONGEST_PRECISION = 16
 
@@ -287,13 +289,26 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         loc="upper left",
         bbox_to_anchor=(0.0, 0.0),
         borderaxespad=4.5,
-        ncols=4,
+        ncols=_legend_columns(
+            [str(handle.get_label()) for handle in handles], max(len(_label(group, groups)) for group in groups)
+        ),
         fontsize=8,
         frameon=False,
         columnspacing=1.6,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def _legend_columns(labels: Sequence[str], longest_name: int) -> int:
+    """So many columns as fit beside the names, right of which the legend begins."""
+    room = _WIDTH_LETTERS - longest_name
+    for columns in (4, 3, 2):
+        rows = math.ceil(len(labels) / columns)
+        widest = [max(map(len, labels[first : first + rows])) for first in range(0, len(labels), rows)]
+        if sum(widest) + _HANDLE_LETTERS * len(widest) <= room:
+            return columns
+    return 1
 
 
 def _label(group: Group, groups: Sequence[Group]) -> str:
