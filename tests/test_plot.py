@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,3 +179,11 @@ def test_a_pictures_name_says_what_is_written(tmp_path: Path, name: str, files: 
     written = plot.save(frame.from_rows(pair("a", 100.0, 80.0)), tmp_path / name)
     assert [path.name for path in written] == files
     assert sorted(path.name for path in tmp_path.iterdir()) == files
+
+
+def test_any_letters_make_a_well_formed_picture(tmp_path: Path) -> None:
+    letters = "".join(map(chr, range(0x20))) + "\x7f\x9f\ud800\ufffe<&>--"
+    rows = pair(letters, 100.0, 80.0, device=letters, variant=letters, peak_gb_s=100.0)
+    rows += [row(letters, letters + "9", gb_s=None, status="failed", flags="noisy")]
+    _, svg = plot.save(frame.from_rows(rows), tmp_path / "a")
+    xml.etree.ElementTree.parse(svg)
