@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,12 @@ def test_the_readmes_table_has_the_columns_and_their_units(source_tree: Path) ->
         assert unit.strip() == ", ".join(dict.fromkeys(column.unit for column in columns if column.unit)), names
         told |= {column.group for column in columns}
     assert told == set(GROUPS)
+
+
+def test_parameters_have_names_of_their_own() -> None:
+    """A parameter is a column, and a keyword of `cost`, `Case` and `sweep`."""
+    parameters = {param["name"] for operation in bwprof.operations() for param in operation["params"]}
+    twice = [name for name, count in Counter(schema.names()).items() if count > 1]
+    assert not twice, "parameters named as columns that bwprof fills"
+    options = {name for used in (bwprof.cost, bwprof.Case, bwprof.sweep) for name in inspect.signature(used).parameters}
+    assert not parameters & options

@@ -190,5 +190,7 @@ def test_no_device_memory_is_lost() -> None:
 
 def test_small_cases_name_real_parameters() -> None:
     known = {p["name"] for op in _core.operations() for p in op["params"]}
-    assert set(SMALL) <= known
+    assert set(SMALL) <= known, "tests/small.py names parameters that there are not"
+    sizes = {p["name"] for op in _core.operations() for p in op["params"] if p["unit"]} - {"page_size"}  # 0: not paged
+    assert sizes <= set(SMALL), "tests/small.py and small_dims in tests/native/main.c want small values of these"
     assert all(re.fullmatch(r"\w+", name) for name in known)
