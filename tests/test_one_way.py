@@ -219,6 +219,15 @@ def test_labels_of_a_measurement() -> None:
         bwprof.measure(lambda: None, **QUICK, labels=3)  # type: ignore[arg-type]
 
 
+def test_no_label_takes_the_place_of_the_raw_samples() -> None:
+    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+        bwprof.measure(lambda: sum(range(9)), labels={"samples_ns": 3}, device="cpu")
+    with pytest.raises(ValueError, match="'samples_ns' is a column that bwprof fills"):
+        bwprof.sweep("gemm", M=1, N=8, K=8, labels={"samples_ns": 3}, device="cpu")
+    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+        bwprof.sweep(lambda n: sum(range(n)), n=5, labels={"samples_ns": 3}, device="cpu")
+
+
 def test_labels_of_a_sweep(tmp_path: Path) -> None:
     found = bwprof.sweep("gemm", **TINY, labels={"commit": "abc"}, output=tmp_path / "rows.csv")
     assert found["commit"].tolist() == bwprof.load(tmp_path / "rows.csv")["commit"].tolist() == ["abc"]
