@@ -71,12 +71,12 @@ class Row(dict[str, Any]):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self if isinstance(name, str))]
 
-    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]]]:
-        return type(self), (dict(self), self.samples_ns)
+    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]], dict[str, Any]]:
+        return type(self), (dict(self), self.samples_ns), {"_details": self._details}
 
     def copy(self) -> Row:
         """A row of its own with the same values."""
-        return type(self)(self, self.samples_ns)
+        return type(self)(self, self.samples_ns, details=self._details)
 
     def __repr__(self) -> str:
         return f"<{self._title()}: {self._said()}>"
