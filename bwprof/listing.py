@@ -40,6 +40,10 @@ class Listing(list[dict[str, Any]]):
                 return item
         raise KeyError(unknown(self.kind, key, self.names()))
 
+    def __contains__(self, key: object) -> bool:
+        """Whether an item, or one of that name, is there."""
+        return any(key in self.names_of(item) for item in self) if isinstance(key, str) else super().__contains__(key)
+
     def names(self) -> list[str]:
         """The names, each item's first."""
         return [self.names_of(item)[0] for item in self]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 import re
 from collections.abc import Iterable
@@ -122,8 +123,8 @@ def amount(value: Any, name: str) -> int:
 
 
 def positive_seconds(value: object) -> float | None:
-    """A finite, positive number of seconds; None for anything else, numbers beyond a float's reach among them."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """A finite, positive number, NumPy's too, as seconds; None for anything else, what no float reaches among them."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     try:
         found = float(value)

@@ -35,6 +35,15 @@ def test_operations_are_a_list_with_names() -> None:
     assert "<td>gemm</td>" in found._repr_html_()
 
 
+def test_names_are_in_a_list_that_finds_them() -> None:
+    operations = bwprof.operations()
+    assert "gemm" in operations
+    assert "gem" not in operations
+    assert operations[0] in operations
+    assert {} not in operations
+    assert "cpu" in bwprof.devices()
+
+
 def test_devices_are_found_by_the_names_that_device_takes() -> None:
     found = bwprof.devices()
     assert list(found) == [dict(device) for device in found]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bwprof
@@ -217,6 +218,23 @@ def test_labels_of_a_measurement() -> None:
         bwprof.measure(lambda: None, **QUICK, labels={"time_ms": 1})
     with pytest.raises(TypeError, match="labels is 3: a mapping"):
         bwprof.measure(lambda: None, **QUICK, labels=3)  # type: ignore[arg-type]
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    narrow = np.float32(0.05)
+    quick: dict[str, Any] = {"rel_ci": narrow, "max_seconds": narrow, "device": "cpu", "roofs": False}
+    assert bwprof.measure(lambda: sum(range(9)), cache="hot", **quick)["status"] == "ok"
+    swept = bwprof.sweep("gemm", M=1, N=8, K=8, precision="fp32", progress=False, **quick)
+    assert swept["status"].tolist() == ["ok"]
+
+
+def test_no_label_takes_the_place_of_the_raw_samples() -> None:
+    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+        bwprof.measure(lambda: sum(range(9)), labels={"samples_ns": 3}, device="cpu")
+    with pytest.raises(ValueError, match="'samples_ns' is a column that bwprof fills"):
+        bwprof.sweep("gemm", M=1, N=8, K=8, labels={"samples_ns": 3}, device="cpu")
+    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+        bwprof.sweep(lambda n: sum(range(n)), n=5, labels={"samples_ns": 3}, device="cpu")
 
 
 def test_labels_of_a_sweep(tmp_path: Path) -> None:

@@ -60,6 +60,32 @@ def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
     assert "power_w" not in shown
 
 
+def test_copies_keep_what_details_said() -> None:
+    found = bwprof.Row(made(), [1.0], details={"median_ns": 7.0})
+    for kept in (found.copy(), copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        with pytest.warns(DeprecationWarning, match="Row.details is now"):
+            assert kept.details == {"median_ns": 7.0}
+
+
+def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
+    odd: Any = bwprof.Row({1: 2, "case": "odd"})
+    assert "<th>1</th><td>2</td>" in odd._repr_html_()
+    assert "case" in dir(odd)
+    with pytest.raises(AttributeError, match="did you mean 'case'"):
+        _ = odd.cases
+    with pytest.raises(TypeError, match="a column is called 1: a str is needed"):
+        bwprof.frame([odd])
+
+
+def test_a_column_is_taken_away_as_it_is_set() -> None:
+    found = made()
+    found.mine = 3
+    del found.mine
+    assert "mine" not in found
+    with pytest.raises(AttributeError, match="no column 'mine'"):
+        del found.mine
+
+
 def test_measuring_a_function_gives_a_row() -> None:
     a = np.empty(1 << 12)
     found = bwprof.measure(lambda: a.fill(1.0), name="fill", bytes_written=a.nbytes, **QUICK)

@@ -84,6 +84,8 @@ def check_label(name: str, value: Any) -> None:
     ValueError
         For a column that bwprof fills, and for a value that the schema's column cannot hold.
     """
+    if name == schema.SAMPLES:
+        raise ValueError(f"'{name}' are a row's raw samples: take another name for the label")
     if name not in schema.names():
         return
     if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:

@@ -14,7 +14,7 @@ from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
 from bwprof.text import shown
 
-SAMPLES = "samples_ns"  # the column that `with_samples` adds
+SAMPLES = schema.SAMPLES
 
 
 def from_rows(

@@ -53,7 +53,7 @@ class Row(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            near = None if name.startswith("_") else nearest(name, self, likeness=0.6)
+            near = None if name.startswith("_") else nearest(name, map(str, self), likeness=0.6)
             hint = f": did you mean '{near}'?" if near else ""
             raise AttributeError(f"this row has no column '{name}'{hint}") from None
 
@@ -63,15 +63,20 @@ class Row(dict[str, Any]):
         else:
             self[name] = value
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
+    def __delattr__(self, name: str) -> None:
+        if name not in self:
+            raise AttributeError(f"this row has no column '{name}'")
+        del self[name]
 
-    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]]]:
-        return type(self), (dict(self), self.samples_ns)
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in self if isinstance(name, str))]
+
+    def __reduce__(self) -> tuple[type[Row], tuple[dict[str, Any], list[float]], dict[str, Any]]:
+        return type(self), (dict(self), self.samples_ns), {"_details": self._details}
 
     def copy(self) -> Row:
         """A row of its own with the same values."""
-        return type(self)(self, self.samples_ns)
+        return type(self)(self, self.samples_ns, details=self._details)
 
     def __repr__(self) -> str:
         return f"<{self._title()}: {self._said()}>"
@@ -101,7 +106,7 @@ class Row(dict[str, Any]):
         units = {column.name: column.unit for column in schema.columns()}
         cells = [
             f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td><td>{escape(units.get(name, ''))}</td></tr>"
-            for name, value in self.items()
+            for name, value in ((str(name), value) for name, value in self.items())
             if not schema.is_missing(value) and value != ""
         ]
         caption = f"<caption>{escape(self._title())}</caption>"

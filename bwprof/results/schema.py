@@ -35,6 +35,7 @@ __all__ = [
     "METRICS",
     "METRIC_NAMES",
     "MOST_TEXT",
+    "SAMPLES",
     "SCHEMA_VERSION",
     "STATUSES",
     "Column",
@@ -60,6 +61,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+SAMPLES = "samples_ns"  # the column of raw samples that a frame may have beside these
 
 Row = dict[str, Any]
 

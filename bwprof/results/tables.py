@@ -69,6 +69,9 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     for row in listed:
         if not isinstance(row, Mapping):
             raise TypeError(f"{shown(row)} is no row: bwprof.Row or another mapping is needed")
+        for name in row:
+            if not isinstance(name, str):
+                raise TypeError(f"a column is called {shown(name)}: a str is needed")
     samples = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in listed]
     whole = [{name: value for name, value in row.items() if name != frames.SAMPLES} for row in listed]
     return frames.from_rows(map(schema.normalise_row, whole), None, samples)

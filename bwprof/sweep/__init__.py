@@ -385,7 +385,7 @@ def _check_labels(labels: dict[str, Any]) -> None:
     from bwprof.results import schema
 
     for name in labels:
-        if name in schema.names():
+        if name in schema.names() or name == schema.SAMPLES:
             raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
 
 
