@@ -16,7 +16,7 @@ import pytest
 
 from bwprof import _core
 
-ROUNDS = 12
+ROUNDS = 24
 
 
 def shortest_launch_ns(case: _core.Case, launches: int) -> int:
@@ -54,7 +54,7 @@ def test_profiler_timing(cpu: _core.Device) -> None:
         case.launch()
         ours, theirs = agree(
             lambda: sampled(case, min_samples=12, max_seconds=0.15)["min_ns"],
-            lambda: shortest_launch_ns(case, 12),
+            lambda: shortest_launch_ns(case, 48),  # as long as ours looks
             0.10,
         )
     assert theirs > 1e6, "too short a case to be timed from Python"
