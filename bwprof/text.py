@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _SUFFIXES = {
@@ -74,6 +74,24 @@ def shown(value: Any) -> str:
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."
+
+
+def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """What was given for a mapping from names to values, {} for None; TypeError for anything else."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError(f"{name} is {shown(given)}: a mapping from names to values is needed")
+    return given
+
+
+def merged(given: Mapping[str, Any] | None, keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The same with what came as keywords; ValueError for a name that is in both."""
+    whole = mapping(given, name)
+    twice = [key for key in keywords if key in whole]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice: in {name}= and as {twice[0]}=")
+    return {**whole, **keywords}
 
 
 def parse_count(text: str, name: str) -> int:

@@ -24,7 +24,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
-from bwprof.text import amount, nearest, quoted, shown, unknown
+from bwprof.text import amount, merged, nearest, quoted, shown, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
 _TIMERS = ("cupti", "graph", "events")
@@ -247,7 +247,7 @@ def measure(
         cache=cache,
         check=check,
         roof_threads=roof_threads,
-        labels=_all_labels(labels, more_labels),
+        labels=merged(labels, more_labels, "labels"),
     )
     rel_ci = check_rel_ci(rel_ci)
     check_callable(poll, "poll")
@@ -264,15 +264,6 @@ def measure(
             poll=poll,
         )
     return PublicRow(outcome.row, outcome.samples or ())
-
-
-def _all_labels(given: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
-    if given is not None and (not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given)):
-        raise TypeError(f"labels is {shown(given)}: a mapping from names to values is needed")
-    twice = [name for name in more if name in (given or ())]
-    if twice:
-        raise ValueError(f"{twice[0]} is given twice: in labels= and as {twice[0]}=")
-    return {**(given or {}), **more}
 
 
 def once(subject: Subject) -> Callable[[], object]:
@@ -293,9 +284,8 @@ def measure_on(
 ) -> Outcome:
     """Measure on an open device; what goes wrong is raised."""
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
-    if (
-        _core.backend_facts(device.backend)["runs_on_host"] and callable_so
-    ):  # on a GPU the stream tells what does no work
+    on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
+    if on_host and callable_so:
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)

@@ -226,18 +226,19 @@ def sweep(
     ([1024, 4096], [8192, 32768])
     """
     from bwprof.roofs.given import check
+    from bwprof.text import mapping, merged
 
     given = check(roofs)
     if recalibrate and given != "auto":
         raise ValueError("roofs= and recalibrate=True contradict each other: leave one out")
-    fixed = dict(_mapping("labels", labels))
+    fixed = dict(mapping(labels, "labels"))
     if callable(operations):
         alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None, "metrics": metrics}
         _refuse(**alone, target_seconds=target_seconds)
         return _sweep_calls(
             operations,
             params | ({"precision": precision} if precision is not None else {}),
-            _mapping("grid", grid),
+            mapping(grid, "grid"),
             options={"timer": timer, "counters": counters},
             labels=fixed,
             stop={"rel_ci": rel_ci, "max_seconds": max_seconds},
@@ -255,7 +256,7 @@ def sweep(
     from bwprof.runs.plan import Request
     from bwprof.text import whole_number
 
-    params = _merged(_mapping("grid", grid), params)
+    params = merged(grid, params, "grid")
     _check_names(params)
     _check_labels(fixed)
     request: Request = Request(
@@ -296,22 +297,6 @@ def _refuse(**given: Any) -> None:
             )
 
 
-def _mapping(name: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise TypeError(f"{name} is {given!r}: a mapping from names to values is needed")
-    return given
-
-
-def _merged(grid: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of both; ValueError for one that is named twice."""
-    twice = [name for name in keywords if name in grid]
-    if twice:
-        raise ValueError(f"{twice[0]} is given twice: in grid= and as {twice[0]}=")
-    return {**grid, **keywords}
-
-
 def _options() -> list[str]:
     """The names of all options."""
     import inspect
@@ -336,11 +321,12 @@ def _sweep_calls(
     from bwprof.measuring.spec import check_rel_ci
     from bwprof.runs import calls, inprocess, plan
     from bwprof.runs.grid import axes_of
+    from bwprof.text import merged
 
     options |= {name: keywords.pop(name) for name in calls.OPTIONS if name in keywords}
     request = calls.Request(
         function,
-        axes_of(_merged(grid, keywords)),
+        axes_of(merged(grid, keywords, "grid")),
         options,
         plan.caches_of(caches),
         backend,
