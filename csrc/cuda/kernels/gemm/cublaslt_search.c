@@ -63,11 +63,16 @@ typedef struct lt_search {
     double spent_ms;
 } lt_search;
 
-static cudaDataType_t data_type(bw_dtype dtype) {
-    switch (dtype) {
-        case BW_FP16: return CUDA_R_16F;
-        case BW_BF16: return CUDA_R_16BF;
-        default: return CUDA_R_32F;
+/* Of operands that are all stored alike; TF32 is FP32 in memory. */
+static bw_status data_type(const bw_precision *precision, cudaDataType_t *out) {
+    switch (precision->id) {
+        case BW_PRECISION_FP32:
+        case BW_PRECISION_TF32: *out = CUDA_R_32F; return BW_OK;
+        case BW_PRECISION_FP16: *out = CUDA_R_16F; return BW_OK;
+        case BW_PRECISION_BF16: *out = CUDA_R_16BF; return BW_OK;
+        default:
+            return bw_fail(BW_CODE_UNSUPPORTED, "cublaslt is not made for %s: allowed are fp32, tf32, fp16, bf16",
+                           precision->name);
     }
 }
 
@@ -116,8 +121,9 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     bw_cublaslt *library = state->library;
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    const cudaDataType_t type = data_type(launch->precision->weight);
+    cudaDataType_t type;
     const cublasOperation_t transpose = CUBLAS_OP_T;
+    BW_TRY(data_type(launch->precision, &type));
     BW_TRY(BW_CUBLASLT(
         library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
     BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
