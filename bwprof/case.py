@@ -285,8 +285,9 @@ class Case:
         """What a sweep would call this."""
         case = self._case
         lens = tuple(self._kv_lens) if self._kv_lens is not None else None
+        told = registry.unusual(case.operation, case.precision, case.params, lens)
         return Spec(
-            case.operation,
+            " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)]),
             case.operation,
             case.precision,
             case.params,

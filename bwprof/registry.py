@@ -189,3 +189,25 @@ def complete(
     if check_precision(precision) not in allowed:
         raise ValueError(f"{operation_name} has no precision '{quoted(precision)}': allowed are {', '.join(allowed)}")
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
+
+
+def unusual(
+    operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
+) -> list[str]:
+    """The parameters whose values are not what they would be if they alone were left out.
+
+    Examples
+    --------
+    >>> unusual("gemm", "fp32", {"M": 64, "beta": 0})
+    ['M']
+    """
+    whole = complete(operation_name, precision, params, kv_lens)
+
+    def differs(name: str) -> bool:
+        rest = {other: value for other, value in params.items() if other != name}
+        try:
+            return complete(operation_name, precision, rest, kv_lens)[name] != whole[name]
+        except ValueError:  # without it the others do not fit together
+            return True
+
+    return [name for name in params if differs(name)]
