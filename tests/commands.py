@@ -51,7 +51,9 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
     """The environment of a command with code planted into it and its child, by way of a folder in `folder`."""
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
-    (planted / "sitecustomize.py").write_text(textwrap.dedent(f"{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}"))
+    (planted / "sitecustomize.py").write_text(
+        textwrap.dedent(f"{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
+    )
     source = str(Path(bwprof.__file__).parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
 
