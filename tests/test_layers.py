@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "roofs": {"_core", "costs", "hardware", "results"},
     "measuring": _WORKING | {"costs", "results", "roofs"},
     "case": _WORKING | {"costs", "measuring", "results", "roofs"},
+    "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "hooks": {"_core", "hardware", "results"},
     "plot": {"results"},
@@ -84,7 +85,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},
 }
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
-DEVICE_FREE = {"measuring.grade": {"results.schema", "roofs.model", "roofs.signs"}}
+DEVICE_FREE = {
+    "measuring.grade": {"results.schema", "roofs.limits", "roofs.model", "roofs.signs"},
+    "roofs.limits": {"text"},
+}
+# Of parts that open devices, the modules that a part which sees none may import, and no others.
+PURE_MODULES = {"analysis": {"measuring.grade", "roofs.limits", "roofs.model"}}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
 DESCRIPTOR_HEADERS = {"ops/op.h"}
@@ -410,8 +416,11 @@ def misplaced_imports(root: Path) -> list[str]:
         ground = set() if part in GROUND else GROUND
         is_main = path.name == "__main__.py"
         for name in sorted(imports_of(path, known)):
-            other = part_of(name)
-            if alone is not None and name.partition(".")[2] not in alone:
+            other, inner = part_of(name), name.partition(".")[2]
+            pure = PURE_MODULES.get(part, set())
+            if other in {part_of(f".{found}") for found in pure} and inner not in pure:
+                wrong.append(f"{where}: may import {', '.join(sorted(pure))} only of those parts, not {name}")
+            elif alone is not None and inner not in alone:
                 wrong.append(f"{where}: may import {', '.join(sorted(alone))} only, not {name}")
             elif other not in {part, *MAY_IMPORT[part], *ground} and not (is_main and other == "cli"):
                 wrong.append(f"{where}: may not import {name}")
@@ -438,7 +447,7 @@ def test_every_part_imports_what_it_may() -> None:
 def test_no_part_is_written_down_that_is_not_there() -> None:
     assert set(MAY_IMPORT) <= {part_of(module) for module in modules_of(PACKAGE)}
     assert set().union(*MAY_IMPORT.values()) <= {*MAY_IMPORT, "_core"}
-    assert {f"bwprof.{module}" for module in DEVICE_FREE} <= set(modules_of(PACKAGE))
+    assert {f"bwprof.{module}" for module in set(DEVICE_FREE).union(*PURE_MODULES.values())} <= set(modules_of(PACKAGE))
 
 
 def test_parts_stand_on_each_other() -> None:
@@ -496,11 +505,15 @@ def test_a_misplaced_import_is_found(tmp_path: Path) -> None:
         "results/__init__.py": "",
         "results/schema.py": "from bwprof.cli import main\n",
         "sweep/__main__.py": "from bwprof.cli import main\n",
+        "analysis/__init__.py": "from bwprof.roofs import limits, obtain\n",
+        "roofs/limits.py": "",
+        "roofs/obtain.py": "",
         "cli/__init__.py": "from bwprof.attic import box\n",
         "attic/box.py": "",
     }
     found = misplaced_imports(toy_package(tmp_path, files))
     assert [line.partition(":")[0] for line in found] == [
+        "analysis/__init__.py",
         "attic/box.py",
         "errors.py",
         "measuring/grade.py",
