@@ -388,3 +388,67 @@ def test_a_device_that_four_threads_open():
         print(len(told), said.count("open"))
         """)
     assert said == "3 1"
+
+
+def test_a_case_that_a_poll_function_closes_after_another_threads_call():
+    """Two threads use one case; the call that is left, not the one that came first, is what must not be closed."""
+    said = outcome_of("""
+        import threading
+        case = make()
+        inside, go = threading.Event(), threading.Event()
+        class Slow:
+            def keys(self):
+                inside.set()
+                go.wait()
+                return []
+        def run():
+            try:
+                case.run(Slow())
+            except RuntimeError as error:
+                print("another thread" in str(error))
+        thread = threading.Thread(target=run)
+        thread.start()
+        inside.wait()
+        def poll():
+            if thread.is_alive():
+                go.set()
+                thread.join()
+                try:
+                    case.close()
+                except ValueError as error:
+                    print(error)
+        print(case.measure(cache="hot", max_seconds=0.01, poll=poll)["verified"])
+        case.close()
+        """)
+    assert said.splitlines() == ["True", "this Case cannot be closed from within a call of its own", "True"]
+
+
+def test_a_profiler_that_is_asked_for_its_floor_and_closed_while_it_is_read():
+    said = outcome_of("""
+        import gc
+        profiler = _core.Profiler()
+        profiler.open(device)
+        profiler.switch(True)
+        for number in range(300):
+            profiler.start(str(number))
+            profiler.stop(str(number))
+        class Closer:
+            def __init__(self):
+                self.itself = self
+            def __del__(self):
+                profiler.floor_ns()
+                try:
+                    profiler.close()
+                except RuntimeError as error:
+                    print(error)
+        gc.disable()
+        gc.collect()
+        Closer()
+        gc.set_threshold(1)
+        gc.enable()
+        times = profiler.read()
+        gc.disable()
+        print(sum(len(ns) for ns in times.values()))
+        profiler.close()
+        """)
+    assert said.splitlines() == ["this Profiler is being read: close it after that", "300"]

@@ -214,6 +214,7 @@ static int read_groups(case_object *self, PyObject *given, unsigned *out) {
         unsigned group = 0;
         bw_status status = name ? bw_metric_group_find(self->device->session, name, &group) : BW_OK;
         if (status) core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
+        if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
         if (!name || status) Py_CLEAR(words);
         *out |= group;
     }

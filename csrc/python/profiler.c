@@ -251,9 +251,10 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     bw_status status;
     double ns;
     if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
+    bool nested = self->reading;
     self->reading = true;
     CORE_RUN(status, self->device->session, bw_ranges_floor(self->ranges, &ns));
-    self->reading = false;
+    self->reading = nested;
     if (status) return core_raise(state_of(object), status);
     return PyFloat_FromDouble(ns);
 }

@@ -2,6 +2,7 @@
  * yet (scales, constants, references of scaled operands) is checked against arithmetic of its own. */
 #include <stdlib.h>
 
+#include "base/names.h"
 #include "check.h"
 #include "ops/operand.h"
 
@@ -319,10 +320,25 @@ static void check_mean_squares(int op_index) {
     free(values);
 }
 
+/* A list of names that is longer than its room is cut short, and nothing is written behind it. */
+static void more_names_than_room(int op_index) {
+    (void)op_index;
+    static const char *const names[] = {"first", "second", "third", "fourth", "fifth", NULL};
+    for (size_t room = 0; room <= 40; room++) {
+        char allowed[64];
+        memset(allowed, '#', sizeof allowed);
+        CHECK_EQUAL(bw_name_find("sixth", bw_name_of_text, names, allowed, room), -1);
+        CHECK_EQUAL(bw_name_find("fifth", bw_name_of_text, names, allowed, room), 4);
+        CHECK(!room || memchr(allowed, 0, room), "no end within %zu bytes", room);
+        for (size_t i = room; i < sizeof allowed; i++) CHECK(allowed[i] == '#', "byte %zu of %zu", i, room);
+    }
+}
+
 const check types_checks[] = {{"what_was_stays", true, check_what_was_stays},
                               {"constants_and_positives", false, check_constants_and_positives},
                               {"absent_in_the_middle", false, check_absent_in_the_middle},
                               {"scaled_products", false, check_scaled_products},
                               {"scaled_caches", false, check_scaled_caches},
                               {"mean_squares", false, check_mean_squares},
+                              {"more_names_than_room", false, more_names_than_room},
                               {NULL, false, NULL}};
