@@ -45,19 +45,21 @@ def sampled(case: _core.Case, **options: Any) -> dict[str, Any]:
     return measured
 
 
-def test_profiler_timing(cpu: _core.Device) -> None:
-    """A launch of several milliseconds, within 10 % of perf_counter around the same launch.
+def test_profiler_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch of a millisecond or two, within 10 % of perf_counter around the same launch.
 
-    An error of method, such as a wrong count of launches or a wrong unit, is at least a factor of two."""
-    params = {"M": 64, "N": 1024, "K": 4096}
-    with _core.Case(cpu, "gemm", "fp32", params) as case:
+    An error of method, such as a wrong count of launches or a wrong unit, is at least a factor of two. One thread needs
+    one processor to itself, and no longer than a busy machine's scheduler leaves it to whoever has it."""
+    monkeypatch.setenv("BWPROF_CPU_THREADS", "1")
+    params = {"M": 64, "N": 1024, "K": 1024}
+    with _core.Device("cpu") as device, _core.Case(device, "gemm", "fp32", params) as case:
         case.launch()
         ours, theirs = agree(
             lambda: sampled(case, min_samples=12, max_seconds=0.15)["min_ns"],
             lambda: shortest_launch_ns(case, 48),  # as long as ours looks
             0.10,
         )
-    assert theirs > 1e6, "too short a case to be timed from Python"
+    assert theirs > 2e5, "too short a case to be timed from Python"
     assert ours == pytest.approx(theirs, rel=0.10)
 
 
