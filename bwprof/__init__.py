@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import errors
 from bwprof._core import __version__
+from bwprof.analysis.summary import summary
 from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
@@ -19,7 +20,6 @@ from bwprof.measuring.function import measure
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
-from bwprof.results.summary import summary
 from bwprof.results.tables import columns, frame, rows
 from bwprof.roofs import Roofs
 from bwprof.selftest import selftest

@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "hooks": {"_core", "hardware", "results"},
-    "plot": {"results"},
+    "plot": {"analysis", "results", "roofs"},
     "report": {"results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
@@ -90,7 +90,10 @@ DEVICE_FREE = {
     "roofs.limits": {"text"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
-PURE_MODULES = {"analysis": {"measuring.grade", "roofs.limits", "roofs.model"}}
+PURE_MODULES = {
+    "analysis": {"measuring.grade", "roofs.limits", "roofs.model"},
+    "plot": {"roofs.limits"},
+}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}
 DESCRIPTOR_HEADERS = {"ops/op.h"}

@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import moved_bytes
+from bwprof.measuring.grade import moved_bytes, why_not_limited
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import DEFAULT_REL_CI
 from bwprof.renamed import any_target, renamed
@@ -302,6 +302,9 @@ def measure_on(
     beaten = rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
     flags = [row["flags"]] if row["flags"] else []
+    untold = why_not_limited(row)
+    if untold is not None and contexts.given is not False:
+        notes.append(untold)
     if alone:
         flags.append("single_thread")
         notes.append(alone)
