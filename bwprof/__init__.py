@@ -26,9 +26,23 @@ from bwprof.selftest import selftest
 from bwprof.sweep import sweep
 
 if TYPE_CHECKING:
-    from bwprof import plot
+    from bwprof import analysis, plot
+    from bwprof.analysis.access import AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.narrowing import speedup
+
+# Imported when asked for: they need NumPy, or draw.
+_LATER = {
+    "AccessPattern": "bwprof.analysis.access",
+    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "analysis": "",
+    "plot": "",
+    "speedup": "bwprof.analysis.narrowing",
+}
 
 __all__ = [
+    "AccessPattern",
+    "BandwidthAnalysis",
     "Case",
     "Cost",
     "Profiler",
@@ -36,6 +50,7 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "analysis",
     "bandwidth_gb_s",
     "columns",
     "cost",
@@ -51,16 +66,18 @@ __all__ = [
     "rows",
     "save",
     "selftest",
+    "speedup",
     "summary",
     "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plot":
+    if name in _LATER:
         import importlib
 
-        return importlib.import_module("bwprof.plot")
+        home = _LATER[name]
+        return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"bwprof.{name}")
     if name == "Measurement":
         from bwprof.renamed import warn
 

@@ -5,18 +5,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bwprof.analysis.access import AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.checks import checklist
+    from bwprof.analysis.improvement import improvement_table
+    from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.ranking import bottlenecks, strengths
+    from bwprof.analysis.utilization import speed_of_light, utilization_table
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
 
 # Where each public name lives; it is imported when it is asked for.
 _HOMES = {
+    "AccessPattern": "bwprof.analysis.access",
+    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "attainable": "bwprof.roofs.limits",
+    "bottlenecks": "bwprof.analysis.ranking",
+    "checklist": "bwprof.analysis.checks",
     "classify": "bwprof.roofs.limits",
+    "improvement_table": "bwprof.analysis.improvement",
     "position": "bwprof.roofs.limits",
     "ridge": "bwprof.roofs.limits",
+    "speed_of_light": "bwprof.analysis.utilization",
+    "speedup": "bwprof.analysis.narrowing",
+    "strengths": "bwprof.analysis.ranking",
+    "utilization_table": "bwprof.analysis.utilization",
     "with_limits": "bwprof.roofs.limits",
 }
 
-__all__ = ["attainable", "classify", "position", "ridge", "with_limits"]
+__all__ = [
+    "AccessPattern",
+    "BandwidthAnalysis",
+    "attainable",
+    "bottlenecks",
+    "checklist",
+    "classify",
+    "improvement_table",
+    "position",
+    "ridge",
+    "speed_of_light",
+    "speedup",
+    "strengths",
+    "utilization_table",
+    "with_limits",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import moved_bytes, why_not_limited
+from bwprof.measuring.grade import WAITED, moved_bytes, why_not_limited
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import DEFAULT_REL_CI
 from bwprof.renamed import any_target, renamed
@@ -316,7 +316,7 @@ def measure_on(
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
-        notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")
+        notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
