@@ -27,6 +27,8 @@ from bwprof.sweep import sweep
 
 if TYPE_CHECKING:
     from bwprof import plot
+    from bwprof.analysis.efficiencies import efficiency
+    from bwprof.analysis.prediction import predict
 
 __all__ = [
     "Case",
@@ -40,6 +42,7 @@ __all__ = [
     "columns",
     "cost",
     "devices",
+    "efficiency",
     "errors",
     "frame",
     "info",
@@ -47,6 +50,7 @@ __all__ = [
     "measure",
     "operations",
     "plot",
+    "predict",
     "results",
     "rows",
     "save",
@@ -61,6 +65,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("bwprof.plot")
+    if name in ("efficiency", "predict"):
+        from bwprof import analysis
+
+        return getattr(analysis, name)
     if name == "Measurement":
         from bwprof.renamed import warn
 

@@ -5,18 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bwprof.analysis.datasheets import catalogue
+    from bwprof.analysis.efficiencies import efficiency
+    from bwprof.analysis.prediction import predict, predict_rows
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
 
 # Where each public name lives; it is imported when it is asked for.
 _HOMES = {
     "attainable": "bwprof.roofs.limits",
+    "catalogue": "bwprof.analysis.datasheets",
     "classify": "bwprof.roofs.limits",
+    "efficiency": "bwprof.analysis.efficiencies",
     "position": "bwprof.roofs.limits",
+    "predict": "bwprof.analysis.prediction",
+    "predict_rows": "bwprof.analysis.prediction",
     "ridge": "bwprof.roofs.limits",
     "with_limits": "bwprof.roofs.limits",
 }
 
-__all__ = ["attainable", "classify", "position", "ridge", "with_limits"]
+__all__ = [
+    "attainable",
+    "catalogue",
+    "classify",
+    "efficiency",
+    "position",
+    "predict",
+    "predict_rows",
+    "ridge",
+    "with_limits",
+]
 
 
 def __getattr__(name: str) -> Any:
