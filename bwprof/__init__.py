@@ -29,14 +29,18 @@ if TYPE_CHECKING:
     from bwprof import analysis, plot
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.efficiencies import efficiency
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.prediction import predict
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "analysis": "",
+    "efficiency": "bwprof.analysis.efficiencies",
     "plot": "",
+    "predict": "bwprof.analysis.prediction",
     "speedup": "bwprof.analysis.narrowing",
 }
 
@@ -55,6 +59,7 @@ __all__ = [
     "columns",
     "cost",
     "devices",
+    "efficiency",
     "errors",
     "frame",
     "info",
@@ -62,6 +67,7 @@ __all__ = [
     "measure",
     "operations",
     "plot",
+    "predict",
     "results",
     "rows",
     "save",

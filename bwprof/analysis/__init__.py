@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
     from bwprof.analysis.checks import checklist
+    from bwprof.analysis.datasheets import catalogue
+    from bwprof.analysis.efficiencies import efficiency
     from bwprof.analysis.improvement import improvement_table
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.prediction import predict, predict_rows
     from bwprof.analysis.ranking import bottlenecks, strengths
     from bwprof.analysis.utilization import speed_of_light, utilization_table
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
@@ -20,10 +23,14 @@ _HOMES = {
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "attainable": "bwprof.roofs.limits",
     "bottlenecks": "bwprof.analysis.ranking",
+    "catalogue": "bwprof.analysis.datasheets",
     "checklist": "bwprof.analysis.checks",
     "classify": "bwprof.roofs.limits",
+    "efficiency": "bwprof.analysis.efficiencies",
     "improvement_table": "bwprof.analysis.improvement",
     "position": "bwprof.roofs.limits",
+    "predict": "bwprof.analysis.prediction",
+    "predict_rows": "bwprof.analysis.prediction",
     "ridge": "bwprof.roofs.limits",
     "speed_of_light": "bwprof.analysis.utilization",
     "speedup": "bwprof.analysis.narrowing",
@@ -37,10 +44,14 @@ __all__ = [
     "BandwidthAnalysis",
     "attainable",
     "bottlenecks",
+    "catalogue",
     "checklist",
     "classify",
+    "efficiency",
     "improvement_table",
     "position",
+    "predict",
+    "predict_rows",
     "ridge",
     "speed_of_light",
     "speedup",
