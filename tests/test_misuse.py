@@ -17,7 +17,7 @@ import pytest
 from bwprof import _core
 
 PARAMS = {"M": 3, "N": 5, "K": 7}
-SECONDS = 60
+SECONDS = 300
 START = """
 import os, sys
 import numpy as np
