@@ -127,6 +127,15 @@ def test_bad_lengths(lens, kind, message):
         _core.complete("attention_decode", "fp32", {}, lens)
 
 
+def test_lengths_beyond_what_the_parameters_say():
+    """Keys behind kv_len, or of a sequence too many, would be read from memory that is nobody's."""
+    assert _core.complete("attention_decode", "fp32", {"kv_len": 8, "batch": 2}, [8, 1])["kv_len"] == 8
+    with pytest.raises(ValueError, match=r"kv_lens\[1\] = 9: allowed is 1 to kv_len = 8"):
+        _core.complete("attention_decode", "fp32", {"kv_len": 8}, [8, 9])
+    with pytest.raises(ValueError, match="kv_lens has 3 lengths: allowed is one per batch entry, 2"):
+        _core.complete("attention_decode", "fp32", {"batch": 2}, [1, 1, 1])
+
+
 @pytest.mark.parametrize("name", ["M\0x", "\udcff", 5, None, b"M"])
 def test_names_that_are_no_names(device, name):
     with pytest.raises(ValueError, match="gemm has no parameter"):
