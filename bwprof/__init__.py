@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from bwprof import analysis, plot
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
-    from bwprof.analysis.efficiencies import efficiency
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
-    from bwprof.analysis.prediction import predict
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "analysis": "",
-    "efficiency": "bwprof.analysis.efficiencies",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
     "plot": "",
-    "predict": "bwprof.analysis.prediction",
+    "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
 }
 
