@@ -127,7 +127,7 @@ bw_status bw_dtype_find(const char *name, bw_dtype *out) {
         if (used) strncat(allowed, ", ", sizeof allowed - used - 1);
         strncat(allowed, table[i].name, sizeof allowed - strlen(allowed) - 1);
     }
-    return bw_fail(BW_CODE_INVALID, "unknown type '%s': allowed are %s", name, allowed);
+    return bw_fail(BW_CODE_INVALID, "unknown type '%.200s': allowed are %s", name, allowed);
 }
 
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems) {

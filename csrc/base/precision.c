@@ -24,5 +24,5 @@ bw_status bw_precision_find(const char *name, const bw_precision **out) {
         if (i) strncat(allowed, ", ", sizeof allowed - strlen(allowed) - 1);
         strncat(allowed, table[i].name, sizeof allowed - strlen(allowed) - 1);
     }
-    return bw_fail(BW_CODE_INVALID, "unknown precision '%s': allowed are %s", name, allowed);
+    return bw_fail(BW_CODE_INVALID, "unknown precision '%.200s': allowed are %s", name, allowed);
 }

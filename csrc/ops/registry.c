@@ -33,7 +33,7 @@ bw_status bw_op_find(const char *name, int *out) {
         if (i) strncat(allowed, ", ", sizeof allowed - strlen(allowed) - 1);
         strncat(allowed, operations[i]->name, sizeof allowed - strlen(allowed) - 1);
     }
-    return bw_fail(BW_CODE_INVALID, "unknown operation '%s': allowed are %s", name, allowed);
+    return bw_fail(BW_CODE_INVALID, "unknown operation '%.200s': allowed are %s", name, allowed);
 }
 
 int bw_op_param_index(const bw_op *op, const char *name) {
