@@ -89,6 +89,7 @@ _TITLES = {
     "speedup_vs_fp32": "time gain over FP32",
     "bandwidth_vs_fp32": "bandwidth over FP32's",
     "byte_ratio_vs_fp32": "FP32's bytes over these",
+    "pct_limit": "share of the limit",
     "tensor_pct": "tensor pipe",
     "fma_pct": "FMA pipe",
     "occupancy_pct": "occupancy",
@@ -333,12 +334,32 @@ METRICS = [
     *_columns("text", "metrics", metrics_status="ok, or which metrics were not counted and why; empty: not asked for"),
 ]
 
-_LATEST = _columns(
-    "text",
-    "provenance",
-    replaces="timestamp of an earlier row of the same case that this one stands in for: it was disturbed",
-    hostname="machine that measured it",
-)
+_LATEST = [
+    *_columns(
+        "text",
+        "provenance",
+        replaces="timestamp of an earlier row of the same case that this one stands in for: it was disturbed",
+        hostname="machine that measured it",
+    ),
+    *_columns(
+        "number",
+        "roofs",
+        "FLOP/B",
+        ridge="intensity from which on arithmetic takes longer than memory: by measured roofs, else by the peaks",
+    ),
+    *_columns(
+        "number",
+        "roofs",
+        "%",
+        "higher",
+        pct_limit="share of the roof that is nearer: of a stream of these bytes, or of the arithmetic rate",
+    ),
+    *_columns(
+        "text",
+        "roofs",
+        limiter="what limits it: memory, compute, latency, or kernel (below half of both roofs); empty where not known",
+    ),
+]
 
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)

@@ -1,0 +1,243 @@
+"""What limits a row: the side of the ridge, the share of the nearer roof, one word (`bwprof.roofs.limits`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bwprof import analysis
+from bwprof.roofs import limits
+
+# An FP16 row of an H200: 4301 GB/s of streams, 718 TFLOP/s of the best product, 1071 in theory.
+H200 = {
+    "ceiling_gb_s": 4301.0,
+    "attainable_gb_s": 4269.0,
+    "peak_gb_s": 4814.0,
+    "measured_tflops": 718.0,
+    "peak_tflops": 1071.0,
+    "timer_floor_us": 1.0,
+    "status": "ok",
+    "cache": "cold",
+}
+
+
+def row(time_ms: float, moved: int | None, flops: int | None, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {**H200, "time_ms": time_ms, "bytes_read": moved, "flops": flops}
+    if moved is not None:
+        found["bytes_written"] = 0
+        found["bandwidth_gb_s"] = moved / time_ms / 1e6
+    if flops is not None:
+        found["tflops"] = flops / time_ms / 1e9
+    return {name: value for name, value in (found | more).items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("peak_tflops", "bandwidth_gb_s", "expected"),
+    [
+        (312, 2039, 153.0),  # A100 of 80 GB
+        (312, 1555, 200.6),  # A100 of 40 GB
+        (121, 300, 403.3),  # L4
+        (989.4, 3350, 295.3),  # H100 SXM
+        (989.4, 4800, 206.1),  # H200, data sheet
+        (718, 4301, 166.9),  # H200, measured
+        (1071, 4301, 249.0),
+    ],
+)
+def test_ridges_of_data_sheets(peak_tflops: float, bandwidth_gb_s: float, expected: float) -> None:
+    assert analysis.ridge(peak_tflops, bandwidth_gb_s) == pytest.approx(expected, abs=0.05)
+
+
+def test_side_of_a_thin_product() -> None:
+    """8192 x 8192 x 128 in FP16: 2 M N K operations over 2 (M K + K N + M N) bytes."""
+    intensity = 2 * 8192 * 8192 * 128 / (2 * (8192 * 128 + 128 * 8192 + 8192 * 8192))
+    assert intensity == pytest.approx(124.1, abs=0.05)
+    assert analysis.classify(intensity, analysis.ridge(312, 2039)) == "memory"
+    assert analysis.classify(153.1, 153.0) == analysis.classify(153.0, 153.0) == "compute"
+    assert analysis.classify(math.nan, 153.0) is None
+
+
+def test_roofline_below_and_above_the_ridge() -> None:
+    assert analysis.attainable(2.0, 312, 2039) == pytest.approx(4.078)
+    assert analysis.attainable(0, 312, 2039) == 0
+    assert analysis.attainable(math.inf, 312, 2039) == 312
+    assert np.isnan(analysis.attainable([math.nan, 1.0, 1.0], [312, math.nan, 312], [2039, 2039, math.nan])).all()
+
+
+def test_arrays_as_numbers() -> None:
+    """Lists, arrays of any shape and columns give what each of their numbers gives alone."""
+    peaks, bandwidths = np.array([[312.0, 121.0], [718.0, math.nan]]), pd.Series([2039.0, 300.0])
+    found = analysis.ridge(peaks, bandwidths)
+    assert found.shape == (2, 2)
+    alone = [[analysis.ridge(peak, width) for peak, width in zip(line, bandwidths, strict=True)] for line in peaks]
+    assert np.array_equal(found, alone, equal_nan=True)
+    assert analysis.classify([1, 1000, math.nan], 153).tolist() == ["memory", "compute", None]
+    assert isinstance(analysis.ridge(np.float32(312), np.int64(2039)), float)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.inf])
+def test_a_roof_that_is_none_is_refused(bad: float) -> None:
+    for call in (
+        lambda: analysis.ridge(bad, 1.0),
+        lambda: analysis.ridge(1.0, [1.0, bad]),
+        lambda: analysis.attainable(1.0, bad, 1.0),
+        lambda: analysis.classify(1.0, bad),
+    ):
+        with pytest.raises(ValueError, match=rf"(peak_tflops|bandwidth_gb_s|ridge) is {float(bad)}: more than zero"):
+            call()
+    with pytest.raises(ValueError, match=r"intensity is -1\.0: zero or more"):
+        analysis.classify(-1, 2)
+    with pytest.raises(TypeError, match="peak_tflops is '312'"):
+        analysis.ridge("312", 2039)
+
+
+def test_positions() -> None:
+    assert analysis.position(0.94, "memory") == "reduce or reuse bytes"
+    assert analysis.position(0.94, "compute") == "use the arithmetic units better"
+    assert analysis.position(0.95, "memory") == "at the roof for this algorithm"
+    assert analysis.position(1.05, "compute") == "at the roof for this algorithm"
+    assert analysis.position(1.06, "compute") == "impossible: check the measurement"
+    assert analysis.position(math.nan, "memory") is None
+    assert analysis.position(0.5, None) is None
+    assert analysis.position([0.5, 1.0, math.nan], ["memory", None, "compute"]).tolist() == [
+        "reduce or reuse bytes",
+        "at the roof for this algorithm",
+        None,
+    ]
+
+
+# What limits a row, worked out by hand: (row, limiter, pct_limit). 10^9 bytes are 0.2342 ms of a stream of 4269 GB/s,
+# and 10^12 operations 1.3928 ms at 718 TFLOP/s.
+ROWS = [
+    pytest.param(row(0.2500, 10**9, 0), "memory", 93.70, id="a copy at its roof"),
+    pytest.param(row(0.2500, 10**9, 10**10), "memory", 93.70, id="left of the ridge"),
+    pytest.param(row(1.5000, 10**9, 10**12), "compute", 92.85, id="right of the ridge"),
+    pytest.param(row(0.4700, 10**9, 0), "kernel", 49.84, id="a copy at less than half of its roof"),
+    pytest.param(row(0.4680, 10**9, 0), "memory", 50.05, id="a copy at half of its roof"),
+    pytest.param(row(70.0, 10**9, 10**12), "kernel", 1.99, id="far below both"),
+    pytest.param(row(0.0029, 10**6, 0), "latency", 8.08, id="within three empty launches"),
+    # Between both ridges, 167 and 249: the measured arithmetic rate is the nearer roof.
+    pytest.param(row(0.3000, 10**9, 2 * 10**11), "compute", 92.85, id="between the ridges"),
+    pytest.param(row(0.3000, 10**9, 2 * 10**11, measured_tflops=None), "memory", 78.08, id="theory's side"),
+    # 800 TFLOP/s beats the best product: its rate was no roof, and the theoretical one is.
+    pytest.param(row(1.2500, 10**9, 10**12), "compute", 74.70, id="faster than the best product"),
+    pytest.param(row(0.3500, 10**9, None), "memory", 66.93, id="no FLOPs, above 60 %"),
+    pytest.param(row(0.4000, 10**9, None), None, None, id="no FLOPs, below"),
+    pytest.param(row(0.0029, 10**6, None), "latency", None, id="no FLOPs, near the floor"),
+    pytest.param(row(1.5000, None, 10**12), "compute", 92.85, id="no bytes"),
+    pytest.param(row(3.0000, None, 10**12), None, None, id="no bytes, and slow"),
+    # A roof that this size need not reach tells only that it is near.
+    pytest.param(row(0.3000, 10**9, 0, attainable_gb_s=None), "memory", 77.50, id="near the ceiling"),
+    pytest.param(row(0.9000, 10**9, 0, attainable_gb_s=None), None, None, id="far from the ceiling"),
+    pytest.param(row(1.5000, 10**9, 10**12, cache="hot"), "compute", 92.85, id="hot, near the arithmetic"),
+    pytest.param(row(0.0500, 10**9, 10**9, cache="hot"), None, None, id="hot"),
+    pytest.param(row(1.5000, 0, 10**12), "compute", 92.85, id="nothing moved"),
+]
+
+
+@pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
+def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
+    found = limits.of_row(given)
+    assert found.limiter == limiter
+    assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
+    if limiter is None and given["cache"] == "cold":
+        assert found.why.startswith("what limits it is not known: ")
+    else:
+        assert found.why is None
+
+
+def test_a_ridge_from_measured_roofs() -> None:
+    """718 instead of 1071 TFLOP/s moves the ridge from 249 to 167, and a kernel of 200 FLOP/B to its other side."""
+    given = row(0.3, 10**9, 2 * 10**11)
+    assert (round(limits.of_row(given).ridge), limits.of_row(given).side) == (167, "compute")
+    given.pop("measured_tflops")
+    assert (round(limits.of_row(given).ridge), limits.of_row(given).side) == (249, "memory")
+    assert math.isnan(limits.of_row(row(0.3, 10**9, 1, cache="hot")).ridge)
+
+
+def test_what_is_missing_is_named() -> None:
+    def why(given: dict[str, Any]) -> str:
+        return str(limits.of_row(given).why)
+
+    assert "flops= and precision=" in why(row(0.4, 10**9, None))
+    assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
+    assert "bytes_read=" in why(row(3.0, None, 10**12))
+    assert "(roofs)" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
+    assert "no roof of its device" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
+    assert limits.of_row({"status": "skipped"}).why is None
+
+
+def test_a_prediction_without_a_time_has_the_slower_roof() -> None:
+    def told(flops: int | None) -> limits.Limits:
+        made = row(1.0, 10**9, flops, status="predicted", bandwidth_gb_s=None, tflops=None)
+        return limits.of_row({name: value for name, value in made.items() if name != "time_ms"})
+
+    assert told(10**12).limiter == "compute"
+    assert told(10**9).limiter == "memory"
+    assert told(None).limiter is None
+    assert math.isnan(told(10**9).pct_limit)
+
+
+def frame_of_all() -> pd.DataFrame:
+    return pd.DataFrame([param.values[0] for param in ROWS])  # type: ignore[union-attr]
+
+
+def test_a_frame_as_its_rows() -> None:
+    found = analysis.with_limits(frame_of_all())
+    for place, param in enumerate(ROWS):
+        alone = limits.of_row(param.values[0])  # type: ignore[arg-type]
+        told = found.iloc[place]
+        assert (None if pd.isna(told["limiter"]) else told["limiter"]) == alone.limiter, param.id
+        assert np.array_equal(told["pct_limit"], alone.pct_limit, equal_nan=True), param.id
+        assert np.array_equal(told["ridge"], alone.ridge, equal_nan=True), param.id
+        assert (None if pd.isna(told["reason"]) else told["reason"]) == alone.why, param.id
+
+
+def test_what_a_frame_says_stays() -> None:
+    """Columns are filled where they are empty; the frame given is not changed, and asking twice changes nothing."""
+    before = frame_of_all().assign(limiter=None, reason="throttled")
+    before.loc[0, ["limiter", "pct_limit", "ridge"]] = ["latency", 12.0, 3.0]
+    copied = before.copy()
+    found = analysis.with_limits(before)
+    pd.testing.assert_frame_equal(before, copied)
+    assert found.loc[0, ["limiter", "pct_limit", "ridge"]].tolist() == ["latency", 12.0, 3.0]
+    assert found.loc[1, "limiter"] == "memory"
+    untold = found["limiter"].isna() & (found["cache"] == "cold")
+    assert found.loc[untold, "reason"].str.startswith("throttled; what limits it is not known: ").all()
+    assert (found.loc[~untold, "reason"] == "throttled").all()
+    pd.testing.assert_frame_equal(analysis.with_limits(found), found)
+
+
+def test_the_nine_classic_columns_tell_nothing() -> None:
+    classic = pd.DataFrame(
+        [["gemm", "fp16", 1, 4096, 4096, 0.01, 3358.7, 33570816, 16384]],
+        columns=["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"],
+    )
+    found = analysis.with_limits(classic)
+    assert found[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
+    assert found["reason"].item().startswith("what limits it is not known: no roof")
+    assert list(found.columns[:9]) == list(classic.columns)
+    assert analysis.with_limits(classic.iloc[:0])["limiter"].empty
+
+
+def test_frames_of_others() -> None:
+    """Texts, infinities, zeros: whatever is no number is not known."""
+    hostile = frame_of_all().astype(object)
+    hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
+    hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
+    found = analysis.with_limits(hostile)
+    assert found.loc[0, ["limiter", "pct_limit"]].isna().all()
+    assert found.loc[4, "limiter"] == "memory"
+    with pytest.raises(ValueError, match="'time_ms' is there twice"):
+        analysis.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
+    with pytest.raises(TypeError, match=r"pandas\.DataFrame is needed, not list"):
+        analysis.with_limits([])  # type: ignore[arg-type]
+
+
+def test_a_module_that_tells_what_it_has() -> None:
+    assert {"ridge", "attainable", "classify", "position", "with_limits"} <= set(dir(analysis))
+    with pytest.raises(AttributeError, match=r"bwprof\.analysis.*'ridges'"):
+        _ = analysis.ridges
