@@ -89,7 +89,9 @@ def __getattr__(name: str) -> Any:
 
         warn("bwprof.Measurement", "bwprof.Row")
         return Row
-    raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
+    from bwprof.text import quoted
+
+    raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
 
 
 def __dir__() -> list[str]:

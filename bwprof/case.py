@@ -265,6 +265,7 @@ class Case:
             When the timer needs a library that cannot be used; the message says what to do.
         """
         target = fraction(rel_ci, "rel_ci")
+        registry.check_timer(timer, self.backend)
         spec = self._spec(cache, timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(

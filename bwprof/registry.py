@@ -182,7 +182,7 @@ def complete(
     whole = {name: whole_number(value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{operation_name}: {name} is {value}, which does not fit in 64 bits")
+            raise ValueError(f"{operation_name}: {name} is {shown(value)}, which does not fit in 64 bits")
     if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
         raise ValueError(f"{operation_name} takes no kv_lens")
     allowed = operation(operation_name)["precisions"]

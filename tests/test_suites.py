@@ -153,8 +153,12 @@ def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
 
 def test_a_named_precision_that_an_operation_lacks_is_kept_as_a_case_to_answer_for() -> None:
     lacking = next(row["name"] for row in registry.operations() if "tf32" not in row["precisions"])
-    made = plan.make(Request(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
-    assert [spec.precision for spec in made.specs] == ["fp32", "tf32"]
+    having = next(row["name"] for row in registry.operations() if "tf32" in row["precisions"])
+    made = plan.make(Request(operations=(lacking, having), precisions=("fp32", "tf32")), "cpu")
+    found = [(spec.operation, spec.precision) for spec in made.specs]
+    assert found == [(name, precision) for name in (lacking, having) for precision in ("fp32", "tf32")]
+    with pytest.raises(ValueError, match=f"no precision tf32 of {lacking}: allowed are fp32"):
+        plan.make(Request(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
 
 
 def test_every_variant_can_be_asked_for() -> None:

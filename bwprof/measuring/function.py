@@ -52,6 +52,7 @@ class Subject:
     check: Callable[[], object] | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    tried: bool = False  # it was called already, and what it returned is known to be no coroutine
 
     def __post_init__(self) -> None:
         if self.function is None:
@@ -284,7 +285,7 @@ def measure_on(
     """Measure on an open device; what goes wrong is raised."""
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
-    if on_host and callable_so:
+    if on_host and callable_so and not subject.tried:
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
@@ -328,10 +329,11 @@ def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
     refuse_coroutine(right, "check")
+    name = quoted(subject.name)
     if right is None:
-        raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
+        raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
     if not right:
-        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
+        raise RuntimeError(f"{name}: its check says that the result is wrong")
 
 
 def blank_row(subject: Subject, context: Context) -> Row:

@@ -181,8 +181,12 @@ def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
 
 
 def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) -> None:
-    """Every parameter and variant asked for must belong to some operation that is measured."""
+    """Every parameter, precision and variant asked for must belong to some operation that is measured."""
     operations = list(dict.fromkeys(entry.operation for entry in entries))
+    precisions = {name: None for operation in operations for name in registry.operation(operation)["precisions"]}
+    for name in request.precisions:
+        if registry.check_precision(name) not in precisions:
+            raise ValueError(f"no precision {name} of {', '.join(operations)}: allowed are {', '.join(precisions)}")
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:

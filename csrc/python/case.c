@@ -252,7 +252,7 @@ int core_cache_read(const char *name, bw_cache *out) {
     char allowed[32];
     int index = bw_name_find(name, bw_name_of_text, caches, allowed, sizeof allowed);
     if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "cache = '%s': allowed are %s", name, allowed);
+        PyErr_Format(PyExc_ValueError, "cache = '%.200s': allowed are %s", name, allowed);
         return -1;
     }
     *out = (bw_cache)index;

@@ -128,13 +128,13 @@ static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
         [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
     if (out->cache != BW_CACHE_COLD) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s' goes with cache = 'cold'", name);
         return -1;
     }
     char allowed[64];
     int index = bw_name_find(name, bw_name_of_text, flushes, allowed, sizeof allowed);
     if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are %s", name, allowed);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s': allowed are %s", name, allowed);
         return -1;
     }
     out->cache = BW_CACHE_FLUSHED;

@@ -126,7 +126,7 @@ static const char *name_at(const void *unused, int index) {
 bw_status bw_dtype_find(const char *name, bw_dtype *out) {
     char allowed[256];
     int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
-    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown type '%s': allowed are %s", name, allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown type '%.200s': allowed are %s", name, allowed);
     *out = (bw_dtype)index;
     return BW_OK;
 }

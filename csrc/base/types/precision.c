@@ -22,7 +22,7 @@ static const char *name_at(const void *unused, int index) {
 bw_status bw_precision_find(const char *name, const bw_precision **out) {
     char allowed[256];
     int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
-    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown precision '%s': allowed are %s", name, allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown precision '%.200s': allowed are %s", name, allowed);
     *out = &table[index];
     return BW_OK;
 }
