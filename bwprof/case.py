@@ -317,7 +317,8 @@ class Case:
             are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
             "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
             so many shared_wavefronts in shared memory), "sectors" (sectors_per_load, sectors_per_store: of 32 bytes,
-            for each request of a warp to global memory), or "all".
+            for each request of a warp to global memory), "dram" and "sm" (dram_pct, sm_pct: throughput of DRAM and of
+            the multiprocessors' busiest pipe, % of its peak: high and low of what memory limits), or "all".
 
         Returns
         -------

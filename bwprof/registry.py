@@ -123,8 +123,15 @@ def metric_names(backend: str) -> list[str]:
 
 
 def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
-    """The groups meant, "all" for every one; ValueError with the nearest name for one that there is not."""
+    """The groups meant, "all" for every one, a column ending in _pct for its group.
+
+    Raises
+    ------
+    ValueError
+        With the nearest name for one that there is not.
+    """
     known = metric_names(backend)
+    names = [name if name in known else name.removesuffix("_pct") for name in names]
     allowed = [*known, "all"] if known else []
     if names and not known:
         raise ValueError(f"the {backend} backend counts no metrics")

@@ -61,6 +61,7 @@ def run(request: Request, how: How) -> pd.DataFrame:
     _check_options(request)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
+    registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return inprocess.into_frame(
         _points(request),

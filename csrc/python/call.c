@@ -1,4 +1,4 @@
-/* A Python callable as something to measure: _core.Device.measure_call and count_call. */
+/* A Python callable as something to measure: _core.Device.measure_call, count_call and count_call_metrics. */
 #include "python/core.h"
 
 enum { SAID_CHARACTERS = 150 }; /* of an exception's text, in a status's message */
@@ -139,6 +139,21 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     CORE_RUN(status, self->session, bw_count_call(&work.subject, &work.counted));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return core_counters_dict(&work.counted);
+}
+
+PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"function", "groups", "sets", NULL};
+    device_object *self = (device_object *)object;
+    call_work work = {0};
+    bw_metrics counted = {.count = 0};
+    unsigned groups;
+    PyObject *function, *given, *sets = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &given, &sets)) return NULL;
+    if (core_read_groups(self, given, &groups) < 0) return NULL;
+    if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
+    bw_status status;
+    CORE_RUN(status, self->session, bw_count_call_metrics(&work.subject, groups, &counted));
+    return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&counted);
 }
 
 /* ---- which device the caller's own code works on ---- */
