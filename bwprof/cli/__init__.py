@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from bwprof.cli.guard import guarded
 
-_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "info")
+_COMMANDS = ("sweep", "analyze", "report", "plot", "columns", "selftest", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof columns             what the columns of results hold (bwprof columns --help)
