@@ -228,31 +228,33 @@ def strengths(data: Any) -> pd.DataFrame:
     import pandas as pd
 
     frame = values.as_frame(data)
-    limits, attained = values.limits_of(frame), values.attained(frame)
-    stored = values.stored_ratio(frame)
-    traffic = values.numbers(frame, "traffic_ratio")
-    sound = values.usable(frame)
+    found = strong(frame)
+    called = values.labels_at(frame, np.array([place for place, _, _ in found], np.int64))
+    lines = [(name, "; ".join(words), "; ".join(told)) for name, (_, words, told) in zip(called, found, strict=True)]
+    return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
+
+
+def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
+    """The rows that need no work: their places, what is good about each, and what tells it."""
+    limits, attained = values.limits_of(data), values.attained(data)
+    traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
+    sound = values.usable(data)
     for flag in _DOUBTED:
-        sound &= ~values.has_flag(frame, flag)
+        sound &= ~values.has_flag(data, flag)
     with np.errstate(invalid="ignore"):
         streams = sound & (attained >= AT_ROOF)
-        computes = sound & limits.by("compute") & (limits.pct_limit >= AT_ROOF)
+        computes = sound & ~streams & limits.by("compute") & (limits.pct_limit >= AT_ROOF)
         exact = sound & (traffic <= SAME_TRAFFIC) & ~(traffic * stored > SAME_TRAFFIC)
-    places = np.flatnonzero(streams | computes | exact)
-    lines = []
-    for at, place in zip(values.labels_at(frame, places), places, strict=True):
-        strength, evidence = [], []
-        if streams[place]:
-            strength.append("at the memory roof")
-            evidence.append(f"{attained[place]:.0f} % of attainable")
-        elif computes[place]:
-            strength.append("at the arithmetic roof")
-            evidence.append(f"{limits.pct_limit[place]:.0f} % of the arithmetic roof")
-        if exact[place]:
-            strength.append("no extra traffic")
-            evidence.append(f"traffic ratio {traffic[place]:.2f}")
-        lines.append(dict(zip(STRENGTHS, (at, "; ".join(strength), "; ".join(evidence)), strict=True)))
-    return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
+    kinds = (
+        (streams, "at the memory roof", "{:.0f} % of attainable", attained),
+        (computes, "at the arithmetic roof", "{:.0f} % of the arithmetic roof", limits.pct_limit),
+        (exact, "no extra traffic", "traffic ratio {:.2f}", traffic),
+    )
+    found = []
+    for place in np.flatnonzero(streams | computes | exact).tolist():
+        held = [(word, said.format(figure[place])) for mask, word, said, figure in kinds if mask[place]]
+        found.append((place, [word for word, _ in held], [said for _, said in held]))
+    return found
 
 
 def _impact(pct: float, what: str) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from bwprof import _core, registry
 from bwprof.analysis import values
-from bwprof.results.columns import FLAGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +107,7 @@ def _doubt(name: str) -> Rule:
         ">",
         0.0,
         _flag(name),
-        f"to be read with care: {FLAGS[name].partition(':')[0]}",
+        f"{name}: to be read with care",
         f"flag {name}",
         ("measure again before anything else",),
     )
