@@ -11,8 +11,8 @@ from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
-from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.results import schema
+from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import shown
 
 if TYPE_CHECKING:
