@@ -40,7 +40,7 @@ def sweep(
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
@@ -103,7 +103,7 @@ def sweep(
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
@@ -152,8 +152,8 @@ def sweep(
         Cold when left out; "both" gives a row for each.
     seed : int
         Of the generated inputs.
-    kv_lens : sequence of int, optional
-        Lengths of a batch's entries, for operations that take it.
+    kv_lens : sequence of int, or str, optional
+        Lengths of a batch's entries, for operations that take it; ranges as for parameters.
     timer : str, optional
         On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
     counters : bool
@@ -190,8 +190,9 @@ def sweep(
     labels : mapping, optional
         Columns for all rows: name -> value.
     **params : int, str or iterable of them
-        Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. A callable's may be
-        anything; lists, tuples, ranges and arrays are several values.
+        Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. "1..64:x2" is the range 1,
+        2, 4, ..., 64, and "1..64:+8" is 1, 9, ..., 57: never beyond the end, which is there where the steps meet it. A
+        callable's may be anything; lists, tuples, ranges (Python's) and arrays are several values.
 
     Returns
     -------
@@ -334,7 +335,7 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    from bwprof.text import whole_number
+    from bwprof.text import spread, whole_number
 
     try:
         items = [value] if isinstance(value, (str, bytes)) else list(value)
@@ -342,4 +343,4 @@ def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
         items = [value]
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in items)
+    return tuple(whole_number(item, name) for item in spread(items, name))

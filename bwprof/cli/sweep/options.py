@@ -11,7 +11,7 @@ from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, Roofs
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
-from bwprof.text import fraction, parse_count, quoted, seconds, unknown
+from bwprof.text import fraction, parse_count, quoted, seconds, spread, unknown
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -26,12 +26,14 @@ examples:
   %(prog)s {first} -p {param}={values}
                                         one operation, the product of the lists
   %(prog)s --suite default --precision fp32,bf16  other precisions
-  %(prog)s --seq-lengths 128,256,512              attention over sequence lengths, tokens
+  %(prog)s --seq-lengths 128..64Ki:x2             attention over sequence lengths, tokens
   %(prog)s --suite my.toml --dry-run              what would run: bytes, FLOPs, memory, time
   %(prog)s {first} --csv - | column -s, -t        rows to standard output
   ncu --set full python -m bwprof.sweep {first} --once
 
-numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Times are in ms, bandwidths in GB/s (10^9 bytes).
+numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024); lists of them take ranges: 128..64Ki:x2 doubles,
+1..64:+8 adds (1, 9, ..., 57: the end is among them where the steps meet it).
+Times are in ms, bandwidths in GB/s (10^9 bytes).
 exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
 130 interrupted.
 """
@@ -296,7 +298,7 @@ def _number(text: str, name: str) -> int:
 
 
 def _numbers(text: str, name: str) -> tuple[int, ...]:
-    found = tuple(_number(word, name) for word in text.split(",") if word.strip())
+    found = tuple(spread((word for word in text.split(",") if word.strip()), name))
     if not found:
         raise ValueError(f"{name}: no values in '{quoted(text)}'")
     return found
