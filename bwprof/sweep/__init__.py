@@ -34,6 +34,7 @@ def sweep(
     operations: Words = None,
     *,
     suite: str | PathLike[str] | None = None,
+    only: Words = None,
     precision: Words = None,
     backend: str | None = None,
     device: Device = None,
@@ -97,6 +98,7 @@ def sweep(
     operations: Words | Callable[..., object] = None,
     *,
     suite: str | PathLike[str] | None = None,
+    only: Words = None,
     precision: Words = None,
     backend: str | None = None,
     device: Device = None,
@@ -138,6 +140,8 @@ def sweep(
         row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
+    only : str or iterable of str, optional
+        Of these, the cases whose name, or whose operation's, one of these patterns matches: "attention*", "*_8b".
     precision : str or iterable of str, optional
         The suite's when left out, else FP32 and FP16.
     device : int, str or torch.device, optional
@@ -238,7 +242,7 @@ def sweep(
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
     )
     if callable(operations):
-        alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
+        alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
         _refuse(**alone, target_seconds=target_seconds)
         return _sweep_calls(
             operations,
@@ -273,6 +277,7 @@ def sweep(
         target_seconds=None if target_seconds is None else seconds(target_seconds, "target_seconds"),
         rel_ci=stop[0],
         max_seconds=stop[1],
+        only=_words("only", only),
     )
     return run(request, how)
 

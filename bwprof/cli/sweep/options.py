@@ -64,6 +64,13 @@ def parser(program: str) -> Parser:
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
     what.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
+    )
+    what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
     what.add_argument(
@@ -188,6 +195,7 @@ def request(options: argparse.Namespace) -> Request:
         kv_lens=_numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
+        only=_words(options.only, "--only"),
     )
 
 
@@ -237,6 +245,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--kv-lens": options.kv_lens,
         "--precision": options.precision,
         "--suite": options.suite,
+        "--only": options.only,
         "--variant": options.variant,
         "--cache": options.cache,
         "--seed": options.seed != "0",
