@@ -26,9 +26,27 @@ from bwprof.selftest import selftest
 from bwprof.sweep import sweep
 
 if TYPE_CHECKING:
-    from bwprof import plot
+    from bwprof import analysis, plot
+    from bwprof.analysis.access import AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict
+    from bwprof.analysis.narrowing import speedup
+
+# Imported when asked for: they need NumPy, or draw.
+_LATER = {
+    "AccessPattern": "bwprof.analysis.access",
+    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "analysis": "",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "plot": "",
+    "predict": "bwprof.analysis.forecast.prediction",
+    "speedup": "bwprof.analysis.narrowing",
+}
 
 __all__ = [
+    "AccessPattern",
+    "BandwidthAnalysis",
     "Case",
     "Cost",
     "Profiler",
@@ -36,10 +54,12 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "analysis",
     "bandwidth_gb_s",
     "columns",
     "cost",
     "devices",
+    "efficiency",
     "errors",
     "frame",
     "info",
@@ -47,26 +67,31 @@ __all__ = [
     "measure",
     "operations",
     "plot",
+    "predict",
     "results",
     "rows",
     "save",
     "selftest",
+    "speedup",
     "summary",
     "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plot":
+    if name in _LATER:
         import importlib
 
-        return importlib.import_module("bwprof.plot")
+        home = _LATER[name]
+        return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"bwprof.{name}")
     if name == "Measurement":
         from bwprof.renamed import warn
 
         warn("bwprof.Measurement", "bwprof.Row")
         return Row
-    raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
+    from bwprof.text import quoted
+
+    raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
 
 
 def __dir__() -> list[str]:

@@ -265,6 +265,7 @@ class Case:
             When the timer needs a library that cannot be used; the message says what to do.
         """
         target = fraction(rel_ci, "rel_ci")
+        registry.check_timer(timer, self.backend)
         spec = self._spec(cache, timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
@@ -287,8 +288,9 @@ class Case:
         """What a sweep would call this."""
         case = self._case
         lens = tuple(self._kv_lens) if self._kv_lens is not None else None
+        told = registry.unusual(case.operation, case.precision, case.params, lens)
         return Spec(
-            case.operation,
+            " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)]),
             case.operation,
             case.precision,
             case.params,

@@ -270,6 +270,9 @@ def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
             case.count_metrics(["tensor"])
         with pytest.raises(TypeError, match="metrics must be a list of names"):
             case.count_metrics(3)
+        for no_name in (1, "\ud800", b"tensor"):
+            with pytest.raises(TypeError, match="metrics must be a list of names: one of these is no name"):
+                case.count_metrics([no_name])
     with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
         bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
     with (

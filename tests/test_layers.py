@@ -271,6 +271,12 @@ def test_build_info_is_told_by_the_module_and_the_list_of_backends_only() -> Non
     assert users == {"python/module.c", "backend/registry.c"}
 
 
+def test_a_new_operation_compiles_no_kernel_anew() -> None:
+    """Only what gathers descriptors and tables sees the operation list, not even through another header."""
+    users = {path.relative_to(CSRC).as_posix() for path in sources() if (True, "ops/list.h") in includes(path)}
+    assert users == {"ops/registry.c", "cpu/simd/table.c", "cuda/backend.c"}
+
+
 def test_one_place_decides_whether_cuda_is_in() -> None:
     """One #if on BW_WITH_CUDA, in the registry of backends; nothing else may depend on it."""
     found = [

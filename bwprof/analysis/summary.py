@@ -42,7 +42,7 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> bwprof.summary(frame)["case"].tolist()
-    ['gemm']
+    ['gemm N=64 K=64']
     """
     import pandas as pd
 

@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import moved_bytes, why_not_limited
+from bwprof.measuring.grade import WAITED, moved_bytes, why_not_limited
 from bwprof.measuring.outputs import Expected, Verdict, expected
 from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
@@ -55,6 +55,7 @@ class Subject:
     expected: Expected | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    tried: bool = False  # it was called already, and what it returned is known to be no coroutine
 
     def __post_init__(self) -> None:
         if self.function is None:
@@ -308,7 +309,7 @@ def measure_on(
     """Measure on an open device; what goes wrong is raised."""
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
-    if on_host and callable_so:
+    if on_host and callable_so and not subject.tried:
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
@@ -345,7 +346,7 @@ def measure_on(
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
-        notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")
+        notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
@@ -357,10 +358,11 @@ def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
     refuse_coroutine(right, "check")
+    name = quoted(subject.name)
     if right is None:
-        raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
+        raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
     if not right:
-        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
+        raise RuntimeError(f"{name}: its check says that the result is wrong")
 
 
 def _compared(row: Row, subject: Subject) -> Verdict:

@@ -18,6 +18,7 @@ BEATEN = 1.10  # from here on a row that nothing else explains says that its roo
 ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 LATE_SHARE = 0.1  # of the samples
+WAITED = "for {:.0f} % of the time the GPU waited between the call's kernels"  # of a row's reason
 
 
 def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:

@@ -146,7 +146,7 @@ class Point:
         function = made if callable(made) else call
         if function is call and options.get("sets") is not None:
             raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
-        return Subject(function, **options)
+        return Subject(function, tried=function is call, **options)
 
 
 def _points(request: Request) -> list[Point]:

@@ -42,7 +42,7 @@ bw_status bw_metric_group_find(const bw_session *session, const char *name, unsi
     int group = bw_name_find(name, bw_name_of_text, counters ? counters->groups : NULL, allowed, sizeof allowed);
     *out = group < 0 ? 0 : 1u << group;
     if (group >= 0) return BW_OK;
-    return bw_fail(BW_CODE_INVALID, "metrics = '%s': allowed on %s is %s", name, session->backend->name,
+    return bw_fail(BW_CODE_INVALID, "metrics = '%.200s': allowed on %s is %s", name, session->backend->name,
                    allowed[0] ? allowed : "none");
 }
 

@@ -75,7 +75,7 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
                         call_work *work) {
     int64_t set_count = 1, footprint_bytes = 0;
     if (!PyCallable_Check(function)) {
-        PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", function);
+        PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", function);
         return -1;
     }
     void *stream_handle = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
@@ -116,7 +116,7 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
         return NULL;
     }
     if (!PyCallable_Check(work.nothing.function)) {
-        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", work.nothing.function);
+        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
     if (core_options_read(&given, &work.options) < 0) return NULL;
     if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;

@@ -128,13 +128,13 @@ static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
         [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
     if (out->cache != BW_CACHE_COLD) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s' goes with cache = 'cold'", name);
         return -1;
     }
     char allowed[64];
     int index = bw_name_find(name, bw_name_of_text, flushes, allowed, sizeof allowed);
     if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are %s", name, allowed);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s': allowed are %s", name, allowed);
         return -1;
     }
     out->cache = BW_CACHE_FLUSHED;
@@ -218,6 +218,7 @@ int core_read_groups(device_object *device, PyObject *given, unsigned *out) {
         unsigned group = 0;
         bw_status status = name ? bw_metric_group_find(device->session, name, &group) : BW_OK;
         if (status) core_raise(core_state_of(Py_TYPE((PyObject *)device)), status);
+        if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
         if (!name || status) Py_CLEAR(words);
         *out |= group;
     }

@@ -25,9 +25,9 @@ typedef struct device_object {
 typedef struct case_object {
     PyObject_HEAD
     device_object *device;
-    bw_case *content;     /* NULL once closed */
-    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
-    unsigned long holder; /* the thread of the first of them */
+    bw_case *content; /* NULL once closed */
+    Py_ssize_t users; /* calls under way: they let other threads run, which must not free the content under them */
+    unsigned long *holders; /* the thread of each of them */
 } case_object;
 
 /* ---- errors.c ---- */
@@ -83,7 +83,7 @@ PyObject *core_variant_dict(const bw_variant *variant);
 
 /* ---- case.c ---- */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
- * when the case is closed. */
+ * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
 int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
