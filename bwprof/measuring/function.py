@@ -329,19 +329,22 @@ def measure_on(
     if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, once(subject))
     beaten = rows.add_time(row, result, context, waited)
+    untold = why_not_limited(row) if contexts.given is not False else None
+    _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
+    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
+    contexts.learn(context, outcome)
+    return outcome
+
+
+def _remark(row: Row, result: dict[str, Any], alone: str, notes: list[str]) -> None:
+    """Fill in what should make a reader doubt the row of a function, and what else is said of it."""
     flags = [row["flags"]] if row["flags"] else []
-    untold = why_not_limited(row)
-    if untold is not None and contexts.given is not False:
-        notes.append(untold)
     if alone:
         flags.append("single_thread")
-        notes.append(alone)
     if row["timer"] == "events":
         flags.append("event_bias")
     if not row["verified"]:
         flags.append("unverified")
-    if verdict.note:
-        notes.append(verdict.note)
     if row["timer"] == "graph" and result["flush_bytes"]:
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
@@ -349,9 +352,6 @@ def measure_on(
         notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
-    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
-    contexts.learn(context, outcome)
-    return outcome
 
 
 def _ask(subject: Subject) -> None:

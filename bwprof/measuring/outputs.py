@@ -260,7 +260,7 @@ def _rounding(own: float) -> float:
 
 def _on_the_host(given: Any, dtype: str) -> Any:
     """What NumPy can read: a tensor's numbers, wider where NumPy has no such type; an array's copy out of a GPU."""
-    if hasattr(given, "detach") and hasattr(given, "cpu"):
+    if hasattr(given, "detach"):
         tensor = given.detach().cpu()
         return (tensor.float() if dtype in _SIGNIFICANDS else tensor).numpy()
     for copy in ("get", "copy_to_host"):  # CuPy's, Numba's
