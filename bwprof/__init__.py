@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.views import view
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
@@ -42,6 +43,7 @@ _LATER = {
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
+    "view": "bwprof.analysis.views",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "speedup",
     "summary",
     "sweep",
+    "view",
 ]
 
 

@@ -11,7 +11,7 @@ from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, Roofs
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
-from bwprof.text import fraction, parse_count, quoted, seconds, spread, unknown
+from bwprof.text import fraction, parse_count, quoted, seconds, spread, unknown, words
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -112,6 +112,9 @@ def parser(program: str) -> Parser:
     out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
+    out.add_argument(
+        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
+    )
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
@@ -236,6 +239,13 @@ def check_paths(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is '': a name is needed")
 
 
+def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
+    """The columns to print instead of the summary, None for that; ValueError for an unknown one."""
+    from bwprof.analysis.views import check_columns
+
+    return None if options.columns is None else check_columns(words("--columns", options.columns))
+
+
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
     given = {
@@ -276,6 +286,7 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--csv": options.csv,
         "--json": options.json,
         "--force": options.force,
+        "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,
         "--max-total-seconds": options.max_total_seconds,
         "--max-case-seconds": options.max_case_seconds,

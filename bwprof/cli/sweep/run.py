@@ -17,7 +17,7 @@ from typing import Any
 
 from bwprof import _core, hardware, results, roofs
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases, columns
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
@@ -228,7 +228,7 @@ def _measure(
     except StoppedError:
         stopped = True
     if not parsed.quiet:
-        _show(store, targets, status, limits.started)
+        _show(store, targets, status, limits.started, columns(parsed))
     if stopped:
         return INTERRUPTED
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
@@ -315,15 +315,22 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _show(store: Store, targets: Targets, status: str, started: float) -> None:
-    """The summary on standard output (on standard error when the data is there), and where the files are."""
+def _show(store: Store, targets: Targets, status: str, started: float, chosen: Sequence[str] | None) -> None:
+    """The summary, or the columns that were chosen, on standard output (on standard error when the data is there), and
+    where the files are.
+    """
     from bwprof.cli.analyze import print_answer
+    from bwprof.cli.show.grid import print_view
     from bwprof.cli.summary import print_summary
+    from bwprof.results import frame
     from bwprof.terminal import console
 
     if store.rows:
         screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
-        print_summary(store.rows, screen)
+        if chosen is None:
+            print_summary(store.rows, screen)
+        else:
+            print_view(frame.from_rows(store.rows), screen, columns=chosen)
         if screen.is_terminal:
             print_answer(store.rows, targets.folder, screen)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
