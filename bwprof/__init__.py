@@ -13,6 +13,7 @@ from bwprof.analysis.summary import summary
 from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
+from bwprof.examples import load_example
 from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
@@ -66,6 +67,7 @@ __all__ = [
     "frame",
     "info",
     "load",
+    "load_example",
     "measure",
     "operations",
     "plot",

@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "hooks": {"_core", "hardware", "results"},
     "plot": {"analysis", "results", "roofs"},
+    "examples": {"results"},
     "report": {"results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
