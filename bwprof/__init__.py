@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
 
 # Imported when asked for: they need NumPy, or draw.
@@ -41,6 +42,7 @@ _LATER = {
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
@@ -70,6 +72,7 @@ __all__ = [
     "load_example",
     "measure",
     "operations",
+    "outliers",
     "plot",
     "predict",
     "results",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from bwprof.cli.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
-_COMMANDS = ("sweep", "analyze", "report", "show", "view", "plot", "columns", "selftest", "info")
+_COMMANDS = ("sweep", "analyze", "report", "show", "view", "outliers", "plot", "columns", "selftest", "info")
 _HOMES = {"view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
@@ -20,6 +20,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
+       bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
