@@ -113,7 +113,7 @@ ITEMS: tuple[Item, ...] = (
         "accesses are coalesced (load efficiency at least 80 %)",
         _column("load_efficiency"),
         _at_least(80),
-        "{:.0f} %",
+        "{:.1f} %",
         _ncu("load_efficiency", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"),
     ),
     Item(

@@ -12,7 +12,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.losses import Losses, losses
 from bwprof.analysis.rules import AT_ROOF, RULES, Facts, Rule
-from bwprof.text import figure_text, shown
+from bwprof.text import figure_text, seconds_text, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,11 +114,11 @@ class Finding:
     @property
     def gain(self) -> str:
         """The time won at the roof; of a model's step also the tokens a second."""
-        lost, whole = self.lost_ms * self.count, self.time_ms * self.count
+        lost, whole = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
             often = f" over {self.count:.0f} launches" if self.count != 1 else ""
-            return f"up to {_milliseconds(lost)} of {_milliseconds(whole)}{often}"
-        said = f"up to {_milliseconds(lost)} of the step's {_milliseconds(self.step_ms)}"
+            return f"up to {lost} of {whole}{often}"
+        said = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
             return said
         return f"{said}: {_rate(self.tokens_s)} to {_rate(self.tokens_s_then)} tokens/s"
@@ -265,10 +265,6 @@ def _impact(pct: float, what: str) -> str:
         times = 100 / (100 - pct)
         return f"{times:.0f}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
     return f"{pct:.0f}% {what} loss"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{value:.0f} ms"
 
 
 def _rate(value: float) -> str:

@@ -76,7 +76,7 @@ def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray
 
 def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
     """Where a column holds one of some words."""
-    return word_codes(data, name, allowed) > 0
+    return data[name].isin(allowed).to_numpy(bool) if name in data.columns else np.zeros(len(data), bool)
 
 
 def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
@@ -122,7 +122,7 @@ def limits_of(data: pd.DataFrame) -> Limits:
     found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
-        rest = with_limits(data[missing])
+        rest = with_limits(data if missing.all() else data[missing])
         found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
         found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
     return found
@@ -184,6 +184,9 @@ def counts(data: pd.DataFrame) -> NDArray[np.float64]:
     return np.where(found >= 0, found, 1.0)
 
 
+_NAMES = ("case", "operation", "precision")
+
+
 def labels(data: pd.DataFrame) -> list[str]:
     """What tables call each row: its case and precision; its variant, too, where that tells rows apart."""
     return labels_at(data, np.arange(len(data)))
@@ -191,13 +194,18 @@ def labels(data: pd.DataFrame) -> list[str]:
 
 def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """The same of some rows, told apart from all others of the frame that have their case and precision."""
-    codes = [_codes(data, name) for name in ("case", "operation", "precision")]
-    key = np.zeros(len(data), np.int64)
-    for found in codes:
+    kept = np.arange(len(data))
+    if len(places) < len(data):
+        for name in _NAMES:
+            if name in data.columns:
+                column = data[name].iloc[kept]
+                kept = kept[column.isin(data[name].iloc[places].unique()).to_numpy(bool)]
+    few = data.iloc[kept]
+    key = np.zeros(len(few), np.int64)
+    for name in _NAMES:
+        found = _codes(few, name)
         key = key * (int(found.max(initial=0)) + 2) + found + 1
-    common = np.isin(key, key[places]) if len(places) < len(data) else np.ones(len(data), bool)
-    kept = np.flatnonzero(common)
-    again = dict(zip(kept.tolist(), _more_than_one(key[common], _codes(data.iloc[kept], "variant")), strict=True))
+    again = dict(zip(kept.tolist(), _more_than_one(key, _codes(few, "variant")), strict=True))
     few = data.iloc[places]
     case, operation, precision, variant = (
         words(few, name).astype(str).tolist() for name in ("case", "operation", "precision", "variant")
