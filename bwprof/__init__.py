@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import errors
 from bwprof._core import __version__
+from bwprof.analysis.summary import summary
 from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
@@ -19,7 +20,6 @@ from bwprof.measuring.function import measure
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
-from bwprof.results.summary import summary
 from bwprof.results.tables import columns, frame, rows
 from bwprof.roofs import Roofs
 from bwprof.selftest import selftest
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from bwprof import analysis, plot
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
 
 # Imported when asked for: they need NumPy, or draw.
@@ -36,7 +38,9 @@ _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "analysis": "",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
     "plot": "",
+    "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
 }
 
@@ -55,6 +59,7 @@ __all__ = [
     "columns",
     "cost",
     "devices",
+    "efficiency",
     "errors",
     "frame",
     "info",
@@ -62,6 +67,7 @@ __all__ = [
     "measure",
     "operations",
     "plot",
+    "predict",
     "results",
     "rows",
     "save",
@@ -83,7 +89,9 @@ def __getattr__(name: str) -> Any:
 
         warn("bwprof.Measurement", "bwprof.Row")
         return Row
-    raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
+    from bwprof.text import quoted
+
+    raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
 
 
 def __dir__() -> list[str]:

@@ -124,6 +124,24 @@ def _cost_of_arrays(
 ) -> Cost:
     import numpy as np
 
+    columns = shapes(operation, params)
+    values = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
+    out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
+    _core.cost_many(operation, precision, values.data, out.data, backend, variant)
+    shape = next(iter(columns.values())).shape
+    return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
+
+
+def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Every parameter of an operation as an int64 array, all of one shape: those given, and the defaults of the rest.
+
+    Raises
+    ------
+    ValueError
+        For names that it does not have (with the nearest one), and what is no whole number of 64 bits.
+    """
+    import numpy as np
+
     arrays: dict[str, Any] = {}
     for name, value in params.items():
         array = np.asarray(value)
@@ -149,11 +167,7 @@ def _cost_of_arrays(
         fallback = columns[source] if source else np.int64(param["default"])
         columns[param["name"]] = arrays.get(param["name"], fallback)
     broadcast = np.broadcast_arrays(*columns.values())
-    values = np.ascontiguousarray(np.stack([array.ravel() for array in broadcast], axis=1))
-    out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
-    _core.cost_many(operation, precision, values.data, out.data, backend, variant)
-    shape = broadcast[0].shape
-    return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
+    return dict(zip(columns, broadcast, strict=True))
 
 
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:

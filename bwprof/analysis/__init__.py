@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
     from bwprof.analysis.checks import checklist
+    from bwprof.analysis.forecast.datasheets import catalogue
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict, predict_rows
     from bwprof.analysis.improvement import improvement_table
     from bwprof.analysis.narrowing import speedup
     from bwprof.analysis.ranking import bottlenecks, strengths
@@ -20,10 +23,14 @@ _HOMES = {
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "attainable": "bwprof.roofs.limits",
     "bottlenecks": "bwprof.analysis.ranking",
+    "catalogue": "bwprof.analysis.forecast.datasheets",
     "checklist": "bwprof.analysis.checks",
     "classify": "bwprof.roofs.limits",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
     "improvement_table": "bwprof.analysis.improvement",
     "position": "bwprof.roofs.limits",
+    "predict": "bwprof.analysis.forecast.prediction",
+    "predict_rows": "bwprof.analysis.forecast.prediction",
     "ridge": "bwprof.roofs.limits",
     "speed_of_light": "bwprof.analysis.utilization",
     "speedup": "bwprof.analysis.narrowing",
@@ -37,10 +44,14 @@ __all__ = [
     "BandwidthAnalysis",
     "attainable",
     "bottlenecks",
+    "catalogue",
     "checklist",
     "classify",
+    "efficiency",
     "improvement_table",
     "position",
+    "predict",
+    "predict_rows",
     "ridge",
     "speed_of_light",
     "speedup",

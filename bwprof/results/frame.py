@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bwprof.results import compare, schema
@@ -38,6 +39,58 @@ def from_rows(
     known = Run.of(run or {}, map(_as_read, listed), samples) if samples is not None else Run(run or {})
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
     return frame
+
+
+def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """The frame of `count` rows that `from_rows` would make, from whole columns: quick for a million of them.
+
+    A column is one value for every row, an array, or absent. Integers may not be missing in an array, numbers may be
+    NaN, texts None.
+    """
+    same: dict[tuple[schema.Kind, Any], pd.Series[Any]] = {}
+    columns: dict[str, Any] = {}
+    for column in schema.columns():
+        value = data.get(column.name)
+        if isinstance(value, np.ndarray):
+            columns[column.name] = _whole_column(value, column.kind)
+        else:
+            key = (column.kind, value)
+            if key not in same:
+                same[key] = pd.Series(_even_column(value, column.kind, count))
+            columns[column.name] = same[key]
+    # Columns that are all alike share their memory where pandas copies what is written to.
+    frame = pd.DataFrame(columns, copy=not _COPIES_ON_WRITE)
+    frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": Run(run or {})}
+    return frame
+
+
+_COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
+
+
+def _whole_column(values: Any, kind: schema.Kind) -> Any:
+    """An array as a column of its kind is stored."""
+    if kind == "number":
+        return values.astype(float)
+    if kind == "text":
+        return pd.Series(values, dtype=schema.DTYPES[kind]).array
+    known = np.zeros(len(values), dtype=bool)
+    if kind == "integer":
+        return pd.arrays.IntegerArray(values.astype(np.int64), known)
+    return pd.arrays.BooleanArray(values.astype(bool), known)
+
+
+def _even_column(value: Any, kind: schema.Kind, count: int) -> Any:
+    """A column that has one value everywhere; None is what nobody knows."""
+    if kind == "number":
+        return np.full(count, np.nan if value is None else float(value))
+    if kind == "text":
+        return pd.Series(
+            np.full(count, pd.NA if value is None else str(value), dtype=object), dtype=schema.DTYPES[kind]
+        )
+    missing = np.full(count, value is None)
+    if kind == "integer":
+        return pd.arrays.IntegerArray(np.full(count, value or 0, dtype=np.int64), missing)
+    return pd.arrays.BooleanArray(np.full(count, bool(value)), missing)
 
 
 def _series(values: list[Any]) -> pd.Series[Any]:

@@ -1,0 +1,147 @@
+"""Devices that are not at hand: what their makers' documents say of them, each figure with its source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.text import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FILE = Path(__file__).with_name("devices.toml")
+_MAKERS = ("nvidia", "amd")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One device: dense TFLOP/s by type of arithmetic, bandwidth in GB/s, None for what is not known.
+
+    `source` is the maker's document, `checked` pages that repeat its figures and were read, `unconfirmed` the figures
+    that none of those had. `theory` are the figures that bwprof's own rows have for such a card, where they are not the
+    document's: memory clock x bus width, and boost clock x units.
+    """
+
+    id: str
+    vendor: str
+    arch: str
+    year: int
+    bandwidth_gb_s: float
+    tflops: dict[str, float]
+    memory_gb: float
+    source: str
+    aliases: tuple[str, ...] = ()
+    l2_mib: float | None = None
+    units: int | None = None
+    clock_mhz: float | None = None
+    floor_us: float | None = None
+    note: str = ""
+    checked: tuple[str, ...] = ()
+    unconfirmed: tuple[str, ...] = ()
+    theory: dict[str, float] | None = None
+
+
+@cache
+def _document() -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Every device of the catalogue, in its order."""
+    return tuple(map(_entry, _document()["device"]))
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    lists: dict[str, Any] = {name: tuple(found.get(name, ())) for name in ("aliases", "checked", "unconfirmed")}
+    return Entry(**{**found, **lists})
+
+
+def instead() -> dict[str, str]:
+    """The arithmetic that a device calculates in which has none of a type: {"bf16": "fp16", ...}."""
+    found: dict[str, str] = _document()["instead"]
+    return found
+
+
+@cache
+def arithmetic() -> tuple[str, ...]:
+    """The types of arithmetic of which some device has a rate, in the order of the registry's precisions."""
+    from bwprof import registry
+
+    known = {name for entry in entries() for name in entry.tflops}
+    return tuple(name for name in registry.precision_names() if name in known)
+
+
+def find(name: str) -> Entry | None:
+    """The device of an id, or of a driver's name for it; None where the catalogue does not have it."""
+    wanted = _plain(name)
+    return next((entry for entry in entries() if wanted in map(_plain, (entry.id, *entry.aliases))), None)
+
+
+def entry_of(name: str) -> Entry:
+    """The same; ValueError with the nearest id where there is none."""
+    found = find(name)
+    if found is None:
+        said = unknown("device", name, [entry.id for entry in entries()])
+        raise ValueError(
+            f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
+            "roofs (a bwprof.Roofs; --roofs FILE)"
+        )
+    return found
+
+
+def _plain(name: str) -> str:
+    """A name without what people write differently: case, blanks, dashes, the maker's."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return "".join(word for word in words if word not in _MAKERS)
+
+
+def catalogue() -> pd.DataFrame:
+    """The devices that `bwprof.predict` knows by name.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per device: id, vendor, arch, year, bandwidth_gb_s, a column of dense TFLOP/s for each type of arithmetic
+        (NaN where it has none), memory_gb, l2_mib, units, clock_mhz, source (the maker's document), checked (pages
+        that were read and agree), unconfirmed (the figures that none of them has), theory_gb_s and theory_fp16 (what
+        bwprof's own rows have instead), note, aliases.
+
+    Examples
+    --------
+    >>> from bwprof.analysis import catalogue
+    >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
+    [2039.0, 312.0]
+    """
+    import pandas as pd
+
+    nan = float("nan")
+    rows = [
+        {
+            "id": entry.id,
+            "vendor": entry.vendor,
+            "arch": entry.arch,
+            "year": entry.year,
+            "bandwidth_gb_s": float(entry.bandwidth_gb_s),
+            **{name: float(entry.tflops.get(name, nan)) for name in arithmetic()},
+            "memory_gb": float(entry.memory_gb),
+            "l2_mib": nan if entry.l2_mib is None else float(entry.l2_mib),
+            "units": nan if entry.units is None else float(entry.units),
+            "clock_mhz": nan if entry.clock_mhz is None else float(entry.clock_mhz),
+            "source": entry.source,
+            "checked": "; ".join(entry.checked),
+            "unconfirmed": ", ".join(entry.unconfirmed),
+            "theory_gb_s": (entry.theory or {}).get("bandwidth_gb_s", nan),
+            "theory_fp16": (entry.theory or {}).get("fp16", nan),
+            "note": entry.note,
+            "aliases": ", ".join(entry.aliases),
+        }
+        for entry in entries()
+    ]
+    return pd.DataFrame(rows)

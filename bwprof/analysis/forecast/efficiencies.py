@@ -1,0 +1,359 @@
+"""Efficiencies learnt from measured rows, and carried over to shapes and devices that were not measured.
+
+A kernel's time on the device that it was measured on is held against a model of bytes and FLOPs; the logarithm of what
+is left is learnt per operation and precision, over the shapes (`neighbours`). To carry a time over to another device it
+is taken apart: what a stream of its bytes takes there and here, and the rest, which follows arithmetic rate and clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bwprof import registry
+from bwprof.analysis.forecast import datasheets
+from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
+from bwprof.analysis.forecast.neighbours import Neighbours
+from bwprof.analysis.forecast.streams import Streams
+from bwprof.analysis.forecast.work import Estimate, Work, work_of
+from bwprof.roofs.model import Roofs
+from bwprof.text import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = Any
+
+# How the parts of a time add up: between 1 (one after the other) and infinity (all of the shorter hidden behind the
+# longer). Fitted to how kernels' times differ between an H200 and an H100, whose arithmetic is the same.
+OVERLAP = 2.0
+# Standard error of carrying a time over, of its logarithm: always, and per unit of the logarithm that it changes by.
+_CARRIED, _CARRIED_SHARE = 0.03, 0.1
+_OTHER_PRECISION = 0.2  # likewise, of taking another precision's efficiency
+_NINE_OF_TEN = 1.645  # standard errors
+_WAITS = tuple(1e-6 * wait for wait in (0, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024))
+_SHARES = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.22, 0.16, 0.1)
+_DOUBTED = frozenset({"not_cold", "noisy", "noisy_roof", "single_thread", "event_bias"})
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What most of the times follow from: a wait that no size changes, and a share of the arithmetic roof."""
+
+    wait_seconds: float
+    share: float
+
+    def seconds(self, memory: Array, arithmetic: Array) -> Array:
+        """The time of what the roofs say of memory and of arithmetic."""
+        return self.wait_seconds + together(memory, arithmetic / self.share)
+
+    @classmethod
+    def fitting(cls, taken: Array, memory: Array, arithmetic: Array) -> _Model:
+        """The one that is least far off, times being held against times as factors."""
+        import numpy as np
+
+        def off(model: _Model) -> float:
+            return float(np.mean(np.log(taken / model.seconds(memory, arithmetic)) ** 2))
+
+        waits = [wait for wait in _WAITS if wait < taken.min()]
+        return min((cls(wait, share) for wait in waits for share in _SHARES), key=off)
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """The rows of one operation in one precision."""
+
+    precision: str
+    variants: Array
+    model: _Model
+    between: Neighbours
+    efficiency: Array = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What `bwprof.efficiency` has learnt from rows of a device; `bwprof.predict` takes it as `efficiency=`.
+
+    `frame()` shows it: for each operation and precision the rows, and how far off the others put each of them.
+    """
+
+    card: Card
+    learnt: Mapping[tuple[str, str, str | None], _Learnt]
+    rows: int
+
+    @property
+    def streams(self) -> Streams:
+        """The streams over size of the device that was learnt from."""
+        return self.card.streams
+
+    def __repr__(self) -> str:
+        operations = dict.fromkeys(operation for operation, _, _ in self.learnt)
+        return f"<bwprof.efficiency of {self.card.name}: {self.rows} rows of {', '.join(operations)}>"
+
+    def frame(self) -> pd.DataFrame:
+        """A row per operation and precision.
+
+        Returns
+        -------
+        pandas.DataFrame
+            operation, precision, rows, efficiency (median time of the roofs over the time), error_pct (nine of ten
+            rows are missed by less when they are left out).
+        """
+        import numpy as np
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "operation": operation,
+                    "precision": precision,
+                    "rows": found.between.count,
+                    "efficiency": float(np.median(found.efficiency)),
+                    "error_pct": 100 * math.expm1(_NINE_OF_TEN * found.between.error),
+                }
+                for (operation, precision, variant), found in self.learnt.items()
+                if variant is None
+            ]
+        )
+
+    def estimate(self, work: Work, card: Card) -> Estimate:
+        """Times of shapes on a device."""
+        import numpy as np
+
+        found, doubt, said = self._of(work)
+        like = work if found.precision == work.precision else work.in_precision(found.precision)
+        rest, error, nearest = found.between(*_features(like))
+        here = found.model.seconds(*_roofs_seconds(work, self.card)) * np.exp(rest)
+        there = carried(here, work, self.card, card)
+        error = np.hypot(error, doubt)
+        if card.name != self.card.name:
+            error = np.hypot(error, _CARRIED + _CARRIED_SHARE * np.abs(np.log(there / here)))
+        band = np.exp(_NINE_OF_TEN * error)
+        reason = (
+            f"predicted: learnt from {found.between.count} rows on {self.card.name}{said}; {card.text(work.precision)}"
+        )
+        return Estimate(there, there / band, there * band, reason, found.variants[nearest])
+
+    def _of(self, work: Work) -> tuple[_Learnt, float, str]:
+        """What was learnt of an operation, in the precision that needs most nearly as many bytes where not in its own;
+        the error of that, and how it is said.
+        """
+        known = {key[1]: found for key, found in self.learnt.items() if key[::2] == (work.operation, work.variant)}
+        if not known and work.variant is not None:
+            variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
+            raise ValueError(unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants)))
+        if not known:
+            operations = dict.fromkeys(operation for operation, _, _ in self.learnt)
+            raise ValueError(f"efficiency= holds no row of {work.operation}: it was learnt of {', '.join(operations)}")
+        if work.precision in known:
+            return known[work.precision], 0.0, ""
+        total = (work.read + work.written).sum()
+
+        def apart(precision: str) -> float:
+            other = work.in_precision(precision)
+            return abs(math.log((other.read + other.written).sum() / total))
+
+        nearest = min(known, key=apart)
+        return known[nearest], _OTHER_PRECISION, f" in {nearest}, none in {work.precision}"
+
+
+def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) -> Efficiency:
+    """Learn how near to their roofs kernels come, from measured rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of one device, as `bwprof.sweep` and `bwprof.load` give them: cold ones that ran. The more shapes of an
+        operation and precision, the nearer the prediction of others.
+    device : str, bwprof.Roofs or Card, optional
+        The device, where the rows do not say it, or the catalogue does not have it and no roofs came with them.
+
+    Returns
+    -------
+    Efficiency
+        For ``bwprof.predict(..., efficiency=...)``.
+
+    Raises
+    ------
+    ValueError
+        When nothing can be learnt from the rows, or they are of several devices, or of one that nothing is known of.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> rows = bwprof.predict("gemm", device="H200", precision="fp16", M=[1, 16, 256], N=[4096, 8192], K=4096)
+    >>> rows["status"] = "ok"  # as if they had been measured
+    >>> bwprof.efficiency(rows).frame()[["operation", "precision", "rows"]].values.tolist()
+    [['gemm', 'fp16', 6]]
+    """
+    import numpy as np
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
+    rows = _usable(frame)
+    if rows.empty:
+        raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
+    card = _origin(frame, rows, device)
+    learnt: dict[tuple[str, str, str | None], _Learnt] = {}
+    for (operation, precision), members in rows.groupby(["operation", "precision"], sort=False):
+        name, kind = str(operation), str(precision)
+        shape = registry.param_names(name)
+        best = members.sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
+        learnt[name, kind, None] = _learnt(best, name, kind, card)
+        variants = members["variant"].dropna().unique()
+        for variant in variants:
+            own = members[members["variant"] == variant].sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
+            learnt[name, kind, str(variant)] = _learnt(own, name, kind, card)
+    return Efficiency(
+        card, learnt, int(np.sum([found.between.count for key, found in learnt.items() if key[2] is None]))
+    )
+
+
+def _usable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that something can be learnt from, with every column that is needed."""
+    import pandas as pd
+
+    from bwprof.results import schema
+
+    rows = frame.copy(deep=False)
+    rows.attrs = {}
+    texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
+    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
+        if name not in rows.columns:
+            rows[name] = pd.NA
+    known = {found["name"]: found["precisions"] for found in registry.operations()}
+    for name in ("time_ms", "bytes_read"):
+        rows[name] = pd.to_numeric(rows[name], errors="coerce").astype(float)
+    rows["precision"] = [schema.precision_text(str(value)) for value in rows["precision"]]
+    right = [
+        row["status"] in (None, "ok")
+        and row["cache"] in (None, "cold")
+        and not _DOUBTED.intersection((row["flags"] or "").split(";"))
+        and row["time_ms"] > 0
+        and row["precision"] in known.get(row["operation"], ())
+        for row in rows[["status", "cache", "flags", "time_ms", "operation", "precision"]]
+        .astype(object)
+        .where(rows.notna(), None)
+        .fillna({"time_ms": 0.0})
+        .to_dict(orient="records")
+    ]
+    return rows[right]
+
+
+def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
+    """The device that the rows are of."""
+    if device is not None:
+        return card_of(device)
+    names = [str(name) for name in rows["device"].dropna().unique()]
+    if len(names) > 1:
+        raise ValueError(f"rows of several devices ({', '.join(names)}): learn from those of one")
+    if not names:
+        raise ValueError("the rows do not say of which device they are: name it by device=")
+    run = frame.attrs.get("run") or {}
+    found = run.get("roofs")
+    roofs = Roofs.from_dict(dict(found)) if found and found.get("device") == names[0] and found.get("points") else None
+    entry = datasheets.find(names[0])
+    if roofs is not None:
+        return measured(roofs)
+    if entry is None:
+        raise ValueError(f"nothing is known of {names[0]}: give its roofs, or numbers, by device=")
+    return of_entry(entry)
+
+
+def _learnt(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _Learnt:
+    import numpy as np
+
+    work = _work_of_rows(rows, operation, precision)
+    memory, arithmetic = _roofs_seconds(work, card)
+    taken = rows["time_ms"].to_numpy(float) * 1e-3
+    model = _Model.fitting(taken, memory, arithmetic)
+    between = Neighbours(*_features(work), np.log(taken / model.seconds(memory, arithmetic)))
+    variants = np.array(_texts(rows["variant"]), dtype=object)
+    efficiency = np.maximum(memory, arithmetic) / taken
+    return _Learnt(precision, variants[between.kept], model, between, efficiency)
+
+
+def _texts(column: pd.Series[Any]) -> list[str | None]:
+    return [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Work:
+    """The shapes of measured rows; what they do not say is at its default, their bytes are the rows' own."""
+    import numpy as np
+    import pandas as pd
+
+    from bwprof.costs import Cost
+
+    given: dict[str, Array] = {}
+    for param in registry.operation(operation)["params"]:
+        values = pd.to_numeric(rows[param["name"]], errors="coerce").to_numpy(float, na_value=math.nan)
+        source = param["default_from"]
+        fallback = given[source] if source else np.full(len(rows), param["default"])
+        given[param["name"]] = np.where(np.isnan(values), fallback, values).astype(np.int64)
+    work = work_of(operation, precision, given)
+    fields = dict(work.cost)
+    for name in ("bytes_read", "bytes_written", "flops"):  # of a batch of different lengths only the row knows
+        own = pd.to_numeric(rows[name], errors="coerce").to_numpy(float, na_value=math.nan)
+        fields[name] = np.where(np.isnan(own), work.cost[name], own)
+    return Work(operation, precision, work.params, Cost(**fields))
+
+
+def _features(work: Work) -> tuple[Array, Array]:
+    """What tells shapes apart: logarithms of bytes and FLOPs, and of parameters (flags as they are)."""
+    import numpy as np
+
+    sizes = [np.log2(np.maximum(values, 1.0)) for values in (work.written, work.read, work.flops)]
+    params = [
+        2.0 * work.params[param["name"]]
+        if param["maximum"] == 1
+        else np.log2(np.maximum(work.params[param["name"]].astype(float), 0.5))
+        for param in registry.operation(work.operation)["params"]
+    ]
+    return np.stack(sizes, axis=1), np.stack(params, axis=1)
+
+
+def _roofs_seconds(work: Work, card: Card) -> tuple[Array, Array]:
+    """What each roof of a device says of shapes: a stream of their bytes, and their arithmetic (0: not known)."""
+    rate, kind = card.rate(work.precision)
+    memory = card.streams.seconds(work.read, work.written)
+    return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
+
+
+def together(one: Array, other: Array) -> Array:
+    """The time of two parts that overlap in part."""
+    return (one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP)
+
+
+def carried(seconds: Array, work: Work, here: Card, there: Card) -> Array:
+    """Times on one device as they would be on another.
+
+    What a stream of the same bytes takes is replaced by what it takes there; the rest changes as far as it is
+    arithmetic with the rate, else with the clock, and with the number of units beyond what one launch waits for anyway.
+    """
+    import numpy as np
+
+    memory = here.streams.seconds(work.read, work.written)
+    beaten = np.maximum(memory / seconds, 1.0)  # a stream is no limit of a cache
+    rest = np.maximum(seconds**OVERLAP - memory**OVERLAP, 0.0) ** (1 / OVERLAP)
+    rate, kind = here.rate(work.precision)
+    arithmetic = np.minimum(work.flops / (rate * 1e12) / np.maximum(rest, 1e-12), 1.0) if kind else 0.0
+    clock = _ratio(here.clock_mhz, there.clock_mhz)
+    units = _ratio(here.units, there.units)
+    waiting = np.minimum(here.streams.seconds(np.ones(1), np.zeros(1)) / np.maximum(rest, 1e-12), 1.0)
+    other = clock * (waiting + (1 - waiting) * units)
+    factor = arithmetic * _rate_ratio(here, there, work.precision) + (1 - arithmetic) * other
+    return together(there.streams.seconds(work.read, work.written) / beaten, rest * factor)
+
+
+def _ratio(here: float, there: float) -> float:
+    return 1.0 if math.isnan(here) or math.isnan(there) else here / there
+
+
+def _rate_ratio(here: Card, there: Card, precision: str) -> float:
+    """How many times slower arithmetic is there, measured against measured, or a data sheet against another."""
+    if precision in here.best and precision in there.best:
+        return here.best[precision] / there.best[precision]
+    return _ratio(here.dense(precision)[0], there.dense(precision)[0])

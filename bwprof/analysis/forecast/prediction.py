@@ -1,0 +1,286 @@
+"""What a device that is not at hand would do: times worked out from bytes, FLOPs and the device's roofs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, registry
+from bwprof.analysis.forecast.cards import Card, card_of
+from bwprof.analysis.forecast.efficiencies import Efficiency
+from bwprof.analysis.forecast.efficiencies import efficiency as learn
+from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
+from bwprof.results import schema
+from bwprof.roofs.limits import FLOOR_FACTOR
+from bwprof.text import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.roofs.model import Roofs
+
+DEFAULT_DEVICE = "A100-80GB"
+DEFAULT_EFFICIENCY = 0.9
+PREDICTED = "predicted"
+
+
+def predict(
+    op: str | Sequence[str] | pd.DataFrame,
+    device: str | Roofs | Card = DEFAULT_DEVICE,
+    *,
+    precision: str | Sequence[str] | None = None,
+    efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
+    shapes: pd.DataFrame | None = None,
+    **params: Any,
+) -> pd.DataFrame:
+    """What operations would take on a device that is not at hand.
+
+    A row takes the longer of its bytes over what a plain stream of as many bytes attains there and its FLOPs over the
+    dense rate, divided by the efficiency, and an empty launch. What streams of all sizes attain is scaled from a device
+    on which it was measured: its bandwidth part by bandwidth, its latency part by the clock.
+
+    Parameters
+    ----------
+    op : str, sequence of str or DataFrame
+        Operations of `bwprof.operations()`; or rows, whose operations, precisions and parameters are predicted again.
+    device : str, bwprof.Roofs or Card
+        An id of `bwprof.analysis.catalogue()` ("H100-SXM"), numbers ("bandwidth=3200,fp16=400": GB/s, TFLOP/s; also
+        memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device.
+    precision : str or sequence of str
+        fp32 and fp16 when left out, as far as an operation has them.
+    efficiency : float, DataFrame or Efficiency
+        What share of its roof a kernel reaches, above 0 and at most 1; or a frame of measured rows, from which it is
+        learnt; or what `bwprof.efficiency` has learnt from one.
+    shapes : DataFrame, optional
+        Parameters as columns, a row each.
+    **params : int, array or list of int
+        Parameters of the operation. NumPy arrays go row by row together, lists are swept as their product; what is left
+        out takes its default.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows as a sweep's, status "predicted". `time_ms_lo` and `time_ms_hi` are what nine of ten times should lie
+        between, where the efficiency was learnt. `reason` says what was used.
+
+    Raises
+    ------
+    ValueError
+        For unknown names (with the nearest one), parameters out of range, an efficiency that is none.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.predict("gemm", device="A100-80GB", precision="fp16", M=[1, 4096], N=4096, K=4096)
+    >>> frame["bound"].tolist(), frame["status"].unique().tolist()
+    (['memory', 'compute'], ['predicted'])
+    """
+    import pandas as pd
+
+    if isinstance(op, pd.DataFrame):
+        if params or shapes is not None:
+            raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
+        return predict_rows(_cases(op, precision), device, efficiency)
+    model = model_of(efficiency)
+    card = card_of(device, getattr(model, "streams", None))
+    names = [op] if isinstance(op, str) else list(op)
+    if shapes is not None:
+        params = _with_shapes(shapes, params)
+    works = []
+    for name in names:
+        columns, cases = combined(name, params)
+        works += [work_of(name, chosen, columns, names=cases) for chosen in _precisions(name, precision)]
+    if not works:
+        raise ValueError("no operation to predict")
+    return _joined([_frame(work, card, model) for work in works], card)
+
+
+def predict_rows(
+    cases: Iterable[Case | tuple[str, Mapping[str, int], str]],
+    device: str | Roofs | Card = DEFAULT_DEVICE,
+    efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
+) -> pd.DataFrame:
+    """The same for a list of cases, (operation, parameters, precision) each: a row for each, in their order."""
+    import numpy as np
+
+    model = model_of(efficiency)
+    card = card_of(device, getattr(model, "streams", None))
+    groups: dict[tuple[Any, ...], list[tuple[int, Case]]] = {}
+    for at, found in enumerate(cases):
+        case = Case(*found)
+        alone = at if case.kv_lens is not None else None
+        key = (case.operation, case.precision, case.variant, tuple(sorted(case.params)), alone)
+        groups.setdefault(key, []).append((at, case))
+    frames, places = [], []
+    for (operation, precision, variant, given, _), members in groups.items():
+        params = {name: np.array([case.params[name] for _, case in members]) for name in given}
+        titles = [case.name or operation for _, case in members]
+        lengths = members[0][1].kv_lens
+        work = work_of(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
+        frames.append(_frame(work, card, model))
+        places += [at for at, _ in members]
+    if not frames:
+        raise ValueError("no case to predict")
+    whole = _joined(frames, card)
+    attrs = whole.attrs
+    whole = whole.iloc[np.argsort(places, kind="stable")].reset_index(drop=True)
+    whole.attrs = attrs
+    return whole
+
+
+def model_of(efficiency: object) -> float | Efficiency:
+    """What was given as an efficiency: a share, or what was learnt; a frame is learnt from.
+
+    Raises
+    ------
+    ValueError
+        For a number that is no share.
+    TypeError
+        For anything else.
+    """
+    import pandas as pd
+
+    if isinstance(efficiency, pd.DataFrame):
+        return learn(efficiency)
+    if isinstance(efficiency, Efficiency):
+        return efficiency
+    if isinstance(efficiency, bool) or not hasattr(efficiency, "__float__"):
+        raise TypeError(f"efficiency is {shown(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency")
+    share = float(efficiency)
+    if not 0 < share <= 1:
+        raise ValueError(f"efficiency is {shown(efficiency)}: above 0 and at most 1 is needed")
+    return share
+
+
+def _precisions(operation: str, given: str | Sequence[str] | None) -> list[str]:
+    allowed = registry.operation(operation)["precisions"]
+    if given is None:
+        return [name for name in ("fp32", "fp16") if name in allowed] or allowed[:1]
+    words = given.split(",") if isinstance(given, str) else given
+    return list(dict.fromkeys(registry.check_precision(word) for word in words))
+
+
+def _with_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, Any]:
+    import pandas as pd
+
+    if not isinstance(shapes, pd.DataFrame):
+        raise TypeError(f"shapes is {shown(shapes)}: a pandas.DataFrame with a column for each parameter is needed")
+    if not len(shapes):
+        raise ValueError("shapes has no rows")
+    twice = [name for name in params if name in shapes.columns]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice: in shapes= and as {twice[0]}=")
+    return {str(name): shapes[name].to_numpy() for name in shapes.columns} | dict(params)
+
+
+def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[Case]:
+    """The cases of rows; each as often as there are precisions asked for."""
+    from bwprof.results.frame import to_rows
+
+    if precision is not None and "precision" in frame.columns:
+        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.all_param_names())])
+    made = []
+    for row in to_rows(frame):
+        operation = row["operation"]
+        params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
+        lengths = [int(length) for length in row["kv_lens"].split(";")] if row["kv_lens"] else None
+        for name in [row["precision"]] if precision is None else _precisions(operation, precision):
+            made.append(Case(operation, params, name, row["case"] or "", lengths))
+    return made
+
+
+_SHAPE = ("operation", "case", "kv_lens")
+
+
+def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
+    import pandas as pd
+
+    from bwprof.results import compare, frame
+    from bwprof.results.frozen import Run
+
+    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
+    if len(frames) > 1 and len(whole) <= MOST_COMPARED:
+        rows = frame.to_rows(whole)
+        compare.fill(rows)
+        for name in schema.COMPARISON_NAMES:
+            whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
+    whole.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": Run(run)}
+    return whole
+
+
+MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
+
+
+def _by_share(work: Work, card: Card, share: float) -> Estimate:
+    """Times at a share of the nearer roof."""
+    import numpy as np
+
+    floor = card.streams.floor_seconds
+    rate, kind = card.rate(work.precision)
+    memory = np.maximum(card.streams.seconds(work.read, work.written) - floor, 0.0)
+    arithmetic = work.flops / (rate * 1e12) if kind else np.zeros(work.count)
+    said = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(work.precision)}"
+    nothing = np.full(work.count, math.nan)
+    return Estimate(np.maximum(memory, arithmetic) / share + floor, nothing, nothing, said)
+
+
+def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
+    """The rows of some shapes."""
+    import numpy as np
+
+    from bwprof.results.frame import from_columns
+    from bwprof.roofs.limits import with_limits
+
+    found = _by_share(work, card, model) if isinstance(model, float) else model.estimate(work, card)
+    seconds, moved = found.seconds, work.read + work.written
+    floor = card.streams.floor_seconds
+    rate, kind = card.rate(work.precision)
+    ceiling = card.streams.ceiling_gb_s(work.read, work.written)
+    stream = card.streams.seconds(work.read, work.written)
+    bandwidth = moved / seconds * 1e-9
+    tflops = work.flops / seconds * 1e-12
+    attainable = np.where(moved > 0, moved / stream * 1e-9, np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        intensity = np.where(moved > 0, work.flops / moved, np.nan)
+        roofline = np.where(work.flops > 0, np.fmin(rate, intensity * ceiling / 1e3), np.nan) if kind else math.nan
+        shares = {
+            "pct_peak": 100 * bandwidth / card.bandwidth_gb_s,
+            "pct_ceiling": 100 * bandwidth / ceiling,
+            "pct_attainable": 100 * bandwidth / attainable,
+            "pct_roofline": 100 * tflops / roofline,
+        }
+    sides = np.where(intensity * ceiling < rate * 1e3, "memory", "compute") if kind else np.full(work.count, None)
+    sides = np.where(work.flops == 0, "memory", sides.astype(object))
+    columns: dict[str, Any] = dict(work.params)
+    columns |= {name: work.cost[name] for name in work.cost}
+    columns |= shares
+    columns |= {
+        "operation": work.operation,
+        "precision": work.precision,
+        "case": work.operation if work.names is None else np.array(work.names, dtype=object),
+        "kv_lens": work.kv_lens,
+        "device": card.name,
+        "variant": found.variant,
+        "status": PREDICTED,
+        "reason": found.reason,
+        "cache": "cold",
+        "time_ms": seconds * 1e3,
+        "time_ms_lo": found.low * 1e3,
+        "time_ms_hi": found.high * 1e3,
+        "timer_floor_us": floor * 1e6,
+        "bandwidth_gb_s": bandwidth,
+        "tflops": tflops,
+        "arithmetic_intensity": intensity,
+        "peak_gb_s": card.bandwidth_gb_s,
+        "ceiling_gb_s": ceiling,
+        "attainable_gb_s": attainable,
+        "peak_tflops": card.dense(work.precision)[0],
+        "measured_tflops": card.best.get(work.precision),
+        "roofline_tflops": roofline,
+        "bound": np.where(seconds < FLOOR_FACTOR * floor, "latency", sides),
+        "bwprof_version": _core.__version__,
+        "schema_version": schema.SCHEMA_VERSION,
+    }
+    return with_limits(from_columns(columns, work.count))
