@@ -184,7 +184,7 @@ def test_the_ridge_that_decided_is_named() -> None:
     [
         ({"bytes_read": None, "bytes_written": None}, "bytes_read and bytes_written are missing"),
         ({"time_ms": None}, "time_ms is missing"),
-        ({"time_ms": 0.0}, "duration_s is 0.0"),
+        ({"time_ms": 0.0}, "time_ms is 0.0: a positive"),
         ({"peak_gb_s": math.nan}, "peak_gb_s is missing: pass peak_gb_s="),
         ({"cache": "hot"}, "cache is 'hot'"),
     ],

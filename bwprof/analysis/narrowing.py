@@ -282,4 +282,4 @@ def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[
             key = values.words(data, name).astype(str)
             step &= (key == key.iloc[places[0]]).to_numpy(bool)
     whole = (float(times[step].sum()), float(then[step].sum()))
-    return None if math.isnan(whole[0]) else whole
+    return whole if whole[1] > 0 else None  # NaN: a row of it has no time

@@ -272,7 +272,10 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.column("time_ms") / np.where(facts.predicted_ms > 0, facts.predicted_ms, math.nan),
         "far slower than its roofs allow",
         "{:.3g}x the predicted time",
-        ("right GPU?", "serialisation?", "allocation in the kernel?", "uneven grid?"),
+        (
+            "check: right GPU, serialisation, allocation in the kernel, uneven grid",
+            "--counters --metrics all tell more",
+        ),
     ),
 )
 

@@ -69,8 +69,9 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
-    found = {name: values.known(row.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
-    hot = row.get("cache") == "hot"
+    given = values.row_of(row)
+    found = {name: values.known(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
+    hot = given.get("cache") == "hot"
     memory = _line(found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written=")
     compute = _line(found["tflops"], found["peak_tflops"], "TFLOPS", "flops=")
     if hot and found["bandwidth_gb_s"] is not None:
