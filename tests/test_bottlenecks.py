@@ -96,6 +96,8 @@ def test_an_unknown_cause_says_what_would_tell_it() -> None:
     (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60)]))
     assert found.issue == "below its roof, cause not measured"
     assert "--counters --metrics all" in found.fix
+    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60, backend="cpu")]))
+    assert found.fix == "compare its variants: nothing is counted on a CPU"
 
 
 def test_arithmetic_is_held_against_its_own_roof() -> None:

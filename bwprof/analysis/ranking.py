@@ -27,6 +27,8 @@ LEAST = PRIORITIES[-1][0]
 SAME_TRAFFIC = 1.02
 _DOUBTS = ("throttled", "noisy")
 _DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
+_COUNT = "measure with --counters --metrics all: they tell the cause"
+_ON_HOST = "compare its variants: nothing is counted on a CPU"
 _ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof"}
 _LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate"}
 
@@ -81,6 +83,7 @@ class Finding:
     step_ms: float
     tokens_s: float
     tokens_s_then: float
+    on_host: bool
     rules: tuple[tuple[Rule, float], ...]
 
     @property
@@ -108,7 +111,7 @@ class Finding:
     def fix(self) -> str:
         """What helps against the first cause; where there is none, what would tell it."""
         doubts = [fix for rule, _ in self.rules if rule.id in _DOUBTS for fix in rule.fixes]
-        fixes = self.causes[0].fixes if self.causes else ("measure with --counters --metrics all: they tell the cause",)
+        fixes = self.causes[0].fixes if self.causes else (_ON_HOST if self.on_host else _COUNT,)
         return "; ".join(dict.fromkeys([*doubts, *fixes]))
 
     @property
@@ -149,7 +152,7 @@ def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     few = data.iloc[places]
     spoken = _spoken(few)
     time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limits_of(few))
-    called = values.labels_at(data, places)
+    called, hosts = values.labels_at(data, places), values.on_host(few)
     return [
         Finding(
             place=int(place),
@@ -163,6 +166,7 @@ def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
             step_ms=float(lost.step_ms[place]),
             tokens_s=lost.tokens_s(int(place))[0],
             tokens_s_then=lost.tokens_s(int(place))[1],
+            on_host=bool(hosts[at]),
             rules=tuple(spoken[at]),
         )
         for at, place in enumerate(places)

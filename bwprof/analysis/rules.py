@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof import _core, registry
 from bwprof.analysis import values
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ class Facts:
     @cached_property
     def on_host(self) -> bool:
         """Whether all rows are a CPU's, which has no counters."""
-        hosts = [name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"]]
-        return bool(len(self.data)) and bool(values.is_word(self.data, "backend", *hosts).all())
+        return bool(len(self.data)) and bool(values.on_host(self.data).all())
 
     @cached_property
     def at_memory_roof(self) -> NDArray[np.bool_]:

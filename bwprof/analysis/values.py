@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results.schema import is_missing
 from bwprof.roofs.limits import with_limits
@@ -77,6 +78,12 @@ def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray
 def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
     """Where a column holds one of some words."""
     return data[name].isin(allowed).to_numpy(bool) if name in data.columns else np.zeros(len(data), bool)
+
+
+def on_host(data: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row is a CPU's, of which no counters are read."""
+    hosts = [name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"]]
+    return is_word(data, "backend", *hosts)
 
 
 def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
