@@ -118,15 +118,16 @@ class Efficiency:
             ]
         )
 
-    def estimate(self, work: Work, card: Card) -> Estimate:
-        """Times of shapes on a device."""
+    def estimate(self, work: Work, card: Card, stream: Array) -> Estimate:
+        """Times of shapes on a device, where streams of their bytes take so many seconds."""
         import numpy as np
 
         found, doubt, said = self._of(work)
         like = work if found.precision == work.precision else work.in_precision(found.precision)
         rest, error, nearest = found.between(*_features(like))
-        here = found.model.seconds(*_roofs_seconds(work, self.card)) * np.exp(rest)
-        there = carried(here, work, self.card, card)
+        memory, arithmetic = _roofs_seconds(work, self.card)
+        here = found.model.seconds(memory, arithmetic) * np.exp(rest)
+        there = carried(here, memory, stream, arithmetic, (self.card, card), work.precision)
         error = np.hypot(error, doubt)
         if card.name != self.card.name:
             error = np.hypot(error, _CARRIED + _CARRIED_SHARE * np.abs(np.log(there / here)))
@@ -327,25 +328,26 @@ def together(one: Array, other: Array) -> Array:
     return (one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP)
 
 
-def carried(seconds: Array, work: Work, here: Card, there: Card) -> Array:
-    """Times on one device as they would be on another.
+def carried(
+    seconds: Array, memory: Array, stream: Array, arithmetic: Array, cards: tuple[Card, Card], precision: str
+) -> Array:
+    """Times on one device as they would be on another: `memory` and `stream` are what streams take on the two.
 
     What a stream of the same bytes takes is replaced by what it takes there; the rest changes as far as it is
     arithmetic with the rate, else with the clock, and with the number of units beyond what one launch waits for anyway.
     """
     import numpy as np
 
-    memory = here.streams.seconds(work.read, work.written)
+    here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a stream is no limit of a cache
     rest = np.maximum(seconds**OVERLAP - memory**OVERLAP, 0.0) ** (1 / OVERLAP)
-    rate, kind = here.rate(work.precision)
-    arithmetic = np.minimum(work.flops / (rate * 1e12) / np.maximum(rest, 1e-12), 1.0) if kind else 0.0
+    working = np.minimum(arithmetic / np.maximum(rest, 1e-12), 1.0)
     clock = _ratio(here.clock_mhz, there.clock_mhz)
     units = _ratio(here.units, there.units)
     waiting = np.minimum(here.streams.seconds(np.ones(1), np.zeros(1)) / np.maximum(rest, 1e-12), 1.0)
     other = clock * (waiting + (1 - waiting) * units)
-    factor = arithmetic * _rate_ratio(here, there, work.precision) + (1 - arithmetic) * other
-    return together(there.streams.seconds(work.read, work.written) / beaten, rest * factor)
+    factor = working * _rate_ratio(here, there, precision) + (1 - working) * other
+    return together(stream / beaten, rest * factor)
 
 
 def _ratio(here: float, there: float) -> float:

@@ -16,9 +16,9 @@ Array = Any
 
 _WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
 _NEAR_WIDTHS = (2.0, 4.0, 8.0)  # of the second part
-_PARAM_WIDTHS = (4.0, 8.0, math.inf)  # how it sees parameters
+_PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # how it sees parameters
 _NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
-_NOISES = (0.02, 0.1)  # scatter of a point, of a logarithm
+_NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
 _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
 _UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 
 from bwprof.cli.guard import guarded
 
-_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "info")
+_COMMANDS = ("sweep", "report", "plot", "predict", "roofs", "columns", "selftest", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof report RUN|FILE     the summary of results
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
+       bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
+       bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof columns             what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
