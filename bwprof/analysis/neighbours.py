@@ -22,7 +22,7 @@ _NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
 _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
 _UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell
-_CHUNK = 1 << 15
+_CHUNK = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
