@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 Array = Any
 
-# How the parts of a time add up: between 1 (one after the other) and infinity (all of the shorter hidden behind the
-# longer). Fitted to how kernels' times differ between an H200 and an H100, whose arithmetic is the same.
-OVERLAP = 2.0
+# How the parts of a time add up, as the exponent of a norm: between 1 (one after the other) and infinity (the shorter
+# hidden behind the longer). Of memory and arithmetic while learning; and, to carry a time over, of memory with what is
+# no arithmetic and with arithmetic: fitted to how kernels' times differ between an H200 and an H100, which differ in
+# their memory alone.
+_OVERLAP = 2.0
+_WAITING, _HIDDEN = 1.25, 8.0
 # Standard error of carrying a time over, of its logarithm: always, and per unit of the logarithm that it changes by.
 _CARRIED, _CARRIED_SHARE = 0.03, 0.1
 _OTHER_PRECISION = 0.2  # likewise, of taking another precision's efficiency
@@ -47,7 +50,7 @@ class _Model:
 
     def seconds(self, memory: Array, arithmetic: Array) -> Array:
         """The time of what the roofs say of memory and of arithmetic."""
-        return self.wait_seconds + together(memory, arithmetic / self.share)
+        return self.wait_seconds + _together(memory, arithmetic / self.share, _OVERLAP)
 
     @classmethod
     def fitting(cls, taken: Array, memory: Array, arithmetic: Array) -> _Model:
@@ -323,9 +326,9 @@ def _roofs_seconds(work: Work, card: Card) -> tuple[Array, Array]:
     return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
 
 
-def together(one: Array, other: Array) -> Array:
+def _together(one: Array, other: Array, exponent: float) -> Array:
     """The time of two parts that overlap in part."""
-    return (one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP)
+    return (one**exponent + other**exponent) ** (1 / exponent)
 
 
 def carried(
@@ -340,14 +343,19 @@ def carried(
 
     here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a stream is no limit of a cache
-    rest = np.maximum(seconds**OVERLAP - memory**OVERLAP, 0.0) ** (1 / OVERLAP)
-    working = np.minimum(arithmetic / np.maximum(rest, 1e-12), 1.0)
-    clock = _ratio(here.clock_mhz, there.clock_mhz)
-    units = _ratio(here.units, there.units)
-    waiting = np.minimum(here.streams.seconds(np.ones(1), np.zeros(1)) / np.maximum(rest, 1e-12), 1.0)
-    other = clock * (waiting + (1 - waiting) * units)
-    factor = working * _rate_ratio(here, there, precision) + (1 - working) * other
-    return together(stream / beaten, rest * factor)
+    clock, units = _ratio(here.clock_mhz, there.clock_mhz), _ratio(here.units, there.units)
+    faster = _rate_ratio(here, there, precision)
+    launch = here.streams.seconds(np.ones(1), np.zeros(1))
+
+    def with_rest(exponent: float) -> Array:
+        rest = np.maximum(seconds**exponent - memory**exponent, 0.0) ** (1 / exponent)
+        some = np.maximum(rest, 1e-12)
+        working, waiting = np.minimum(arithmetic / some, 1.0), np.minimum(launch / some, 1.0)
+        other = clock * (waiting + (1 - waiting) * units)
+        return _together(stream / beaten, rest * (working * faster + (1 - working) * other), exponent)
+
+    share = arithmetic / np.maximum(np.hypot(arithmetic, memory), 1e-12)
+    return (1 - share) * with_rest(_WAITING) + share * with_rest(_HIDDEN)
 
 
 def _ratio(here: float, there: float) -> float:

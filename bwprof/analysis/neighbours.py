@@ -21,6 +21,7 @@ _NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
 _NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
 _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
+_LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
 _UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell
 _CHUNK = 1 << 10
 
@@ -152,7 +153,7 @@ class Neighbours:
             values[part] = likeness @ weights
             nearest[part] = likeness.argmax(1)
             likest[part] = np.take_along_axis(likeness, nearest[part][:, None], 1)[:, 0]
-        unlike = self.spread * np.sqrt(np.maximum(1 - likest**2, 0))
+        unlike = max(self.spread, _LEAST_SPREAD) * np.sqrt(np.maximum(1 - likest**2, 0))
         return values + self._median, np.hypot(self.error, unlike), nearest
 
 
