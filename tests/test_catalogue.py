@@ -8,8 +8,8 @@ import pytest
 
 import bwprof
 from bwprof.analysis import catalogue, ridge
-from bwprof.analysis.cards import card_of
-from bwprof.analysis.datasheets import entries, find
+from bwprof.analysis.forecast.cards import card_of
+from bwprof.analysis.forecast.datasheets import entries, find
 
 IDS = (
     "A100-40GB A100-80GB H100-PCIe H100-SXM H200 B200 L4 L40S RTX-3090 RTX-4090 RTX-5090 "

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.cards import card_of
-from bwprof.analysis.efficiencies import carried
-from bwprof.analysis.neighbours import Neighbours
+from bwprof.analysis.forecast.cards import card_of
+from bwprof.analysis.forecast.efficiencies import carried
+from bwprof.analysis.forecast.neighbours import Neighbours
 from bwprof.roofs import RoofPoint, Roofs
 
 GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}
@@ -101,7 +101,7 @@ def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> Non
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
     model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
-    case = bwprof.analysis.work.Case("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
+    case = bwprof.analysis.forecast.work.Case("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
     default, asked = (
         bwprof.analysis.predict_rows([case._replace(variant=variant)], "H200", model) for variant in (None, "slow")
     )

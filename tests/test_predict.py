@@ -12,8 +12,9 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof.analysis import predict_rows, streams, with_limits
-from bwprof.analysis.streams import Streams
+from bwprof.analysis import predict_rows, with_limits
+from bwprof.analysis.forecast import streams
+from bwprof.analysis.forecast.streams import Streams
 from bwprof.results import schema
 from bwprof.roofs import Rate, RoofPoint, Roofs
 
@@ -189,7 +190,7 @@ def test_a_frame_is_predicted_again_for_another_device() -> None:
 def test_batches_of_different_lengths() -> None:
     lengths = (100, 3000)
     whole = {"batch": 2, "kv_len": 3000, "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
-    case = bwprof.analysis.work.Case("attention_decode", whole, "fp16", "mixed", lengths)
+    case = bwprof.analysis.forecast.work.Case("attention_decode", whole, "fp16", "mixed", lengths)
     row = predict_rows([case], "L4").iloc[0]
     assert row["kv_lens"] == "100;3000"
     # q and out: 2 x 8 x 64 elements; K and V: 3100 tokens x 2 heads x 64, each.

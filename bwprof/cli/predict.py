@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry, results
-from bwprof.analysis.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
-from bwprof.analysis.work import Case
+from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
+from bwprof.analysis.forecast.work import Case
 from bwprof.cli.arguments import Parser, run
 from bwprof.cli.guard import check_open
 from bwprof.cli.sweep import options as sweeps
@@ -33,7 +33,7 @@ over the dense rate, at an efficiency that is given or learnt from a measured ru
 """
 _EPILOG = """\
 examples:
-  %(prog)s gemm -p M=1,16 -p N=14336 -p K=4096 --device A100-80GB
+  %(prog)s {first} -p {param}=1,16 --device A100-80GB
   %(prog)s --suite default --device "bandwidth=3200,fp16=400"
   %(prog)s --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
   %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
@@ -49,8 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    first = next(row["name"] for row in registry.operations() if row["is_product"])
-    parser = Parser("bwprof predict", _TEXT, _EPILOG.replace("gemm", first))
+    first = next(row for row in registry.operations() if row["is_product"])
+    epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
+    parser = Parser("bwprof predict", _TEXT, epilog)
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to predict (bwprof --list)")
     parser.add_argument(
         "-p",

@@ -16,8 +16,8 @@ import pandas as pd
 from common import show
 
 import bwprof
-from bwprof.analysis.cards import Card
-from bwprof.analysis.efficiencies import Efficiency
+from bwprof.analysis.forecast.cards import Card
+from bwprof.analysis.forecast.efficiencies import Efficiency
 
 
 @dataclass(frozen=True)

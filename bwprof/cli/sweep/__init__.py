@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bwprof import _core, hardware
-from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
+from bwprof import hardware
+from bwprof.cli.guard import OK, USAGE, coded, guarded
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
-from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.interrupts import Interrupts
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -34,27 +34,12 @@ def _main(given: list[str]) -> int:
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
     for noisy in ("matplotlib", "PIL"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
+
+    def held() -> int:
         with Interrupts() as interrupts:
             return _command(parsed, given, interrupts, started)
-    except (KeyboardInterrupt, StoppedError):
-        sys.stderr.write("bwprof: interrupted\n")
-        return INTERRUPTED
-    except (ValueError, _core.UnavailableError) as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return USAGE
-    except RecursionError:
-        sys.stderr.write("bwprof: error: what was read is nested too deeply\n")
-        return USAGE
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            raise  # a stream's
-        said = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error)
-        sys.stderr.write(f"bwprof: error: {said}\n")
-        return USAGE
-    except _core.DeviceError as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return INCOMPLETE
+
+    return coded(held)
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:

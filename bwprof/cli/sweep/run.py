@@ -317,11 +317,15 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 def _show(store: Store, targets: Targets, status: str, started: float) -> None:
     """The summary on standard output (on standard error when the data is there), and where the files are."""
+    from bwprof.cli.analyze import print_answer
     from bwprof.cli.summary import print_summary
     from bwprof.terminal import console
 
     if store.rows:
-        print_summary(store.rows, console(sys.stderr if targets.uses_stdout else sys.stdout))
+        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+        print_summary(store.rows, screen)
+        if screen.is_terminal:
+            print_answer(store.rows, targets.folder, screen)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")

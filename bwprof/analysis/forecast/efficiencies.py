@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis import datasheets
-from bwprof.analysis.cards import Card, card_of, measured, of_entry
-from bwprof.analysis.neighbours import Neighbours
-from bwprof.analysis.streams import Streams
-from bwprof.analysis.work import Estimate, Work, work_of
+from bwprof.analysis.forecast import datasheets
+from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
+from bwprof.analysis.forecast.neighbours import Neighbours
+from bwprof.analysis.forecast.streams import Streams
+from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.model import Roofs
 from bwprof.text import unknown
 
