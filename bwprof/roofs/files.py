@@ -11,7 +11,7 @@ from typing import Any
 from bwprof import results
 from bwprof.results.files import atomic_write
 from bwprof.roofs.model import Roofs
-from bwprof.text import quoted
+from bwprof.text import quoted, shown
 
 FORMAT = "bwprof-roofs"
 VERSION = 1
@@ -60,6 +60,9 @@ def _exported(path: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         return None
     if found.get("version") != VERSION:
-        raise ValueError(f"{quoted(path)} was written by another version of bwprof: it has format {found['version']}")
+        version = shown(found.get("version"))
+        raise ValueError(
+            f"{quoted(path)} was written by another version of bwprof: its version is {version}, not {VERSION}"
+        )
     roofs = found.get("roofs")
     return roofs if isinstance(roofs, dict) else {}
