@@ -208,6 +208,9 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
         best = members.sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
         learnt[name, kind, None] = _learnt(best, name, kind, card)
         variants = members["variant"].dropna().unique()
+        if len(variants) == 1:
+            learnt[name, kind, str(variants[0])] = learnt[name, kind, None]
+            continue
         for variant in variants:
             own = members[members["variant"] == variant].sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
             learnt[name, kind, str(variant)] = _learnt(own, name, kind, card)
@@ -218,6 +221,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
 
 def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that something can be learnt from, with every column that is needed."""
+    import numpy as np
     import pandas as pd
 
     from bwprof.results import schema
@@ -228,23 +232,19 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
-    known = {found["name"]: found["precisions"] for found in registry.operations()}
     for name in ("time_ms", "bytes_read"):
         rows[name] = pd.to_numeric(rows[name], errors="coerce").astype(float)
     rows["precision"] = [schema.precision_text(str(value)) for value in rows["precision"]]
+    known = {found["name"]: found["precisions"] for found in registry.operations()}
+    told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     right = [
-        row["status"] in (None, "ok")
-        and row["cache"] in (None, "cold")
-        and not _DOUBTED.intersection((row["flags"] or "").split(";"))
-        and row["time_ms"] > 0
-        and row["precision"] in known.get(row["operation"], ())
-        for row in rows[["status", "cache", "flags", "time_ms", "operation", "precision"]]
-        .astype(object)
-        .where(rows.notna(), None)
-        .fillna({"time_ms": 0.0})
-        .to_dict(orient="records")
+        precision in known.get(str(operation), ())
+        and status in (None, "ok")
+        and cache in (None, "cold")
+        and not _DOUBTED.intersection((flags or "").split(";"))
+        for operation, precision, status, cache, flags in zip(*told, strict=True)
     ]
-    return rows[right]
+    return rows[np.array(right, dtype=bool) & (rows["time_ms"] > 0).to_numpy()]
 
 
 def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
