@@ -12,7 +12,20 @@ from collections.abc import Callable, Sequence
 from bwprof.cli.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
-_COMMANDS = ("sweep", "analyze", "report", "show", "view", "outliers", "plot", "columns", "selftest", "info")
+_COMMANDS = (
+    "sweep",
+    "analyze",
+    "report",
+    "show",
+    "view",
+    "outliers",
+    "plot",
+    "predict",
+    "roofs",
+    "columns",
+    "selftest",
+    "info",
+)
 _HOMES = {"view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
@@ -22,6 +35,8 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
+       bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
+       bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
