@@ -16,6 +16,7 @@ from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
 from bwprof.measuring.function import measure
+from bwprof.models.step import model_step
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
@@ -48,6 +49,7 @@ __all__ = [
     "info",
     "load",
     "measure",
+    "model_step",
     "operations",
     "plot",
     "predict",

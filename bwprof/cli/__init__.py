@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from bwprof.cli.guard import guarded
 
-_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "info")
+_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "model", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
@@ -19,6 +19,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof columns             what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
+       bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
        bwprof --version
 """

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bwprof import _core, hardware
-from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
+from bwprof import hardware
+from bwprof.cli.guard import OK, USAGE, guarded
+from bwprof.cli.measuring import measuring
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
-from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.interrupts import Interrupts
 
 _log = logging.getLogger("bwprof.sweep")
 
@@ -30,31 +31,7 @@ def _main(given: list[str]) -> int:
         parsed = parser.parse_args(given)
     except SystemExit as ended:
         return USAGE if ended.code else OK
-    level = logging.DEBUG if parsed.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
-    for noisy in ("matplotlib", "PIL"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    try:
-        with Interrupts() as interrupts:
-            return _command(parsed, given, interrupts, started)
-    except (KeyboardInterrupt, StoppedError):
-        sys.stderr.write("bwprof: interrupted\n")
-        return INTERRUPTED
-    except (ValueError, _core.UnavailableError) as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return USAGE
-    except RecursionError:
-        sys.stderr.write("bwprof: error: what was read is nested too deeply\n")
-        return USAGE
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            raise  # a stream's
-        said = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error)
-        sys.stderr.write(f"bwprof: error: {said}\n")
-        return USAGE
-    except _core.DeviceError as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return INCOMPLETE
+    return measuring(parsed, lambda interrupts: _command(parsed, given, interrupts, started))
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
@@ -70,7 +47,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             listing.print_operations(sys.stdout)
         return OK
     if parsed.resume is not None:
-        return command.resume(parsed, given, interrupts, wanted)
+        clash = options.asks_for_cases(parsed)
+        clash += [name for name, asked in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if asked]
+        return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
         choice = hardware.choose(request.backend, request.device)
@@ -85,7 +64,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.once:
         _say_unused(parsed, "--once")
         return command.once(made, choice, interrupts)
-    return command.run(parsed, given, interrupts, made, choice, wanted)
+    return command.run(parsed, given, interrupts, command.Job(made, made.specs), choice, wanted)
 
 
 def _say_unused(parsed: argparse.Namespace, instead: str) -> None:
