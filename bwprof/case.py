@@ -14,12 +14,12 @@ from bwprof.hardware import Device
 from bwprof.measuring.case import finished
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.row import Context, add_work
-from bwprof.measuring.spec import DEFAULT_CACHE, DEFAULT_REL_CI, Spec, check_rel_ci
-from bwprof.renamed import renamed
+from bwprof.measuring.spec import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
+from bwprof.renamed import any_target, renamed
 from bwprof.results.row import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
-from bwprof.text import unknown
+from bwprof.text import fraction, seconds, unknown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,15 +209,15 @@ class Case:
             the output's typical size, beyond the result's own rounding), rows_checked, rows_total, reason ("" or the
             worst element or row in words).
         """
-        return self._case.verify(max_seconds)
+        return self._case.verify(seconds(max_seconds, "max_seconds", from_zero=True))
 
-    @renamed(precision_target="rel_ci", verify_budget_s="verify_seconds")
+    @renamed(precision_target=("rel_ci", any_target), verify_budget_s="verify_seconds")
     @_keeps_current
     def measure(
         self,
         *,
         cache: str = DEFAULT_CACHE,
-        rel_ci: float = DEFAULT_REL_CI,
+        rel_ci: float | str = DEFAULT_REL_CI,
         min_samples: int = 10,
         max_seconds: float = 2.0,
         verify_seconds: float = 0.1,
@@ -231,13 +231,14 @@ class Case:
         ----------
         cache : {"cold", "hot"}
             Cold rotates over buffer sets so that every launch finds its inputs outside the cache.
-        rel_ci : float
-            Half width of the median's 95 % confidence interval to stop at, relative; the medians of both halves of the
-            samples must then lie as close to each other.
+        rel_ci : float or str
+            Half width of the median's 95 % confidence interval to stop at, relative (0.02 or "2%"); the medians of both
+            halves of the samples must then lie as close to each other.
         min_samples : int
             Never fewer than this, 1 to 1 048 576; and, below the time limit, samples for 50 ms.
         max_seconds : float
-            Time limit of the sampling; it ends before that only when it has converged (or has 1 048 576 samples).
+            Time limit of the sampling, from 0 on; it ends before that only when it has converged (or has 1 048 576
+            samples).
         verify_seconds : float
             Processor time for the float64 reference; the processors there are share it.
         poll : callable, optional
@@ -263,14 +264,15 @@ class Case:
         bwprof.errors.UnavailableError
             When the timer needs a library that cannot be used; the message says what to do.
         """
-        spec = self._spec(cache, timer, check_rel_ci(rel_ci))
+        target = fraction(rel_ci, "rel_ci")
+        spec = self._spec(cache, timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
             cache=cache,
-            precision_target=rel_ci,
+            precision_target=target,
             min_samples=min_samples,
-            max_seconds=max_seconds,
-            verify_budget_s=verify_seconds,
+            max_seconds=seconds(max_seconds, "max_seconds", from_zero=True),
+            verify_budget_s=seconds(verify_seconds, "verify_seconds", from_zero=True),
             poll=poll,
             timer=timer,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
@@ -136,19 +136,80 @@ def amount(value: Any, name: str) -> int:
     """An int from 0 to 2^63 - 1, of bytes or operations; ValueError with `name` for anything else."""
     found = -1 if isinstance(value, bool) else whole_number(value, name)
     if not 0 <= found < 2**63:
-        raise ValueError(f"{name} is {value}: allowed is a whole number from 0 to 2^63 - 1")
+        raise ValueError(f"{name} is {shown(value)}: allowed is a whole number from 0 to 2^63 - 1")
     return found
 
 
-def positive_seconds(value: object) -> float | None:
-    """A finite, positive number, NumPy's too, as seconds; None for anything else, what no float reaches among them."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+def is_truth(value: object) -> bool:
+    """Whether a value is True or False, NumPy's too."""
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
+
+
+def truth(value: Any, name: str) -> bool:
+    """True or False; TypeError with `name` for anything else, which would be taken for True."""
+    if not is_truth(value):
+        raise TypeError(f"{name} is {shown(value)}: allowed are True and False")
+    return bool(value)
+
+
+def finite_number(value: Any) -> float | None:
+    """A finite number, NumPy's too, as a float; None for anything else: text, truth, what no float reaches."""
+    if is_truth(value) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
         return None
     try:
         found = float(value)
-    except OverflowError:
+    except (OverflowError, TypeError, ValueError):
         return None
-    return found if 0 < found < float("inf") else None
+    return found if math.isfinite(found) else None
+
+
+def seconds(value: Any, name: str, *, from_zero: bool = False, text: bool = False) -> float:
+    """A time limit: a positive number, or one from 0 on; ValueError with `name` for anything else.
+
+    `text`: as a command line has it.
+
+    Examples
+    --------
+    >>> seconds(0, "max_seconds", from_zero=True), seconds("2.5", "--max-seconds", text=True)
+    (0.0, 2.5)
+    """
+    found = finite_number(read_number(value) if text else value)
+    if found is None or found < 0 or (found == 0 and not from_zero):
+        needed = "a number of seconds from 0 on" if from_zero else "a positive number of seconds"
+        raise ValueError(f"{name} is {shown(value)}: {needed} is needed")
+    return found
+
+
+class Unbounded(float):
+    """A fraction by its old name, which could be 1 and more."""
+
+
+def fraction(value: Any, name: str) -> float:
+    """A number between 0 and 1, as text too, and as a percentage ("2%"); ValueError with `name` for anything else.
+
+    Examples
+    --------
+    >>> fraction(0.02, "rel_ci"), fraction("2%", "rel_ci")
+    (0.02, 0.02)
+    """
+    if isinstance(value, Unbounded):
+        return float(value)
+    if isinstance(value, str):
+        percent = value.strip().endswith("%")
+        found = finite_number(read_number(value.strip().removesuffix("%")) / (100 if percent else 1))
+    else:
+        found = finite_number(value)
+    if found is None or not 0 < found < 1:
+        raise ValueError(f"{name} is {shown(value)}: allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'")
+    return found
+
+
+def read_number(text: str) -> float:
+    """What a text says; NaN where that is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def figure_text(value: float, *, whole_from: float) -> str:

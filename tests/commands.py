@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import bwprof
+from bwprof import plot
 from bwprof.cli.sweep import main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.runs import local, loop
@@ -29,6 +30,12 @@ from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}
 """
+# A picture takes longer than the rest of a tiny run: those are drawn that a test is about.
+NO_PICTURE = """
+from bwprof import plot
+plot.save = lambda *_: None
+"""
+DRAW = plot.save
 PLANT = """
 import os, signal, time
 from bwprof.measuring import case as measuring
@@ -40,21 +47,25 @@ measuring.measure = planted
 """
 
 
-def environment(folder: Path, plant: str = "", *, briefly: bool = True) -> dict[str, str]:
+def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: bool = False) -> dict[str, str]:
     """The environment of a command with code planted into it and its child, by way of a folder in `folder`."""
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
-    (planted / "sitecustomize.py").write_text(textwrap.dedent((BRIEFLY if briefly else "") + plant))
+    (planted / "sitecustomize.py").write_text(
+        textwrap.dedent(f"{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
+    )
     source = str(Path(bwprof.__file__).parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}
 
 
-def command(*arguments: str, folder: Path, plant: str = "", **options: Any) -> subprocess.Popen[str]:
+def command(
+    *arguments: str, folder: Path, plant: str = "", draws: bool = False, **options: Any
+) -> subprocess.Popen[str]:
     """The command as a process of its own, in `folder`, with code planted into it and its child."""
     return subprocess.Popen(
         [sys.executable, "-m", "bwprof.sweep", *arguments],
         cwd=folder,
-        env=environment(folder, plant),
+        env=environment(folder, plant, draws=draws),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -90,11 +101,12 @@ class Here:
 
 
 def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cases of a command take no longer than they must, have no roofs, and run in this process."""
+    """Cases of a command take no longer than they must, have no roofs and no picture, and run in this process."""
     monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)
+    monkeypatch.setattr(plot, "save", lambda *_: None)
 
 
 def run_folder(folder: Path) -> Path:

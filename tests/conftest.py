@@ -49,7 +49,18 @@ def device_params() -> list[Any]:
     return params
 
 
+# Fixtures that compile: whoever shares one goes to one process, where it is made once.
+_COMPILED = {"checks", "module", "native", "package", "program", "programs"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With pytest-xdist, tests go one by one to the process that is free; those that need the GPU have it in turns."""
+    for item in items:
+        if item.get_closest_marker("cuda"):
+            item.add_marker(pytest.mark.xdist_group("cuda"))
+        elif not _COMPILED.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if not NO_CUDA:
         return
     for item in items:

@@ -37,7 +37,7 @@ def in_shell(line: str, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; B='{shlex.quote(sys.executable)} -m bwprof'; {line}"],
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder, draws=True),
         capture_output=True,
         text=True,
         timeout=SECONDS,

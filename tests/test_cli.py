@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import PLANT, TINY, Here, command, csv_rows, finished, run_folder
+from commands import DRAW, PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
-from bwprof import _core, suites
+from bwprof import _core, plot, suites
 from bwprof.cli.sweep import main
 from bwprof.measuring import case as measuring
 from bwprof.measuring.row import Outcome, unmeasured
@@ -27,8 +27,9 @@ from bwprof.runs import local
 # ---- a whole run
 
 
-def test_full_benchmark_suite(here: Here, tmp_path: Path) -> None:
+def test_full_benchmark_suite(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
+    monkeypatch.setattr(plot, "save", DRAW)
     lines = ["target_seconds = 1"]
     for number, operation in enumerate(bwprof.operations()):
         small = {"elements": 5000, "kv_len": 40, "seq_len": 24, "M": 3, "N": 40, "K": 24, "num_heads": 14}

@@ -11,13 +11,13 @@ from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
 SOURCES = (
     "csrc/base/status.c",
-    "csrc/base/precision.c",
+    "csrc/base/types/precision.c",
     "csrc/cuda/libraries/cublaslt.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/kernels/gemm/cublaslt_search.c",
     "csrc/cuda/runtime/attachments.c",
-    "csrc/cuda/runtime/graph.c",
-    "csrc/cuda/runtime/replay.c",
+    "csrc/cuda/launch/graph.c",
+    "csrc/cuda/launch/replay.c",
 )
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_search.c").read_text())
 

@@ -12,8 +12,8 @@ from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
 # Each program, and what of the tree it is built from.
 PROGRAMS = {
-    "check_plans": ("csrc/base/dtype.c", "csrc/base/status.c", "csrc/cuda/kernels/attention/decode/plan.cc"),
-    "check_prepared": ("csrc/base/status.c", "csrc/cuda/runtime/prepared.c"),
+    "check_plans": ("csrc/base/types/dtype.c", "csrc/base/status.c", "csrc/cuda/kernels/attention/decode/plan.cc"),
+    "check_prepared": ("csrc/base/status.c", "csrc/cuda/launch/prepared.c"),
 }
 CHECKS = [
     (name, check)

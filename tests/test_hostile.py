@@ -237,7 +237,7 @@ sys.addaudithook(seen)
 
 
 def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
-    code, out, err = finished(*ONE, folder=tmp_path, plant=LOADING)
+    code, out, err = finished(*ONE, folder=tmp_path, plant=LOADING, draws=True)
     assert code == 130
     assert "gemm (hot)" in out
     assert "1 ok" in err

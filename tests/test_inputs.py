@@ -18,7 +18,7 @@ def mix64(x: int) -> int:
 
 
 def expected_values(seed: int, operand: int, count: int) -> np.ndarray:
-    """The definition of csrc/base/input.h in NumPy's 32-bit arithmetic (indices below 2**32)."""
+    """The definition of csrc/base/types/input.h in NumPy's 32-bit arithmetic (indices below 2**32)."""
     key = mix64((mix64(seed) + operand) & MASK64)
     offset, mask = np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
     x = np.arange(count, dtype=np.uint32) ^ offset

@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -27,16 +28,28 @@ MAY_INCLUDE = {
     "cuda": {"base", "ops", "backend", "cuda"},
     "python": {"base", "ops", "backend", "measure", "python"},
 }
-# The floors of csrc/cuda, and which of them each may include beside itself; "kernels" is any family's folder.
-CUDA_FLOORS = {
-    "kernels/common": set[str](),
-    "runtime": {"kernels/common"},
-    "libraries": {"runtime"},
-    "kernels": {"kernels/common", "runtime", "libraries"},
-    "timing": {"runtime", "libraries"},
-    "profiling": {"runtime", "libraries", "timing"},
-    "backend.c": {"runtime", "libraries", "timing", "profiling"},
+# The floors within a layer, and which others of it each may include; "cuda/kernels" is any family's folder of its own.
+FLOORS = {
+    "base": set[str](),
+    "base/types": {"base"},
+    "ops": set[str](),
+    "ops/families": {"ops"},
+    "cpu": set[str](),
+    "cpu/simd/vectors": set[str](),
+    "cpu/simd": {"cpu", "cpu/simd/vectors"},
+    "cuda/kernels/common": set[str](),
+    "cuda/runtime": set[str](),
+    "cuda/launch": {"cuda/runtime"},
+    "cuda/devices": {"cuda/launch", "cuda/runtime"},
+    "cuda/libraries": {"cuda/runtime"},
+    "cuda/kernels": {"cuda/kernels/common", "cuda/launch", "cuda/libraries", "cuda/runtime"},
+    "cuda/timing": {"cuda/launch", "cuda/libraries", "cuda/runtime"},
+    "cuda/profiling": {"cuda/launch", "cuda/libraries", "cuda/runtime", "cuda/timing"},
+    "cuda/backend.c": {"cuda/devices", "cuda/libraries", "cuda/profiling", "cuda/runtime", "cuda/timing"},
 }
+# Files that know nothing of their neighbours on the same floor but what bears their own name.
+APART = {"ops/families"}
+LONGEST_FILE, LARGEST_FOLDER = 600, 15
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
 CASE_PARTS = {
     "problem": set[str](),
@@ -103,8 +116,8 @@ COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 pytestmark = pytest.mark.usefixtures("source_tree")
 
 
-def sources() -> list[Path]:
-    return sorted(path for path in CSRC.rglob("*") if path.suffix in SUFFIXES)
+def sources(csrc: Path = CSRC) -> list[Path]:
+    return sorted(path for path in csrc.rglob("*") if path.suffix in SUFFIXES)
 
 
 def code(path: Path) -> str:
@@ -145,40 +158,92 @@ def test_no_file_includes_a_layer_above_it() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def cuda_floor(file: str) -> str:
-    """Of a path from csrc/."""
-    parts = file.split("/")[1:]
-    return "/".join(parts[:2]) if parts[0] == "kernels" else parts[0]
+def floor_of(file: str) -> str:
+    """Of a path from csrc/; "" where its layer has no floors."""
+    family = re.match(r"cuda/kernels/[^/]+(?=/)", file)
+    if family:
+        return family[0]
+    return max((floor for floor in FLOORS if f"{file}/".startswith(f"{floor}/")), key=len, default="")
 
 
-def test_cuda_floors() -> None:
+def misplaced_includes(csrc: Path) -> list[str]:
+    """Includes within a layer that FLOORS and APART do not have, and files that stand on no floor."""
     wrong = []
-    for path in (path for path in sources() if folder_of(path) == "cuda"):
-        file = path.relative_to(CSRC).as_posix()
-        floor = cuda_floor(file)
-        allowed = CUDA_FLOORS.get(floor, CUDA_FLOORS["kernels"]) | {floor}
-        if floor not in CUDA_FLOORS and not (floor.startswith("kernels/") and file.count("/") > 2):
+    for path in sources(csrc):
+        file = path.relative_to(csrc).as_posix()
+        floor = floor_of(file)
+        if not floor and any(other.split("/")[0] == file.split("/")[0] for other in FLOORS):
             wrong.append(f"{file}: stands on no floor")
-        for quoted, what in includes(path):
-            if quoted and what.startswith("cuda/") and cuda_floor(what) not in allowed:
+        allowed = FLOORS.get(floor, FLOORS["cuda/kernels"]) | {floor}
+        for quoted, what in includes(path) if floor else []:
+            below = floor_of(what)
+            same_layer = quoted and what.split("/")[0] == file.split("/")[0]
+            apart = below == floor and floor in APART and Path(what).stem != path.stem
+            if same_layer and (below not in allowed or apart):
                 wrong.append(f"{file}: may not include {what}")
+    return wrong
+
+
+def test_every_file_includes_its_own_floor_and_those_below() -> None:
+    wrong = misplaced_includes(CSRC)
     assert not wrong, "\n".join(wrong)
 
 
-def units_of(folder: str) -> dict[str, set[str]]:
-    """The files under csrc/<folder> by their paths without a suffix, and which of each other they include."""
+def test_floors_stand_on_each_other() -> None:
+    """FLOORS itself has no circle, and no floor that is not there."""
+    list(TopologicalSorter(FLOORS).static_order())
+    assert set().union(*FLOORS.values()) <= set(FLOORS)
+    assert not [floor for floor in FLOORS if not (CSRC / floor).exists()]
+
+
+def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
+    files = {
+        "base/status.h": '#include "base/types/dtype.h"\n',
+        "base/types/dtype.h": '#include "base/status.h"\n',
+        "ops/op.h": '#include "base/types/dtype.h"\n',
+        "ops/families/norm.c": '#include "ops/families/norm.h"\n#include "ops/op.h"\n',
+        "ops/families/gemm.c": '#include "ops/families/norm.h"\n',
+        "cpu/simd/vectors/avx2.h": '#include "cpu/simd/simd.h"\n',
+        "cuda/other.c": "",
+        "cuda/runtime/device.h": "",
+        "cuda/runtime/open.c": '#include "cuda/launch/service.h"\n',
+        "cuda/launch/service.h": '#include "cuda/runtime/device.h"\n',
+        "cuda/kernels/kv/move.cu": '#include "cuda/launch/service.h"\n#include "cuda/kernels/gemm/gemm.h"\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert misplaced_includes(tmp_path) == [
+        "base/status.h: may not include base/types/dtype.h",
+        "cpu/simd/vectors/avx2.h: may not include cpu/simd/simd.h",
+        "cuda/kernels/kv/move.cu: may not include cuda/kernels/gemm/gemm.h",
+        "cuda/other.c: stands on no floor",
+        "cuda/runtime/open.c: may not include cuda/launch/service.h",
+        "ops/families/gemm.c: may not include ops/families/norm.h",
+    ]
+
+
+def units() -> dict[str, set[str]]:
+    """The files by their paths without a suffix, and which of each other they include."""
     graph: dict[str, set[str]] = {}
-    for path in (path for path in sources() if folder_of(path) == folder):
+    for path in sources():
         users = graph.setdefault(path.relative_to(CSRC).with_suffix("").as_posix(), set())
         users |= {what.rpartition(".")[0] for quoted, what in includes(path) if quoted}
     return {unit: (used & graph.keys()) - {unit} for unit, used in graph.items()}
 
 
-def test_no_circles_in_cuda() -> None:
-    graph = units_of("cuda")
-    while leaves := {unit for unit, used in graph.items() if not used & graph.keys()}:
-        graph = {unit: used for unit, used in graph.items() if unit not in leaves}
-    assert not graph, f"include each other in a circle, or stand on one: {sorted(graph)}"
+def test_no_files_include_each_other_in_a_circle() -> None:
+    list(TopologicalSorter(units()).static_order())
+
+
+@pytest.mark.parametrize("root", [CSRC, PACKAGE], ids=["csrc", "bwprof"])
+def test_files_are_short_and_folders_small(root: Path) -> None:
+    files = [path for path in root.rglob("*") if path.suffix in SUFFIXES | {".py"}]
+    long = [path for path in files if len(path.read_text().splitlines()) > LONGEST_FILE]
+    folders = Counter(path.parent for path in files)
+    large = [folder for folder, count in folders.items() if count > LARGEST_FOLDER]
+    assert not [str(path.relative_to(root.parent)) for path in [*long, *large]]
 
 
 def test_parts_of_a_case() -> None:

@@ -110,7 +110,7 @@ def test_the_last_block_is_filled_up_with_zeros() -> None:
 
 
 def hashed(seed: int, operand: int, indices: np.ndarray) -> np.ndarray:
-    """32 bits for each index, as csrc/base/input.h defines them (indices below 2**32)."""
+    """32 bits for each index, as csrc/base/types/input.h defines them (indices below 2**32)."""
     key = mix64((mix64(seed) + operand) & (1 << 64) - 1)
     x = indices.astype(np.uint32) ^ np.uint32(key & 0xFFFFFFFF)
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)

@@ -36,18 +36,27 @@ def of_function(**options: Any) -> bwprof.Row:
     return bwprof.measure(lambda: None, **{**QUICK, "max_seconds": 0.02, **options})
 
 
+def imported() -> Any:
+    from bwprof import Measurement
+
+    return Measurement
+
+
 OLD: list[tuple[Callable[[], Any], str]] = [
     (lambda: bwprof.sweep("gemm", **TINY, max_time=20), "max_time= is now max_total_seconds="),
     (lambda: bwprof.sweep(lambda: None, **QUICK, max_time=20), "max_time= is now max_total_seconds="),
     (lambda: measured(precision_target=0.5), "precision_target= is now rel_ci="),
     (lambda: measured(verify_budget_s=0.1), "verify_budget_s= is now verify_seconds="),
     (lambda: verified(budget_s=0.1), "budget_s= is now max_seconds="),
+    (lambda: measured(precision_target=1.5), "precision_target= is now rel_ci="),
+    (lambda: of_function(precision_target=2), "precision_target= is now rel_ci="),
     (lambda: of_function(precision_target=0.5), "precision_target= is now rel_ci="),
     (lambda: of_function(roofs=True), "roofs=True is now roofs='auto'"),
     (lambda: of_function(roofs=None), "roofs=None is now roofs='stored'"),
     (lambda: bwprof.sweep("gemm", **{**TINY, "roofs": True}, max_total_seconds=1), "roofs=True is now roofs='auto'"),
     (lambda: bwprof.sweep(lambda: None, **{**QUICK, "roofs": None}), "roofs=None is now roofs='stored'"),
     (lambda: measured().details["timer"], "Row.details is now the row itself"),
+    (imported, "bwprof.Measurement is now bwprof.Row"),
     (lambda: bwprof.Measurement, "bwprof.Measurement is now bwprof.Row"),
     (lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8)))["time_speedup"], "is now column 'speedup_vs_fp32'"),
     (lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8)))["byte_ratio"], "is now column 'byte_ratio_vs_fp32'"),
@@ -58,7 +67,7 @@ OLD: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("use", "said"), OLD, ids=[said for _, said in OLD])
+@pytest.mark.parametrize(("use", "said"), OLD, ids=[f"{number} {said}" for number, (_, said) in enumerate(OLD)])
 def test_an_old_name_works_and_says_the_new_one(use: Callable[[], Any], said: str) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -71,6 +80,9 @@ def test_an_old_name_works_and_says_the_new_one(use: Callable[[], Any], said: st
 def test_old_names_do_what_the_new_ones_do() -> None:
     with pytest.warns(DeprecationWarning, match=" is now "):
         assert measured(precision_target=0.9, max_seconds=5.0).converged
+    for wide in (1, 3.5, float("inf")):
+        with pytest.warns(DeprecationWarning, match=" is now "):
+            assert measured(precision_target=wide, max_seconds=30).converged
     data = frame.from_rows(pair("a", 100.0, 80.0))
     with pytest.warns(DeprecationWarning, match=" is now "):
         assert bwprof.summary(data)["time_speedup"].tolist() == pytest.approx([1.6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 import bwprof
 from bwprof import _core, hardware, roofs
 from bwprof.roofs import RoofPoint, Wanted, store
-from bwprof.runs import local, plan
+from bwprof.runs import local, metadata, plan
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False}
 TINY: dict[str, Any] = {"M": 1, "N": 8, "K": 8, "precision": "fp32", **QUICK}
 COMMAND = ["gemm", "--device", "cpu", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--quiet"]
+EMPTY: dict[str, Any] = {"format": "bwprof-results", "schema_version": 1, "rows": [], "run": {}}
 POINT = RoofPoint("stream_copy", 0.5, 1 << 20, (1 << 20) / 40e9)  # 40 GB/s
 
 
@@ -67,7 +69,7 @@ def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
     assert ",True,0," in out, "converged, seed"
 
 
-@pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0.1", None.__class__, float("nan"), True])
+@pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0", "100%", "x", "%", None.__class__, float("nan"), True])
 def test_targets_that_are_none(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"rel_ci is .*: allowed is a fraction between 0 and 1"):
         bwprof.measure(lambda: None, **QUICK, rel_ci=wrong)
@@ -77,19 +79,81 @@ def test_targets_that_are_none(wrong: Any) -> None:
         bwprof.sweep(lambda: None, **QUICK, rel_ci=wrong)
 
 
+@pytest.mark.parametrize("wrong", [-1, "1", True, float("nan"), float("inf"), [1]])
 @pytest.mark.parametrize("name", ["max_seconds", "max_total_seconds", "target_seconds"])
-def test_seconds_that_are_none(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is -1, a positive number of seconds is needed"):
-        bwprof.sweep("gemm", **TINY, **{name: -1})
+def test_seconds_that_are_none(name: str, wrong: Any) -> None:
+    needed = "a number of seconds from 0 on" if name == "max_seconds" else "a positive number of seconds"
+    said = re.escape(f"{name} is {wrong!r}: {needed} is needed")
+    with pytest.raises(ValueError, match=said):
+        bwprof.sweep("gemm", **TINY, **{name: wrong})
+    if name != "target_seconds":
+        with pytest.raises(ValueError, match=said):
+            bwprof.sweep(lambda: None, **QUICK, **{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", [-1, None, "1", True, float("nan"), float("inf")])
+def test_seconds_of_one_measurement_that_are_none(wrong: Any) -> None:
+    said = re.escape(f" is {wrong!r}: a number of seconds from 0 on is needed")
+    with pytest.raises(ValueError, match=f"^max_seconds{said}"):
+        bwprof.measure(lambda: None, **QUICK, max_seconds=wrong)
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        with pytest.raises(ValueError, match=f"^max_seconds{said}"):
+            case.measure(cache="hot", max_seconds=wrong)
+        with pytest.raises(ValueError, match=f"^verify_seconds{said}"):
+            case.measure(cache="hot", verify_seconds=wrong)
+        with pytest.raises(ValueError, match=f"^max_seconds{said}"):
+            case.verify(max_seconds=wrong)
+
+
+def test_no_seconds_are_as_few_samples_as_there_can_be(here: Any) -> None:
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        found = [case.measure(cache="hot", max_seconds=0).samples]
+    found.append(bwprof.measure(lambda: None, **QUICK, max_seconds=0).samples)
+    found += bwprof.sweep("gemm", **TINY, max_seconds=0)["samples"].tolist()
+    found += bwprof.sweep(lambda: None, **QUICK, max_seconds=0)["samples"].tolist()
+    assert found == [10] * 4
+    code, _, err = here(*COMMAND, "--cache", "hot", "--max-seconds", "0", "--output", "rows.json")
+    assert code == 0, err
+    assert set(bwprof.load("rows.json")["samples"]) == {10}
+
+
+@pytest.mark.parametrize("given", [0.9, "90%", " 90 %", "0.9"])
+def test_a_fraction_is_read_as_in_the_shell(given: Any) -> None:
+    assert bwprof.sweep("gemm", **TINY, rel_ci=given, max_seconds=30)["converged"].tolist() == [True]
+    assert bwprof.sweep(lambda: None, **QUICK, rel_ci=given, max_seconds=30)["converged"].tolist() == [True]
+    assert bwprof.measure(lambda: None, **QUICK, rel_ci=given, max_seconds=30).converged is True
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
+        assert case.measure(cache="hot", rel_ci=given, max_seconds=30).converged is True
+
+
+def test_truth_is_true_or_false(tmp_path: Path) -> None:
+    uses: list[tuple[str, Any]] = [
+        ("samples", lambda given: bwprof.load(tmp_path / "no.json", samples=given)),
+        ("counters", lambda given: bwprof.sweep("gemm", **TINY, counters=given)),
+        ("counters", lambda given: bwprof.sweep(lambda: None, **QUICK, counters=given)),
+        ("counters", lambda given: bwprof.measure(lambda: None, **QUICK, counters=given)),
+        ("recalibrate", lambda given: bwprof.sweep("gemm", **TINY, recalibrate=given)),
+        ("force", lambda given: bwprof.sweep("gemm", **TINY, force=given)),
+        ("probe", lambda given: bwprof.info(probe=given)),
+        ("quick", lambda given: bwprof.selftest("timers", quick=given, device="cpu")),
+    ]
+    for name, use in uses:
+        for wrong in ("yes", "x", 1, None):
+            with pytest.raises(TypeError, match=f"{name} is {wrong!r}: allowed are True and False"):
+                use(wrong)
+    with pytest.raises(TypeError, match="progress is 'no': allowed are True, False and a callable"):
+        bwprof.sweep("gemm", **TINY, progress="no")  # type: ignore[call-overload]
+    assert bwprof.sweep("gemm", **TINY, force=np.bool_(True))["status"].tolist() == ["ok"]
 
 
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (["--rel-ci", "0"], "--rel-ci is '0': a fraction between 0 and 1 is needed, or a percentage"),
+        (["--rel-ci", "0"], "--rel-ci is '0': allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"),
         (["--rel-ci", "100%"], "--rel-ci is '100%'"),
         (["--rel-ci", "x"], "--rel-ci is 'x'"),
-        (["--max-seconds", "x"], "--max-seconds is 'x': a positive number of seconds is needed"),
+        (["--max-seconds", "x"], "--max-seconds is 'x': a number of seconds from 0 on is needed"),
+        (["--target-seconds", "0"], "--target-seconds is '0': a positive number of seconds is needed"),
     ],
 )
 def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
@@ -174,6 +238,60 @@ def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, mon
         assert said in err
 
 
+@pytest.mark.usefixtures("nothing_is_measured")
+@pytest.mark.parametrize("choice", ["none", "stored", "given"])
+def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
+    choice: str, stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def obtain(self: local.LocalExecutor, wanted: Wanted, deadline: float | None) -> bwprof.Roofs | None:
+        asked.append(wanted.stored)
+        return roofs.obtain(self.device, wanted, deadline=deadline)
+
+    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
+    faster = replace(stored, points=(replace(POINT, seconds=POINT.seconds / 2),))  # 80 GB/s
+    (tmp_path / "given.json").write_text(json.dumps({**EMPTY, "run": {"roofs": faster.to_dict()}}))
+    option = {"none": ["--no-roofs"], "stored": ["--roofs", "stored"], "given": ["--roofs", "given.json"]}[choice]
+    copy = ["stream_copy", "-p", "elements=128Ki", "--precision", "fp32", "--device", "cpu", "--quiet"]
+    code, _, err = here(*copy, *option, "--output", "runs")
+    assert code == 0, err
+    (folder,) = (tmp_path / "runs").iterdir()
+    wanted = {"none": None, "stored": 40.0, "given": 80.0}[choice]
+    document = json.loads((folder / "results.json").read_text())
+    assert document["rows"][0].get("attainable_gb_s") == (wanted and pytest.approx(wanted))
+    assert document["run"]["roofs_choice"] == (False if choice == "none" else choice)
+
+    def go_on(*more: str) -> Any:
+        document["rows"] = []
+        if choice == "stored":
+            document["run"]["roofs"] = None  # it was stopped before there were any
+        (folder / "results.json").write_text(json.dumps(document))
+        (folder / "results.csv").unlink()
+        asked.clear()
+        code, _, err = here("--resume", str(folder), "--quiet", *more)
+        assert code == 0, err
+        return json.loads((folder / "results.json").read_text())
+
+    assert go_on()["rows"][0].get("attainable_gb_s") == (wanted and pytest.approx(wanted))
+    assert asked == ([True] if choice == "stored" else [])
+    changed = go_on("--no-roofs")
+    assert changed["rows"][0].get("attainable_gb_s") is None, "what is said now stands above what was said then"
+    assert changed["run"]["roofs_choice"] is False
+    document["run"]["roofs_choice"] = "nearest"
+    (folder / "results.json").write_text(json.dumps(document))
+    code, _, err = here("--resume", str(folder), "--quiet")
+    assert (code, "cannot be resumed: its roofs_choice is 'nearest'" in err) == (2, True)
+
+
+def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
+    assert metadata.earlier_roofs({}) == "auto"
+    assert metadata.earlier_roofs({"roofs": own_roofs().to_dict()}) == "auto"
+    assert metadata.earlier_roofs(metadata.chosen_roofs(own_roofs())) == own_roofs()
+    with pytest.raises(ValueError, match="KeyError"):
+        metadata.earlier_roofs({"roofs_choice": "given"})
+
+
 def test_roofs_in_python_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="roofs= and recalibrate=True contradict each other"):
         bwprof.sweep("gemm", **TINY, recalibrate=True)
@@ -235,6 +353,21 @@ def test_no_label_takes_the_place_of_the_raw_samples() -> None:
         bwprof.sweep("gemm", M=1, N=8, K=8, labels={"samples_ns": 3}, device="cpu")
     with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
         bwprof.sweep(lambda n: sum(range(n)), n=5, labels={"samples_ns": 3}, device="cpu")
+
+
+@pytest.mark.parametrize(("name", "value"), [("tokens", "few"), ("hidden", "x"), ("hostname", "mine"), ("M", 3)])
+def test_no_label_stands_silently_in_a_column(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is a column that bwprof fills"):
+        bwprof.sweep("gemm", labels={name: value}, **TINY)
+    if name == "M":  # what a function's caller may fill
+        assert value == bwprof.measure(lambda: None, **QUICK, max_seconds=0, labels={name: value}).M
+        return
+    with pytest.raises(ValueError, match=name):
+        bwprof.measure(lambda: None, **QUICK, labels={name: value})
+    with pytest.raises(ValueError, match=name):
+        bwprof.sweep(lambda **_: None, labels={name: value}, **QUICK)
+    with pytest.raises(ValueError, match=name):
+        bwprof.sweep(lambda **_: None, grid={name: value}, **QUICK)
 
 
 def test_labels_of_a_sweep(tmp_path: Path) -> None:

@@ -53,6 +53,44 @@ def test_what_a_row_says() -> None:
     assert repr(bwprof.Row()) == "<: no time>"
 
 
+@pytest.mark.parametrize("value", ["abc", float("nan"), None, [1], np.float32(2.5), "x" * 100_000])
+def test_a_row_of_ones_own_can_always_be_shown(value: Any) -> None:
+    for name in ("time_ms", "time_ms_lo", "bandwidth_gb_s", "case", "reason", "flags", "cache"):
+        found = bwprof.Row({"time_ms": 1.0, "time_ms_hi": 2.0, **{name: value}})
+        assert len(repr(found)) < 500
+        assert "<table>" in found._repr_html_()
+    assert repr(bwprof.Row({"time_ms": "abc"})) == "<: abc ms>"
+    assert repr(bwprof.Row({"time_ms": float("nan")})) == "<: no time>"
+
+
+def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
+    found = bwprof.Row({"operation": "mine", "samples_ns": [1.0, 2.0]})
+    assert (found.samples_ns, "samples_ns" in found) == ([1.0, 2.0], False)
+    assert bwprof.Row({"samples_ns": [1.0]}, [3.0]).samples_ns == [3.0]
+    assert bwprof.Row({"samples_ns": float("nan")}).samples_ns == []
+    own: list[Any] = [found, {"operation": "mine", "precision": "FP16", "samples_ns": [3.0]}, {"operation": "other"}]
+    data = bwprof.frame(own)
+    assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0, 2.0], [3.0], []]
+    bwprof.save(data, tmp_path / "own.json")
+    assert load_samples(tmp_path / "own.json") == [[1.0, 2.0], [3.0], None]
+    with pytest.raises(ValueError, match="samples_ns holds 'x': a list of times in ns is needed"):
+        bwprof.frame([{"operation": "mine", "samples_ns": "x"}])
+
+
+def test_nobodys_samples_are_taken_for_those_of_a_row_that_is_the_same_in_all() -> None:
+    data = bwprof.frame([{"operation": "mine", "samples_ns": [float(number)]} for number in (1, 2)])
+    assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0], [2.0]]
+    assert [row.samples_ns for row in bwprof.rows(data[1:])] == [[]], "which of the two it is, nothing tells"
+
+
+def test_progress_gets_the_raw_samples() -> None:
+    seen: list[bwprof.Row] = []
+    quick = {**QUICK, "progress": lambda _done, _total, found: seen.append(found)}
+    swept = bwprof.sweep("gemm", M=1, N=8, K=8, precision="fp32", **quick)
+    swept_calls = bwprof.sweep(lambda: None, **quick)
+    assert [len(found.samples_ns) for found in seen] == [*swept["samples"], *swept_calls["samples"]]
+
+
 def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
     shown = made()._repr_html_()
     assert "<tr><th>time_ms</th><td>0.0001</td><td>ms</td></tr>" in shown

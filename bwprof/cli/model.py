@@ -112,11 +112,11 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     from bwprof.models import predicting
 
     options.check_paths(parsed)
-    seconds = [
-        options.seconds(getattr(parsed, name), f"--{name.replace('_', '-')}")
-        for name in ("max_total_seconds", "max_case_seconds", "max_seconds")
-    ]
-    wanted = run.Given(started, seconds[0], seconds[1], options.roofs(parsed))
+    most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
+    total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
+    wanted = run.Given(
+        started, total, options.limit(parsed.max_case_seconds, "--max-case-seconds"), options.roofs(parsed)
+    )
     if parsed.list:
         _print_models()
         return OK
@@ -128,14 +128,16 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         asked = _asked(parsed)
         if Path(parsed.model).is_file():
             parsed.suite = parsed.model  # which no output may replace
-        elsewhere = step.predicted_on(parsed.device, wanted.roofs, predict=parsed.predict)
+        elsewhere = step.predicted_on(
+            parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
+        )
         if elsewhere is not None:
             return _predict(parsed, asked, elsewhere)
         choice = hardware.choose(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
     pieces = running.pieces_of(asked)
-    plan = running.plan_of(pieces, max_seconds=seconds[2])
+    plan = running.plan_of(pieces, max_seconds=most)
     job = run.Job(plan, pieces, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill), _show)
     return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 

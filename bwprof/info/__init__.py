@@ -63,7 +63,9 @@ def info(*, probe: bool = False) -> Info:
     """
     from bwprof import _core, environment
     from bwprof.hardware import Devices
+    from bwprof.text import truth
 
+    truth(probe, "probe")
     backends = _core.backends()
     found = {
         "version": _core.__version__,

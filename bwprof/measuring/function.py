@@ -17,14 +17,14 @@ from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import moved_bytes
 from bwprof.measuring.row import Context, Outcome
-from bwprof.measuring.spec import DEFAULT_REL_CI, check_rel_ci
-from bwprof.renamed import renamed
+from bwprof.measuring.spec import DEFAULT_REL_CI
+from bwprof.renamed import any_target, renamed
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
-from bwprof.text import amount, merged, nearest, quoted, shown, unknown
+from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
 _TIMERS = ("cupti", "graph", "events")
@@ -60,8 +60,7 @@ class Subject:
         check_callable(self.check, "check")
         if not isinstance(self.name, str):
             raise TypeError(f"name is {shown(self.name)}, a str is needed")
-        if not isinstance(self.counters, bool):
-            raise TypeError(f"counters is {shown(self.counters)}: allowed are True and False")
+        truth(self.counters, "counters")
         object.__setattr__(self, "roof_threads", check_threads(self.roof_threads))
         if not isinstance(self.precision, str):
             raise TypeError(f"precision is {shown(self.precision)}, a str is needed")
@@ -110,7 +109,7 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
             )
 
 
-@renamed(precision_target="rel_ci")
+@renamed(precision_target=("rel_ci", any_target))
 def measure(
     fn: Callable[..., object],
     *,
@@ -130,7 +129,7 @@ def measure(
     backend: str | None = None,
     roofs: Given = "stored",
     roof_threads: int | None = None,
-    rel_ci: float = DEFAULT_REL_CI,
+    rel_ci: float | str = DEFAULT_REL_CI,
     min_samples: int = 10,
     max_seconds: float = 2.0,
     poll: Callable[[], object] | None = None,
@@ -249,7 +248,7 @@ def measure(
         roof_threads=roof_threads,
         labels=merged(labels, more_labels, "labels"),
     )
-    rel_ci = check_rel_ci(rel_ci)
+    rel_ci, max_seconds = fraction(rel_ci, "rel_ci"), seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
     with hardware.opened_chosen(backend, device) as (_, handle):
         contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)

@@ -11,25 +11,11 @@ from bwprof import _core, registry
 from bwprof.measuring.row import Context, add_work, provenance
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.text import positive_seconds, shown, unknown
+from bwprof.text import fraction, shown, truth, unknown
 
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
 DEFAULT_REL_CI = 0.005
-
-
-def check_rel_ci(given: Any) -> float:
-    """Where sampling stops: half the width of the median's confidence interval, as a fraction of it.
-
-    Raises
-    ------
-    ValueError
-        For what is no number between 0 and 1.
-    """
-    found = positive_seconds(given)
-    if found is None or not found < 1:
-        raise ValueError(f"rel_ci is {shown(given)}: allowed is a fraction between 0 and 1, such as {DEFAULT_REL_CI}")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +68,7 @@ class Spec:
             if not isinstance(value, str) and not (value is None and name in ("timer", "variant")):
                 raise ValueError(f"{name} is {shown(value)}, text is needed")
         registry.check_timer(spec.timer, backend)
-        if not isinstance(spec.counters, bool):
-            raise ValueError(f"counters is {shown(spec.counters)}, true or false is needed")
+        truth(spec.counters, "counters")
         if spec.cache not in CACHES:
             raise ValueError(unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
@@ -92,7 +77,7 @@ class Spec:
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
         if spec.rel_ci is not None:
-            check_rel_ci(spec.rel_ci)
+            fraction(spec.rel_ci, "rel_ci")
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row

@@ -157,6 +157,7 @@ def formats_of(question: Question, found: Sequence[Step], base: Step, best: Best
     result = []
     for (weights, kv), other in zip(pairs, projected, strict=True):
         own = _same(found, base.point, weights, kv)
+        time_ms: float | None
         if own is not None and own.time_ms is not None:
             time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
         else:

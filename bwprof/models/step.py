@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.models import architecture, config, question, running
 from bwprof.models.architecture import Architecture
 from bwprof.models.question import Question, Stored
-from bwprof.text import quoted, shown, whole_number
+from bwprof.text import quoted, seconds, shown, truth, whole_number
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
@@ -121,19 +121,20 @@ def model_step(
     from bwprof.runs.loop import Limits
 
     started = time.monotonic()
-    given = check(roofs)
+    how = inprocess.How(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    most = None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True)
     asked = ask(
         model,
         batches=_numbers("batch", batch),
         contexts=_numbers("context", context),
         weights=_words("weights", weights),
         kvs=_words("kv", kv),
-        prefill=prefill,
+        prefill=truth(prefill, "prefill"),
         layout=layout,
         reserve=reserve,
         memory_bytes=None if memory is None else whole_number(memory, "memory"),
     )
-    elsewhere = predicted_on(device, given, predict=predict)
+    elsewhere = predicted_on(device, how.roofs, predict=truth(predict, "predict"))
     if elsewhere is not None:
         from bwprof.results import save
 
@@ -146,21 +147,14 @@ def model_step(
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
     choice = hardware.choose(backend, device)
     pieces = running.pieces_of(asked)
-    seconds = inprocess.seconds_of(max_seconds, "max_seconds")
-    total = inprocess.seconds_of(max_total_seconds, "max_total_seconds")
-    plan = running.plan_of(pieces, max_seconds=seconds)
-    data = metadata.describe_run(environment.new_run_id(), plan, choice, None) | {"model": asked.to_dict()}
+    plan = running.plan_of(pieces, max_seconds=most)
+    data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
         pieces,
         running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
         data,
-        Limits(None, total, started, max_seconds=seconds),
-        roofs=given,
-        recalibrate=recalibrate,
-        labels={},
-        output=output,
-        force=force,
-        progress=progress,
+        Limits(None, how.max_total_seconds, started, max_seconds=most),
+        how,
     )
     return ModelStep.from_frame(frame)
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import quoted
+from bwprof.text import quoted, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     from bwprof.results import compare
     from bwprof.results import frame as frames
 
-    found, values, run = _with_samples(path) if samples else read_rows(Path(path))
+    found, values, run = _with_samples(path) if truth(samples, "samples") else read_rows(Path(path))
     if all(row["speedup_vs_fp32"] is None for row in found):
         compare.fill(found)
     whole = frames.from_rows(found, run, values)

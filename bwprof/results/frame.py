@@ -36,7 +36,7 @@ def from_rows(
     more = schema.more_names(listed)
     data |= {schema.clean(name): _series([schema.free(row.get(name)) for row in listed]) for name in more}
     frame = pd.DataFrame(data)
-    known = Run.of(run or {}, listed, samples) if samples is not None else Run(run or {})
+    known = Run.of(run or {}, map(_as_read, listed), samples) if samples is not None else Run(run or {})
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
     return frame
 
@@ -114,12 +114,13 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float]
         For a column of that name that holds something else.
     """
     if SAMPLES in frame.columns:
-        return [_checked_samples(values) for values in frame[SAMPLES]]
+        return [checked_samples(values) for values in frame[SAMPLES]]
     run = frame.attrs.get("run")
     return run.samples_of(rows) if isinstance(run, Run) else [None] * len(rows)
 
 
-def _checked_samples(values: Any) -> list[float] | None:
+def checked_samples(values: Any) -> list[float] | None:
+    """A row's raw samples, None where it has none; ValueError for what is no list of times."""
     if values is None or (isinstance(values, float) and math.isnan(values)) or values is pd.NA:
         return None
     try:
@@ -153,12 +154,17 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     rows = []
     for record in frame.set_axis(names, axis=1).to_dict(orient="records"):
         row = schema.normalise_row({str(name): value for name, value in record.items()})
-        row["precision"] = schema.precision_text(row["precision"] or "")
-        row["case"] = row["case"] or row["operation"]
+        row = _as_read(row)
         if row["status"] is None:
             row["status"] = "ok" if row["time_ms"] is not None else "failed"
         rows.append(row)
     return rows
+
+
+def _as_read(row: Row) -> Row:
+    """The same row with what every row of a file has: a precision, if only "", and a case, if only the operation."""
+    precision = schema.precision_text(row.get("precision") or "")
+    return row | {"precision": precision, "case": row.get("case") or row.get("operation")}
 
 
 def compared_rows(data: pd.DataFrame | Any) -> list[Row]:

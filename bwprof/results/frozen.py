@@ -5,6 +5,7 @@ pandas copies `DataFrame.attrs` deeply at every operation; a run's plan and roof
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -81,13 +82,15 @@ class Run(FrozenDict):
         return cls(metadata, found)
 
     def samples_of(self, rows: Iterable[Row]) -> list[Sequence[float] | None]:
-        """Each row's raw samples, ns per launch; None where they are not known."""
-        left = {key: list(values) for key, values in self._samples.items()}
-        found: list[Sequence[float] | None] = []
-        for row in rows:
-            values = left.get(compare.identity(row))
-            found.append(values.pop(0) if values else None)
-        return found
+        """Each row's raw samples, ns per launch; None where they are not known.
+
+        Nothing but their order tells apart rows that are the same in all: where some of them are gone, nobody knows
+        which.
+        """
+        keys = [compare.identity(row) for row in rows]
+        count = Counter(keys)
+        left = {key: list(values) for key, values in self._samples.items() if len(values) <= count[key]}
+        return [left[key].pop(0) if left.get(key) else None for key in keys]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Run, (dict(self), self._samples)

@@ -7,7 +7,7 @@ from typing import Any
 
 from bwprof.renamed import warn
 from bwprof.results import schema
-from bwprof.text import nearest
+from bwprof.text import finite_number, nearest, quoted
 
 _OWN = ("samples_ns", "_details")
 
@@ -40,7 +40,8 @@ class Row(dict[str, Any]):
         details: Mapping[str, Any] | None = None,
     ):
         super().__init__(values)
-        self.samples_ns = list(samples_ns)
+        own = self.pop(schema.SAMPLES, None)  # where a mapping of one's own, and a frame's record, has them
+        self.samples_ns = list(samples_ns or ([] if schema.is_missing(own) else own))
         self._details = details
 
     @property
@@ -53,9 +54,9 @@ class Row(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            near = None if name.startswith("_") else nearest(name, map(str, self), likeness=0.6)
+            near = None if name.startswith("_") else nearest(quoted(name), map(str, self), likeness=0.6)
             hint = f": did you mean '{near}'?" if near else ""
-            raise AttributeError(f"this row has no column '{name}'{hint}") from None
+            raise AttributeError(f"this row has no column '{quoted(name)}'{hint}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
@@ -65,7 +66,7 @@ class Row(dict[str, Any]):
 
     def __delattr__(self, name: str) -> None:
         if name not in self:
-            raise AttributeError(f"this row has no column '{name}'")
+            raise AttributeError(f"this row has no column '{quoted(name)}'")
         del self[name]
 
     def __dir__(self) -> list[str]:
@@ -83,20 +84,20 @@ class Row(dict[str, Any]):
 
     def _title(self) -> str:
         words = (self.get("case") or self.get("operation"), self.get("precision"), self.get("variant"))
-        return " ".join(str(word) for word in words if word)
+        return " ".join(quoted(word) for word in words if word and not schema.is_missing(word))
 
     def _said(self) -> str:
         """The row in a line, without its name."""
-        time_ms = self.get("time_ms")
-        if time_ms is None:
-            return ": ".join(str(word) for word in (self.get("status"), self.get("reason")) if word) or "no time"
-        words = [f"{time_ms:.4g} ms"]
-        if self.get("time_ms_lo") is not None and self.get("time_ms_hi") is not None:
-            words[0] += f" ({self['time_ms_lo']:.4g} to {self['time_ms_hi']:.4g})"
-        if self.get("bandwidth_gb_s") is not None:
-            words.append(f"{self['bandwidth_gb_s']:.4g} GB/s")
-        words += [str(self[name]) for name in ("cache", "timer", "device") if self.get(name)]
-        flags = f"; flags: {self['flags']}" if self.get("flags") else ""
+        known = {name: value for name, value in self.items() if not schema.is_missing(value)}
+        if "time_ms" not in known:
+            return ": ".join(quoted(word) for word in map(known.get, ("status", "reason")) if word) or "no time"
+        words = [f"{_figure(known['time_ms'])} ms"]
+        if "time_ms_lo" in known and "time_ms_hi" in known:
+            words[0] += f" ({_figure(known['time_ms_lo'])} to {_figure(known['time_ms_hi'])})"
+        if "bandwidth_gb_s" in known:
+            words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
+        words += [quoted(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
+        flags = f"; flags: {quoted(known['flags'])}" if known.get("flags") else ""
         return ", ".join(words) + flags
 
     def _repr_html_(self) -> str:
@@ -111,6 +112,12 @@ class Row(dict[str, Any]):
         ]
         caption = f"<caption>{escape(self._title())}</caption>"
         return f"<table>{caption}<tr><th>column</th><th>value</th><th>unit</th></tr>{''.join(cells)}</table>"
+
+
+def _figure(value: Any) -> str:
+    """A number in four digits; whatever else stands in its place as it is."""
+    found = finite_number(value)
+    return quoted(value) if found is None else f"{found:.4g}"
 
 
 def _shown(value: Any) -> str:

@@ -54,7 +54,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     TypeError
         For what is no mapping.
     ValueError
-        For a value that its column cannot hold.
+        For a value that its column cannot hold, and `samples_ns` that are no times.
 
     Examples
     --------
@@ -72,7 +72,8 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {shown(name)}: a str is needed")
-    samples = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in listed]
+    own = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in listed]
+    samples = [frames.checked_samples(values) for values in own]
     whole = [{name: value for name, value in row.items() if name != frames.SAMPLES} for row in listed]
     return frames.from_rows(map(schema.normalise_row, whole), None, samples)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from os import PathLike
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bwprof import _core, environment, hardware, registry
@@ -19,11 +18,11 @@ from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject
 from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
-from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.runs import inprocess, metadata
 from bwprof.runs.grid import label_of, product
+from bwprof.runs.inprocess import How
 from bwprof.runs.loop import Limits
 
 if TYPE_CHECKING:
@@ -45,51 +44,36 @@ class Request:
     device: hardware.Device
     known: tuple[str, ...]  # every option's name: a parameter that is nearly one is a slip
     grid: frozenset[str] = frozenset()  # parameters that were named as such, and may be called anything
-    labels: dict[str, Any] = field(default_factory=dict)
     rel_ci: float | None = None
     max_seconds: float | None = None
 
 
-def run(
-    request: Request,
-    *,
-    max_total_seconds: float | None,
-    roofs: Given,
-    recalibrate: bool,
-    output: str | PathLike[str] | None,
-    force: bool,
-    progress: bool | Callable[[int, int, PublicRow], object] | None,
-) -> pd.DataFrame:
+def run(request: Request, how: How) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
     limits = Limits(
         None,
-        inprocess.seconds_of(max_total_seconds, "max_total_seconds"),
+        how.max_total_seconds,
         time.monotonic(),
         option="max_total_seconds",
         max_seconds=request.max_seconds,
     )
-    _check_axes(request)
+    _check_axes(request, how.labels)
     _check_options(request)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return inprocess.into_frame(
         _points(request),
-        CallExecutor(choice, request, run_data["run_id"], roofs, limits),
+        CallExecutor(choice, request, run_data["run_id"], how, limits),
         run_data,
         limits,
-        roofs="auto" if roofs else False,  # which ones, the executor knows
-        recalibrate=recalibrate,
-        labels={},
-        output=output,
-        force=force,
-        progress=progress,
+        replace(how, roofs="auto" if how.roofs else False, labels={}),  # which ones, the executor knows
     )
 
 
-def _check_axes(request: Request) -> None:
+def _check_axes(request: Request, labels: Mapping[str, Any]) -> None:
     """ValueError or TypeError for parameters that the function does not take, or whose columns cannot hold them."""
-    for name, value in request.labels.items():
+    for name, value in labels.items():
         functions.check_label(name, value)
         if name in request.axes:
             raise ValueError(f"'{name}' is a parameter and a label: take another name for the label")
@@ -171,8 +155,8 @@ def _points(request: Request) -> list[Point]:
 class CallExecutor:
     """An executor of points, in this process; the device is the thread's current one from `open` to `close`."""
 
-    def __init__(self, choice: Choice, request: Request, run_id: str, roofs: Given, limits: Limits) -> None:
-        self._choice, self._request, self._run_id, self._given, self._limits = choice, request, run_id, roofs, limits
+    def __init__(self, choice: Choice, request: Request, run_id: str, how: How, limits: Limits) -> None:
+        self._choice, self._request, self._run_id, self._how, self._limits = choice, request, run_id, how, limits
         self._threads = request.options.get("roof_threads")
         self._opened = ExitStack()
         self._device: _core.Device | None = None
@@ -188,7 +172,7 @@ class CallExecutor:
 
     def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - asked for anew
         """The roofs of as many threads as rows are held against; those of one may follow when a call asks for it."""
-        self._contexts = self._made(self._given, recalibrate=wanted.recalibrate)
+        self._contexts = self._made(self._how.roofs, recalibrate=wanted.recalibrate)
         return self._contexts.of(self._threads).roofs
 
     def _made(self, given: Given, *, recalibrate: bool = False) -> Contexts:
@@ -201,7 +185,7 @@ class CallExecutor:
             caches,
             recalibrate=recalibrate,
             deadline=half,
-            labels=self._request.labels,
+            labels=self._how.labels,
         )
 
     def set_context(self, context: Context) -> None:

@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,40 +25,55 @@ from bwprof.runs import loop, metadata, plan
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress, on_stderr
-from bwprof.text import shown
+from bwprof.text import is_truth, seconds, shown, truth
+
+Shown = bool | Callable[[int, int, Row], object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a run in this process goes, whatever it measures: what limits it, what its rows are held against, where they
+    go, and who is told. See `bwprof.sweep`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what none of them can be, and for two that contradict each other.
+    """
+
+    max_total_seconds: float | None = None
+    roofs: Given = "auto"
+    recalibrate: bool = False
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    output: str | PathLike[str] | None = None
+    force: bool = False
+    progress: Shown = None
+
+    def __post_init__(self) -> None:
+        if truth(self.recalibrate, "recalibrate") and self.roofs != "auto":
+            raise ValueError("roofs= and recalibrate=True contradict each other: leave one out")
+        truth(self.force, "force")
+        if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
+            raise TypeError(f"progress is {shown(self.progress)}: allowed are True, False and a callable")
+        if self.max_total_seconds is not None:
+            object.__setattr__(self, "max_total_seconds", seconds(self.max_total_seconds, "max_total_seconds"))
 
 
 class DeviceLostError(Exception):
     """Only a new process can use the device again."""
 
 
-def run(
-    request: plan.Request,
-    *,
-    max_total_seconds: float | None,
-    roofs: Given,
-    recalibrate: bool,
-    labels: Mapping[str, Any],
-    output: str | PathLike[str] | None,
-    force: bool,
-    progress: bool | Callable[[int, int, Row], object] | None,
-) -> pd.DataFrame:
+def run(request: plan.Request, how: How) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    max_total_seconds = seconds_of(max_total_seconds, "max_total_seconds")
     choice = hardware.choose(request.backend, request.device)
     made = plan.make(request, choice.backend)
     return into_frame(
         made.specs,
         LocalExecutor(choice.backend, choice.index),
-        metadata.describe_run(environment.new_run_id(), made, choice, None),
-        Limits(made.target_seconds, max_total_seconds, started, max_seconds=made.max_seconds),
-        roofs=roofs,
-        recalibrate=recalibrate,
-        labels=labels,
-        output=output,
-        force=force,
-        progress=progress,
+        metadata.describe_run(environment.new_run_id(), made, choice, None, how.roofs),
+        Limits(made.target_seconds, how.max_total_seconds, started, max_seconds=made.max_seconds),
+        how,
     )
 
 
@@ -66,30 +82,24 @@ def into_frame(
     executor: Executor[T],
     run_data: dict[str, Any],
     limits: Limits,
-    *,
-    roofs: Given,
-    recalibrate: bool,
-    labels: Mapping[str, Any],
-    output: str | PathLike[str] | None,
-    force: bool,
-    progress: bool | Callable[[int, int, Row], object] | None,
+    how: How,
 ) -> pd.DataFrame:
     """Measure all of them, with an executor that is closed afterwards; the rows, which are in `output` as well."""
-    store = _store_of(run_data, output, force=force)
-    shown = _progress_of(progress)
-    with _keeping_rows(store, shown):
+    store = _store_of(run_data, how.output, force=how.force)
+    progress = _progress_of(how.progress)
+    with _keeping_rows(store, progress):
         try:
             context = loop.prepare(
                 executor,
                 run_data,
                 items,
                 limits=limits,
-                progress=shown,
-                given=roofs,
-                recalibrate=recalibrate,
-                labels=labels,
+                progress=progress,
+                given=how.roofs,
+                recalibrate=how.recalibrate,
+                labels=how.labels,
             )
-            loop.run_cases(items, executor, context, store, limits=limits, progress=shown, after=_stop_when_lost)
+            loop.run_cases(items, executor, context, store, limits=limits, progress=progress, after=_stop_when_lost)
         finally:
             executor.close()
     return _frame_of(store)
@@ -101,14 +111,14 @@ def _frame_of(store: Store) -> pd.DataFrame:
 
 
 @contextmanager
-def _keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
+def _keeping_rows(store: Store, progress: Progress) -> Iterator[None]:
     """Around a run: its files are finished however it ends, and what ends it early has the finished rows as `frame`."""
     ending: BaseException | None = None
     try:
         try:
             yield
         finally:
-            shown.end()
+            progress.end()
     except BaseException as error:
         ending = error
     interrupted = isinstance(ending, KeyboardInterrupt)
@@ -130,25 +140,6 @@ def _keeping_rows(store: Store, shown: Progress) -> Iterator[None]:
     raise ending
 
 
-def seconds_of(given: Any, name: str) -> float | None:
-    """A time limit in seconds; None where there is none.
-
-    Raises
-    ------
-    ValueError
-        For what is no positive number.
-    """
-    if given is None:
-        return None
-    try:
-        seconds = float(given) if hasattr(given, "__float__") or hasattr(given, "__index__") else 0.0
-    except (TypeError, ValueError, OverflowError):
-        seconds = 0.0
-    if not seconds > 0 or isinstance(given, bool):
-        raise ValueError(f"{name} is {shown(given)}, a positive number of seconds is needed")
-    return seconds
-
-
 def _stop_when_lost(outcome: Outcome) -> None:
     """DeviceLostError after a row that cost the device."""
     if outcome.fatal:
@@ -157,11 +148,9 @@ def _stop_when_lost(outcome: Outcome) -> None:
         raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
-def _progress_of(wanted: bool | Callable[[int, int, Row], object] | None) -> Progress:
+def _progress_of(wanted: Shown) -> Progress:
     """What shows a run: a caller's function, standard error, or nothing."""
-    if callable(wanted):
-        return Callback(wanted)
-    return on_stderr(quiet=not wanted)
+    return Callback(wanted) if callable(wanted) else on_stderr(quiet=not wanted)
 
 
 def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:

@@ -117,14 +117,15 @@ def prepare(
         run["facts"] = facts = executor.open(limits.deadline)
         if isinstance(given, Roofs):
             roofs = belonging(given, facts)
-        elif not recalibrate:
+        elif given and not recalibrate:
             roofs = _earlier_roofs(run, facts)
         caches = {item.cache for item in items}
         if roofs is None and given and limits.left() > 0 and caches:
             progress.stage("looking for the roofs")
             wanted = Wanted("cold" in caches, "hot" in caches, recalibrate, given == "stored")
             roofs = executor.obtain_roofs(wanted, limits.half())
-        run["roofs"] = roofs.to_dict() if roofs else None
+        if given or "roofs" not in run:  # the rows that a resumed run keeps may have been held against some
+            run["roofs"] = roofs.to_dict() if roofs else None
     context = Context(run["run_id"], run["backend"], facts, roofs, dict(labels or {}))
     executor.set_context(context)
     return context
@@ -177,7 +178,7 @@ def run_cases(
             if item.repeatable and is_disturbed(outcome.row):
                 doubted.append((len(store.rows), item, seconds))
         store.add(outcome.row, outcome.samples)
-        progress.row(outcome.row)
+        progress.row(outcome.row, outcome.samples or ())
         if after is not None:
             after(outcome)
     _measure_again(doubted, executor, store, _AGAIN_SHARE * (time.monotonic() - begun), limits, progress)
@@ -230,4 +231,4 @@ def better(first: Row, second: Row) -> Row:
 def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
     """Seconds of sampling for the next case, at `most`, so that all that are left fit into what is left."""
     share = seconds_left / cases_left * _SAMPLING_SHARE
-    return min(most or DEFAULT_CASE_SECONDS, max(_LEAST_SECONDS, share))
+    return min(DEFAULT_CASE_SECONDS if most is None else most, max(_LEAST_SECONDS, share))

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from bwprof import registry, suites
 from bwprof.hardware import Device
-from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec, check_rel_ci
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs.grid import MOST_CASES, product
 from bwprof.suites import Suite, SuiteCase
 from bwprof.text import unknown
@@ -83,8 +83,6 @@ def make(request: Request, backend: str) -> Plan:
     caches_of(request.caches)
     registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
-    if request.rel_ci is not None:
-        check_rel_ci(request.rel_ci)
     request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
@@ -23,8 +23,8 @@ class Progress:
     def case(self, title: str) -> None:
         """The case that runs now."""
 
-    def row(self, row: Row) -> None:
-        """A case is finished."""
+    def row(self, row: Row, samples: Sequence[float] = ()) -> None:
+        """A case is finished; its raw samples, ns per launch."""
 
     def end(self) -> None:
         """No more cases; safe to call again."""
@@ -44,7 +44,7 @@ class Lines(Progress):
     def begin(self, total: int) -> None:
         self._total = total
 
-    def row(self, row: Row) -> None:
+    def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
         self._done += 1
         width = len(str(self._total))
         self._say(f"[{self._done:{width}}/{self._total}] {describe(row)}")
@@ -84,7 +84,7 @@ class Bar(Progress):
     def case(self, title: str) -> None:
         self._bar.update(self._task, description=spelt(title)[:48].ljust(48))
 
-    def row(self, row: Row) -> None:
+    def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
         if row["status"] != "ok":
             self._bar.console.print(describe(row))
         self._bar.advance(self._task)
@@ -104,9 +104,9 @@ class Callback(Progress):
     def begin(self, total: int) -> None:
         self._total = total
 
-    def row(self, row: Row) -> None:
+    def row(self, row: Row, samples: Sequence[float] = ()) -> None:
         self._done += 1
-        self._function(self._done, self._total, PublicRow(row))
+        self._function(self._done, self._total, PublicRow(row, samples))
 
 
 def on_stderr(*, quiet: bool = False) -> Progress:

@@ -57,6 +57,8 @@ def selftest(
     'cpu has one timer: there is nothing to compare it with'
     """
     from bwprof.selftest import run
+    from bwprof.text import truth
 
+    truth(quick, "quick")
     names = parts.split(",") if isinstance(parts, str) else list(parts or ())
     return run.run(names, quick=quick, backend=backend, device=device, progress=progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.text import parse_count, positive_seconds, quoted, unknown
+from bwprof.text import finite_number, parse_count, quoted, unknown
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
@@ -230,8 +230,8 @@ def _variants(value: Any, operation: str, where: str) -> tuple[str, ...]:
 
 
 def _seconds(value: Any, where: str) -> float:
-    found = positive_seconds(value)
-    if found is None:
+    found = finite_number(value) or 0.0
+    if not found > 0:
         raise ValueError(f"{where}: target_seconds is {_said(value)}, a positive number is needed")
     return found
 

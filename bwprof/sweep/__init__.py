@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bwprof.hardware import Device
     from bwprof.results.row import Row
     from bwprof.roofs import Given
-    from bwprof.runs.plan import Request
+    from bwprof.runs.inprocess import How
 
 __all__ = ["sweep"]
 
@@ -43,7 +43,7 @@ def sweep(
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
-    rel_ci: float | None = None,
+    rel_ci: float | str | None = None,
     max_seconds: float | None = None,
     target_seconds: float | None = None,
     max_total_seconds: float | None = None,
@@ -77,7 +77,7 @@ def sweep(
     cache: Words = None,
     timer: str | None = None,
     counters: bool = False,
-    rel_ci: float | None = None,
+    rel_ci: float | str | None = None,
     max_seconds: float | None = None,
     max_total_seconds: float | None = None,
     roofs: Given = "auto",
@@ -106,7 +106,7 @@ def sweep(
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
-    rel_ci: float | None = None,
+    rel_ci: float | str | None = None,
     max_seconds: float | None = None,
     target_seconds: float | None = None,
     max_total_seconds: float | None = None,
@@ -161,12 +161,12 @@ def sweep(
     metrics : str or iterable of str, optional
         What else to count by replaying each case's launch many times, as `bwprof.Case.count` has it; "all" for
         everything. It fills the last columns, and `metrics_status` says what could not be counted.
-    rel_ci : float, optional
-        Sampling of a case stops when its median is known to this fraction, 0.005 when left out (half of its 95 %
-        confidence interval, and the medians of both halves of the samples as close to each other).
+    rel_ci : float or str, optional
+        Sampling of a case stops when its median is known to this fraction, 0.005 (or "0.5%") when left out (half of its
+        95 % confidence interval, and the medians of both halves of the samples as close to each other).
     max_seconds : float, optional
-        The most of sampling for a case, 2 when left out; it takes its ten samples, however slow it is. Instead of the
-        suite's `target_seconds`.
+        The most of sampling for a case, from 0 on, 2 when left out; it takes its ten samples, however slow it is.
+        Instead of the suite's `target_seconds`.
     target_seconds : float, optional
         What the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped.
     max_total_seconds : float, optional
@@ -226,12 +226,15 @@ def sweep(
     ([1024, 4096], [8192, 32768])
     """
     from bwprof.roofs.given import check
-    from bwprof.text import mapping, merged
+    from bwprof.runs.inprocess import How, run
+    from bwprof.text import fraction, mapping, merged, seconds, truth
 
-    given = check(roofs)
-    if recalibrate and given != "auto":
-        raise ValueError("roofs= and recalibrate=True contradict each other: leave one out")
-    fixed = dict(mapping(labels, "labels"))
+    truth(counters, "counters")
+    how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress)
+    stop = (
+        None if rel_ci is None else fraction(rel_ci, "rel_ci"),
+        None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
+    )
     if callable(operations):
         alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None, "metrics": metrics}
         _refuse(**alone, target_seconds=target_seconds)
@@ -239,27 +242,19 @@ def sweep(
             operations,
             params | ({"precision": precision} if precision is not None else {}),
             mapping(grid, "grid"),
-            options={"timer": timer, "counters": counters},
-            labels=fixed,
-            stop={"rel_ci": rel_ci, "max_seconds": max_seconds},
-            caches=_words("cache", cache),
-            backend=backend,
-            device=device,
-            max_total_seconds=max_total_seconds,
-            roofs=given,
-            recalibrate=recalibrate,
-            output=output,
-            force=force,
-            progress=progress,
+            {"timer": timer, "counters": counters},
+            _words("cache", cache),
+            (backend, device),
+            stop,
+            how,
         )
-    from bwprof.runs import inprocess
     from bwprof.runs.plan import Request
     from bwprof.text import whole_number
 
     params = merged(grid, params, "grid")
     _check_names(params)
-    _check_labels(fixed)
-    request: Request = Request(
+    _check_labels(how.labels)
+    request = Request(
         operations=_words("operations", operations),
         params={name: _whole_numbers(name, value) for name, value in params.items()},
         kv_lens=_whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
@@ -273,20 +268,11 @@ def sweep(
         timer=timer,
         counters=counters,
         metrics=_words("metrics", metrics),
-        target_seconds=inprocess.seconds_of(target_seconds, "target_seconds"),
-        rel_ci=rel_ci,
-        max_seconds=inprocess.seconds_of(max_seconds, "max_seconds"),
+        target_seconds=None if target_seconds is None else seconds(target_seconds, "target_seconds"),
+        rel_ci=stop[0],
+        max_seconds=stop[1],
     )
-    return inprocess.run(
-        request,
-        max_total_seconds=max_total_seconds,
-        roofs=given,
-        recalibrate=recalibrate,
-        labels=fixed,
-        output=output,
-        force=force,
-        progress=progress,
-    )
+    return run(request, how)
 
 
 def _refuse(**given: Any) -> None:
@@ -309,35 +295,21 @@ def _sweep_calls(
     function: Callable[..., object],
     keywords: dict[str, Any],
     grid: Mapping[str, Any],
-    *,
     options: dict[str, Any],
-    labels: dict[str, Any],
-    stop: dict[str, Any],
     caches: tuple[str, ...],
-    backend: str | None,
-    device: Device,
-    **how: Any,
+    where: tuple[str | None, Device],
+    stop: tuple[float | None, float | None],
+    how: How,
 ) -> pd.DataFrame:
-    from bwprof.measuring.spec import check_rel_ci
-    from bwprof.runs import calls, inprocess, plan
+    from bwprof.runs import calls, plan
     from bwprof.runs.grid import axes_of
     from bwprof.text import merged
 
     options |= {name: keywords.pop(name) for name in calls.OPTIONS if name in keywords}
-    request = calls.Request(
-        function,
-        axes_of(merged(grid, keywords, "grid")),
-        options,
-        plan.caches_of(caches),
-        backend,
-        device,
-        (*_options(), *calls.OPTIONS),
-        frozenset(grid),
-        labels,
-        None if stop["rel_ci"] is None else check_rel_ci(stop["rel_ci"]),
-        inprocess.seconds_of(stop["max_seconds"], "max_seconds"),
-    )
-    return calls.run(request, **how)
+    axes = axes_of(merged(grid, keywords, "grid"))
+    known = (*_options(), *calls.OPTIONS)
+    request = calls.Request(function, axes, options, plan.caches_of(caches), *where, known, frozenset(grid), *stop)
+    return calls.run(request, how)
 
 
 def _words(name: str, value: Words) -> tuple[str, ...]:
@@ -366,7 +338,7 @@ def _check_names(params: dict[str, Any]) -> None:
             raise ValueError(unknown("argument", name, [*known, *_options()]))
 
 
-def _check_labels(labels: dict[str, Any]) -> None:
+def _check_labels(labels: Mapping[str, Any]) -> None:
     """A label of rows whose columns bwprof fills must have a name of its own."""
     from bwprof.results import schema
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/precision.h"
 #include "base/status.h"
+#include "base/types/precision.h"
 #include "ops/op.h"
 
 #ifdef __cplusplus

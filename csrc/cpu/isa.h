@@ -5,12 +5,12 @@
  * #if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_<name>, and call its functions by their BW_CPU_NAME. The build
  * reads the lines X(<name>, <machine>, "<flags>") below: those whose machine is this one's, or `any`. Nothing in those
  * files has external linkage but what BW_CPU_NAME and BW_CPU_TABLE name, so that no wide instruction leaks into code
- * that runs everywhere. Adding an instruction set: a line here, its check in isa.c, its vector_<name>.h. */
+ * that runs everywhere. Adding an instruction set: a line here, its check in isa.c, its vectors/<name>.h. */
 #ifndef BW_CPU_ISA_H
 #define BW_CPU_ISA_H
 
 #include "backend/backend.h"
-#include "base/input.h"
+#include "base/types/input.h"
 #include "ops/list.h"
 
 /* One line each, best first. */

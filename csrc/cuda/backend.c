@@ -1,11 +1,11 @@
 /* The CUDA backend's vtable. Everything is enqueued on the handle's one stream. */
 #include "backend/backend.h"
 
+#include "cuda/devices/calls.h"
 #include "cuda/libraries/conditions.h"
 #include "cuda/libraries/describe.h"
 #include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/runtime/calls.h"
 #include "cuda/runtime/device.h"
 #include "cuda/timing/marks.h"
 #include "cuda/timing/plan.h"

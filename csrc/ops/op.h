@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "base/checked.h"
-#include "base/precision.h"
 #include "base/status.h"
+#include "base/types/precision.h"
 
 #ifdef __cplusplus
 extern "C" {

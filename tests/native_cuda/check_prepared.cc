@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 #define CHECK(condition)                                                   \
     do {                                                                   \

@@ -2,7 +2,7 @@
  * rises from idle, and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
 #include "cuda/kernels/gemm/gemm.h"
 #include "fake_cublaslt.h"
-#include "ops/gemm.h"
+#include "ops/families/gemm.h"
 #include "toy_runtime.h"
 
 enum { ALGORITHMS = 32, GAP_NS = 100 };

@@ -11,7 +11,7 @@ from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, Roofs
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
-from bwprof.text import parse_count, quoted, unknown
+from bwprof.text import fraction, parse_count, quoted, seconds, unknown
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -197,15 +197,15 @@ def request(options: argparse.Namespace) -> Request:
         timer=options.timer,
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
-        target_seconds=seconds(options.target_seconds, "--target-seconds"),
+        target_seconds=limit(options.target_seconds, "--target-seconds"),
         kv_lens=_numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
-        rel_ci=_fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
-        max_seconds=seconds(options.max_seconds, "--max-seconds"),
+        rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
+        max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
     )
 
 
-def roofs(options: argparse.Namespace) -> Given:
-    """What rows are held against.
+def roofs(options: argparse.Namespace) -> Given | None:
+    """What rows are held against; None where no option says it.
 
     Raises
     ------
@@ -219,8 +219,10 @@ def roofs(options: argparse.Namespace) -> Given:
         return False
     if options.recalibrate and options.roofs not in (None, "auto"):
         raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
-    if options.roofs is None or options.roofs in WORDS:
-        return check(options.roofs or "auto")
+    if options.roofs is None:
+        return "auto" if options.recalibrate else None
+    if options.roofs in WORDS:
+        return check(options.roofs)
     if not Path(options.roofs).exists():
         raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
     run = results.read_rows(Path(options.roofs))[2]
@@ -289,28 +291,9 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     return [name for name, value in given.items() if value]
 
 
-def seconds(given: str | None, name: str) -> float | None:
-    """The value of an option in seconds, None where it was not given; ValueError when it is no positive number."""
-    if given is None:
-        return None
-    try:
-        found = float(given)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise ValueError(f"{name} is '{quoted(given)}': a positive number of seconds is needed")
-    return found
-
-
-def _fraction(given: str, name: str) -> float:
-    """A number such as 0.01, or 1%."""
-    try:
-        found = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1:
-        raise ValueError(f"{name} is '{quoted(given)}': a fraction between 0 and 1 is needed, or a percentage")
-    return found
+def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | None:
+    """The value of an option in seconds, None where it was not given; ValueError when it is no such number."""
+    return None if given is None else seconds(given, name, from_zero=from_zero, text=True)
 
 
 def _words(values: Iterable[str], name: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
-from bwprof.text import positive_seconds, seconds_text, shown, unknown
+from bwprof.text import finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,14 +74,14 @@ Continued = Callable[[Path, dict[str, Any], Sequence[Row]], tuple[Sequence[int],
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """When the command began, a time.monotonic(); seconds for the whole run and for one case, None for no wish; what
-    rows are held against.
+    """When the command began, a time.monotonic(); seconds for the whole run and for one case, and what rows are held
+    against, None for no wish.
     """
 
     started: float
     max_total_seconds: float | None
     max_case_seconds: float | None
-    roofs: roofs.Given
+    roofs: roofs.Given | None
 
 
 def run(
@@ -95,12 +95,13 @@ def run(
 ) -> int:
     """A new run, with `more` metadata; returns the exit code."""
     run_id, targets = new_targets(parsed)
-    data = metadata.describe_run(run_id, job.plan, choice, argv) | dict(more or {})
+    chosen: roofs.Given = "auto" if given.roofs is None else given.roofs
+    data = metadata.describe_run(run_id, job.plan, choice, argv, chosen) | dict(more or {})
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
             store = open_store(data, targets)
-        return _measure(parsed, interrupts, choice, store, targets, job, given)
+        return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
@@ -147,6 +148,8 @@ def _go_on(
         rows, samples, data = results.read_rows(folder)
         kept, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
+        chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
+        data |= metadata.chosen_roofs(chosen)
     if choice.name != data.get("device"):
         _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
     if strangers:
@@ -159,7 +162,15 @@ def _go_on(
     targets = targets_of(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
         store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
-    return _measure(parsed, interrupts, choice, store, targets, job, given)
+    return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
+
+
+def _earlier_roofs(folder: Path, data: dict[str, Any]) -> roofs.Given:
+    """What the rows of a run's file are held against; ValueError where that cannot be read."""
+    try:
+        return metadata.earlier_roofs(data)
+    except ValueError as error:
+        raise ValueError(f"{folder} cannot be resumed: {error}") from None
 
 
 def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
@@ -205,9 +216,13 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
-    seconds = positive_seconds(data.get("target_seconds"))
-    most = positive_seconds(data.get("max_seconds"))
-    return Plan(tuple(specs), suite if isinstance(suite, str) else None, seconds, most)
+    target, most = (finite_number(data.get(name)) for name in ("target_seconds", "max_seconds"))
+    return Plan(
+        tuple(specs),
+        suite if isinstance(suite, str) else None,
+        target if target is not None and target > 0 else None,
+        most if most is not None and most >= 0 else None,
+    )
 
 
 def _run_folder(name: str, parent: Path) -> Path:
@@ -236,7 +251,7 @@ def _measure(
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_items(parsed, given.roofs, job.executor(inner), store, job.items, limits)
+        _run_items(parsed, given.roofs or False, job.executor(inner), store, job.items, limits)
         job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):

@@ -9,7 +9,7 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/simd.h"
-#include "ops/attention.h"
+#include "ops/families/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
 /* What is held in registers at a time: rows of k, and vectors of a row of v. */

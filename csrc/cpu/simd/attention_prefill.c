@@ -9,7 +9,7 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
-#include "ops/attention.h"
+#include "ops/families/attention.h"
 
 enum { TILE_ROWS = 96, TILE_KEYS = BW_MICRO_DEPTH, TASKS_PER_THREAD = 4 };
 _Static_assert((int)TILE_ROWS % (int)BW_MICRO_ROWS == 0, "tiles are whole register tiles");

@@ -4,9 +4,9 @@
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
  *            loaded there serves 12 (or 32) multiplications instead of one. */
-#include "ops/gemm.h"
+#include "ops/families/gemm.h"
 
-#include "base/q4_0.h"
+#include "base/types/q4_0.h"
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 

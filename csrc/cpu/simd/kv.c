@@ -1,6 +1,6 @@
 /* The KV cache's moves. One rung each: `rows`, stretches of adjacent rows shared among the threads, large ones copied
  * as stream_copy does it. A row is one token's G * D elements. */
-#include "ops/kv.h"
+#include "ops/families/kv.h"
 
 #include "cpu/simd/copy.h"
 

@@ -1,6 +1,6 @@
 /* Norms. One rung: `rows`, tokens shared among the threads, each read twice: for its squares, and while it is still in
  * the cache for its result. */
-#include "ops/norm.h"
+#include "ops/families/norm.h"
 
 #include <math.h>
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/convert.h"
-#include "base/dtype.h"
+#include "base/types/convert.h"
+#include "base/types/dtype.h"
 #include "cpu/isa.h"
 
 #ifndef BW_ISA
@@ -27,13 +27,13 @@
 #define BW_ISA_ID_OF(isa) BW_ISA_ID_JOIN(isa)
 
 #if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx512
-#include "cpu/simd/vector_avx512.h"
+#include "cpu/simd/vectors/avx512.h"
 #elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx2
-#include "cpu/simd/vector_avx2.h"
+#include "cpu/simd/vectors/avx2.h"
 #elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_neon
-#include "cpu/simd/vector_neon.h"
+#include "cpu/simd/vectors/neon.h"
 #elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_portable
-#include "cpu/simd/vector_portable.h"
+#include "cpu/simd/vectors/portable.h"
 #else
 #error "no vector header for this BW_ISA"
 #endif

@@ -6,7 +6,7 @@
  *            could: on a Xeon this reads a fifth faster. An EPYC, whose prefetchers run on, loses as much by it;
  *   vector   the one of these that a trial on this device found quicker.
  * write has one rung: its stores wait for nobody. */
-#include "ops/stream.h"
+#include "ops/families/stream.h"
 
 #include "base/clock.h"
 #include "base/order.h"

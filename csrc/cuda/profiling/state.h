@@ -3,8 +3,8 @@
 #ifndef BW_CUDA_COUNTER_STATE_H
 #define BW_CUDA_COUNTER_STATE_H
 
+#include "cuda/launch/flush.h"
 #include "cuda/profiling/range_profiler.h"
-#include "cuda/runtime/flush.h"
 #include "cuda/timing/work.h"
 
 #ifdef BW_HAS_RANGE_PROFILER

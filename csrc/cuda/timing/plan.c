@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/runtime/service.h"
+#include "cuda/launch/service.h"
 #include "cuda/timing/timer.h"
 
 /* In the same order. */

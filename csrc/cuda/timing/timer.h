@@ -2,9 +2,9 @@
 #ifndef BW_CUDA_TIMER_H
 #define BW_CUDA_TIMER_H
 
+#include "cuda/launch/flush.h"
+#include "cuda/launch/replay.h"
 #include "cuda/libraries/cupti.h"
-#include "cuda/runtime/flush.h"
-#include "cuda/runtime/replay.h"
 #include "cuda/timing/work.h"
 
 #ifdef __cplusplus

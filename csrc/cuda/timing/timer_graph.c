@@ -7,7 +7,7 @@
  * alone. */
 #include <math.h>
 
-#include "cuda/runtime/graph.h"
+#include "cuda/launch/graph.h"
 #include "cuda/timing/timer.h"
 
 static bw_status enqueue_flushes(void *context) {

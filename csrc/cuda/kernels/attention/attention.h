@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_ATTENTION_H
 #define BW_CUDA_ATTENTION_H
 
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 #ifdef __cplusplus
 extern "C" {

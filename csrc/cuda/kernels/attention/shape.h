@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "backend/backend.h"
-#include "ops/attention.h"
+#include "ops/families/attention.h"
 
 // q and out are (batch, queries, heads, head_dim); k and v are (batch, keys, kv_heads, head_dim).
 struct bw_attention_shape {

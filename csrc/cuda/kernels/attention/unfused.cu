@@ -6,7 +6,7 @@
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "base/status.h"
+#include "base/types/dtype.h"
 
 #define BW_DEVICE static __device__ __forceinline__
 

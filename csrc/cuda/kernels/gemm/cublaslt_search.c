@@ -17,11 +17,11 @@
 #include <string.h>
 
 #include "cuda/kernels/gemm/gemm.h"
+#include "cuda/launch/graph.h"
+#include "cuda/launch/replay.h"
 #include "cuda/libraries/cublaslt.h"
 #include "cuda/libraries/cupti.h"
-#include "cuda/runtime/graph.h"
-#include "cuda/runtime/replay.h"
-#include "ops/gemm.h"
+#include "ops/families/gemm.h"
 
 enum {
     WORKSPACE_BYTES = 32 << 20,

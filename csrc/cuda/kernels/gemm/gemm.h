@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,8 +5,8 @@
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/runtime/choose.cuh"
-#include "ops/gemm.h"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
 
 namespace {
 

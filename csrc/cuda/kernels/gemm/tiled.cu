@@ -3,8 +3,8 @@
 #include "cuda/kernels/gemm/gemm.h"
 
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/runtime/choose.cuh"
-#include "ops/gemm.h"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
 
 // One block per 64 x 64 tile of D; blocks that share rows of B are neighbours.
 template <typename T>

@@ -9,8 +9,8 @@
 
 #include "cuda/kernels/common/divide.cuh"
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/runtime/choose.cuh"
-#include "ops/kv.h"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/kv.h"
 
 namespace {
 

@@ -9,10 +9,10 @@
 
 #include <initializer_list>
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/runtime/choose.cuh"
-#include "ops/stream.h"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/stream.h"
 
 namespace {
 

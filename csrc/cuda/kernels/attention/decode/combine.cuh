@@ -17,7 +17,7 @@
 #include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/common/softmax.cuh"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 // Where a block stands: the grid is (column, split), a column being a chunk of a K/V head's query heads.
 struct bw_decode_place {

@@ -6,7 +6,7 @@
 
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/divide.cuh"
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 // How a decode divides its keys. One block takes up to `block_heads` query heads of one K/V head over `split_keys`
 // keys; what it takes of the heads is a column.

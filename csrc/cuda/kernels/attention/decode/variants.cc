@@ -1,7 +1,7 @@
 // What the table needs of attention_decode's two rungs.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include "cuda/kernels/attention/prefill/flash.h"
 
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 // The smallest tile is 32 queries.
 const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {

@@ -3,7 +3,7 @@
 #define BW_CUDA_PREFILL_FLASH_H
 
 #include "cuda/kernels/attention/shape.h"
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out);
 bw_status bw_flash_mma_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts,

@@ -5,7 +5,7 @@
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory.
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/common/softmax.cuh"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 namespace {
 

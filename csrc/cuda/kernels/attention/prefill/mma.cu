@@ -7,7 +7,7 @@
 #include "cuda/kernels/attention/prefill/order.cuh"
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
-#include "cuda/runtime/choose.cuh"
+#include "cuda/launch/choose.cuh"
 
 namespace {
 

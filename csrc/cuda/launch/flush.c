@@ -1,6 +1,6 @@
-#include "cuda/runtime/flush.h"
+#include "cuda/launch/flush.h"
 
-#include "cuda/runtime/service.h"
+#include "cuda/launch/service.h"
 
 static bw_status set(bw_device *device, cudaStream_t stream, const bw_cuda_flush *self) {
     return BW_CUDA(&device->api, memory_set(self->memory, 0x5a, (size_t)self->bytes, stream));

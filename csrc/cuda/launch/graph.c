@@ -1,4 +1,4 @@
-#include "cuda/runtime/graph.h"
+#include "cuda/launch/graph.h"
 
 bw_status bw_cuda_graph_capture(bw_device *device, cudaStream_t stream, bw_status (*enqueue)(void *context),
                                 void *context, cudaGraph_t *out) {

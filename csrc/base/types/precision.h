@@ -1,9 +1,9 @@
 /* Precisions: what an operation is asked for, one row of BW_PRECISIONS each. A row says how the operands of each role
- * are stored (base/dtype.h) and in what type products are taken. */
+ * are stored (base/types/dtype.h) and in what type products are taken. */
 #ifndef BW_BASE_PRECISION_H
 #define BW_BASE_PRECISION_H
 
-#include "base/dtype.h"
+#include "base/types/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 // A grid's x dimension holds 2^31 - 1 blocks.
 static inline bool bw_cuda_grid_fits(int64_t blocks) {

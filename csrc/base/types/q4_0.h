@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/input.h"
+#include "base/types/input.h"
 
 enum { BW_Q4_0_ELEMS = 32, BW_Q4_0_BYTES = 18, BW_Q4_0_HALF = 16 };
 

@@ -1,4 +1,4 @@
-#include "cuda/runtime/prepared.h"
+#include "cuda/launch/prepared.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* rmsnorm: see ops/norm.h. Bytes: x and the weights read, out written, once each; FLOPs: 5 T d, by convention. */
-#include "ops/norm.h"
+/* rmsnorm: see ops/families/norm.h. Bytes: x and the weights read, out written, once each; FLOPs: 5 T d, by convention.
+ */
+#include "ops/families/norm.h"
 
 #include <math.h>
 

@@ -1,13 +1,13 @@
-/* attention_prefill and attention_decode: see ops/attention.h.
+/* attention_prefill and attention_decode: see ops/families/attention.h.
  * Bytes: q, k, v (with their scales) and out once each, however the heads are grouped and whether causal or not. FLOPs:
  * 4 B H D P, with P the query-key pairs attended: Sq L, or causal Sq L - Sq (Sq - 1) / 2; decode P = L. */
-#include "ops/attention.h"
+#include "ops/families/attention.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
 #include "ops/reference.h"

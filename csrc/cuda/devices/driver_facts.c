@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/runtime/calls.h"
+#include "cuda/devices/calls.h"
 #include "cuda/runtime/device.h"
 
 void bw_cuda_version_text(int version, char *out, size_t out_size) {

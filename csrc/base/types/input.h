@@ -1,12 +1,12 @@
 /* Inputs: element i of operand o is a hash of (seed, o, i), uniform in [-1, 1), rounded to the type it is stored in; of
- * narrow types the bits are hashed themselves (base/dtype.h). The same code runs on host and device, so that nothing
- * large is ever uploaded and any single element can be worked out anew by whoever checks a result. */
+ * narrow types the bits are hashed themselves (base/types/dtype.h). The same code runs on host and device, so that
+ * nothing large is ever uploaded and any single element can be worked out anew by whoever checks a result. */
 #ifndef BW_BASE_INPUT_H
 #define BW_BASE_INPUT_H
 
 #include <stdint.h>
 
-#include "base/convert.h"
+#include "base/types/convert.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,13 +4,13 @@
  * would hold that as well: 8 to 60 us on an H200, by the graph's nodes. So a kernel that only waits is enqueued first,
  * for longer than the host has needed. Where that was too short (the first event has passed when all is enqueued) the
  * replay is made again, some times; then its time is `late`. */
-#include "cuda/runtime/replay.h"
+#include "cuda/launch/replay.h"
 
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "cuda/runtime/service.h"
+#include "cuda/launch/service.h"
 
 enum { TRIES = 4 };
 

@@ -1,10 +1,10 @@
-/* kv_append, kv_gather, kv_copy: see ops/kv.h. Pure moves of K and V, checked bit by bit.
+/* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Pure moves of K and V, checked bit by bit.
  * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
  * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more for each token of a cache.
  */
-#include "ops/kv.h"
+#include "ops/families/kv.h"
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
 

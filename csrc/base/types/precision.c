@@ -1,4 +1,4 @@
-#include "base/precision.h"
+#include "base/types/precision.h"
 
 #include <string.h>
 

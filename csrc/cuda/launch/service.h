@@ -2,7 +2,7 @@
 #ifndef BW_CUDA_SERVICE_H
 #define BW_CUDA_SERVICE_H
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "cuda/runtime/device.h"
 
 #ifdef __cplusplus

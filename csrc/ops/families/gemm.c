@@ -1,11 +1,12 @@
-/* gemm: see ops/gemm.h. Bytes and FLOPs: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written, 2 M N K.
+/* gemm: see ops/families/gemm.h. Bytes and FLOPs: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written, 2
+ * M N K.
  */
-#include "ops/gemm.h"
+#include "ops/families/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
 #include "ops/reference.h"

@@ -1,10 +1,10 @@
 // Kernels that serve the measuring and belong to no operation: inputs, the empty launch, the flush by reading, pieces
 // of memory brought together.
-#include "cuda/runtime/service.h"
+#include "cuda/launch/service.h"
 
-#include "base/convert.h"
-#include "base/input.h"
-#include "cuda/runtime/launch.cuh"
+#include "base/types/convert.h"
+#include "base/types/input.h"
+#include "cuda/launch/launch.cuh"
 
 namespace {
 
@@ -12,7 +12,7 @@ constexpr int FILL_THREADS = 256;
 constexpr int FILL_BLOCKS_PER_UNIT = 8;
 constexpr int FLUSH_UNROLL = 4;
 
-// How a precision stores a value. The conversions are those of base/convert.h, so that host and device agree on
+// How a precision stores a value. The conversions are those of base/types/convert.h, so that host and device agree on
 // every bit.
 template <bw_dtype DTYPE>
 struct stored;

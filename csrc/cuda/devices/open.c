@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/devices/calls.h"
+#include "cuda/launch/service.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/runtime/calls.h"
 #include "cuda/runtime/device.h"
-#include "cuda/runtime/service.h"
 
 /* ---- how many there are ---- */
 

@@ -1,9 +1,9 @@
-/* stream_read, stream_write, stream_copy, stream_triad: see ops/stream.h. */
-#include "ops/stream.h"
+/* stream_read, stream_write, stream_copy, stream_triad: see ops/families/stream.h. */
+#include "ops/families/stream.h"
 
 #include <string.h>
 
-#include "base/input.h"
+#include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
 

@@ -1,10 +1,10 @@
-#include "base/dtype.h"
+#include "base/types/dtype.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/q4_0.h"
+#include "base/types/q4_0.h"
 
 /* ---- how each type is decoded, encoded and filled ---- */
 

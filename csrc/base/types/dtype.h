@@ -1,6 +1,6 @@
 /* How the elements of an operand are stored: one row of BW_DTYPES each, and its functions in dtype.c. Nothing asks
  * which type it has at hand: what depends on the type is a trait of its row. (What is asked for is a precision:
- * base/precision.h.) */
+ * base/types/precision.h.) */
 #ifndef BW_BASE_DTYPE_H
 #define BW_BASE_DTYPE_H
 
@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/input.h"
 #include "base/status.h"
+#include "base/types/input.h"
 
 #ifdef __cplusplus
 extern "C" {
