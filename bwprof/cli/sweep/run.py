@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, results, roofs
+from bwprof.cli import summary
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.summary import print_summary
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT
 from bwprof.cli.sweep.targets import (
     Targets,
@@ -64,7 +64,7 @@ class Job:
     items: Sequence[Item]
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
-    show: Callable[[Store, Console], None] = lambda store, screen: print_summary(store.rows, screen)
+    show: Callable[[Store, Console], None] = lambda store, screen: summary.print_summary(store.rows, screen)
     after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
 
 
