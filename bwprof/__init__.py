@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import errors
 from bwprof._core import __version__
+from bwprof.analysis.summary import summary
 from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
@@ -20,18 +21,33 @@ from bwprof.models.step import model_step
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
-from bwprof.results.summary import summary
 from bwprof.results.tables import columns, frame, rows
 from bwprof.roofs import Roofs
 from bwprof.selftest import selftest
 from bwprof.sweep import sweep
 
 if TYPE_CHECKING:
-    from bwprof import plot
-    from bwprof.analysis.efficiencies import efficiency
-    from bwprof.analysis.prediction import predict
+    from bwprof import analysis, plot
+    from bwprof.analysis.access import AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict
+    from bwprof.analysis.narrowing import speedup
+
+# Imported when asked for: they need NumPy, or draw.
+_LATER = {
+    "AccessPattern": "bwprof.analysis.access",
+    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "analysis": "",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "plot": "",
+    "predict": "bwprof.analysis.forecast.prediction",
+    "speedup": "bwprof.analysis.narrowing",
+}
 
 __all__ = [
+    "AccessPattern",
+    "BandwidthAnalysis",
     "Case",
     "Cost",
     "Profiler",
@@ -39,6 +55,7 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "analysis",
     "bandwidth_gb_s",
     "columns",
     "cost",
@@ -57,26 +74,26 @@ __all__ = [
     "rows",
     "save",
     "selftest",
+    "speedup",
     "summary",
     "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plot":
+    if name in _LATER:
         import importlib
 
-        return importlib.import_module("bwprof.plot")
-    if name in ("efficiency", "predict"):
-        from bwprof import analysis
-
-        return getattr(analysis, name)
+        home = _LATER[name]
+        return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"bwprof.{name}")
     if name == "Measurement":
         from bwprof.renamed import warn
 
         warn("bwprof.Measurement", "bwprof.Row")
         return Row
-    raise AttributeError(f"module 'bwprof' has no attribute '{name}'")
+    from bwprof.text import quoted
+
+    raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
 
 
 def __dir__() -> list[str]:

@@ -150,6 +150,10 @@ class Device:
         causes."""
     def count_call(self, function: Callable[..., object], *, sets: int | None = None) -> dict[str, Any]:
         """One call that finds a cold cache, by hardware counter; see Case.count()."""
+    def count_call_metrics(
+        self, function: Callable[..., object], groups: Sequence[str], *, sets: int | None = None
+    ) -> dict[str, Any]:
+        """The same by metrics, for which it is called many times; see Case.count_metrics()."""
     def _inject_fault(self, countdown: int, /) -> int:
         """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
     def close(self) -> None: ...

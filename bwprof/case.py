@@ -265,6 +265,7 @@ class Case:
             When the timer needs a library that cannot be used; the message says what to do.
         """
         target = fraction(rel_ci, "rel_ci")
+        registry.check_timer(timer, self.backend)
         spec = self._spec(cache, timer, target)
         context = self._context(check_roofs(roofs), cache, poll)
         result = self._case.measure(
@@ -287,8 +288,9 @@ class Case:
         """What a sweep would call this."""
         case = self._case
         lens = tuple(self._kv_lens) if self._kv_lens is not None else None
+        told = registry.unusual(case.operation, case.precision, case.params, lens)
         return Spec(
-            case.operation,
+            " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)]),
             case.operation,
             case.precision,
             case.params,
@@ -315,7 +317,8 @@ class Case:
             are, % of the active cycles' peak), "occupancy" (occupancy_pct: resident warps, % of the most possible),
             "stalls" (stall_*: warps per issued instruction that wait, by reason), "bank_conflicts" (bank_conflicts of
             so many shared_wavefronts in shared memory), "sectors" (sectors_per_load, sectors_per_store: of 32 bytes,
-            for each request of a warp to global memory), or "all".
+            for each request of a warp to global memory), "dram" and "sm" (dram_pct, sm_pct: throughput of DRAM and of
+            the multiprocessors' busiest pipe, % of its peak: high and low of what memory limits), or "all".
 
         Returns
         -------

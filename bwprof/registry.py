@@ -123,8 +123,15 @@ def metric_names(backend: str) -> list[str]:
 
 
 def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
-    """The groups meant, "all" for every one; ValueError with the nearest name for one that there is not."""
+    """The groups meant, "all" for every one, a column ending in _pct for its group.
+
+    Raises
+    ------
+    ValueError
+        With the nearest name for one that there is not.
+    """
     known = metric_names(backend)
+    names = [name if name in known else name.removesuffix("_pct") for name in names]
     allowed = [*known, "all"] if known else []
     if names and not known:
         raise ValueError(f"the {backend} backend counts no metrics")
@@ -182,10 +189,32 @@ def complete(
     whole = {name: whole_number(value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{operation_name}: {name} is {value}, which does not fit in 64 bits")
+            raise ValueError(f"{operation_name}: {name} is {shown(value)}, which does not fit in 64 bits")
     if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
         raise ValueError(f"{operation_name} takes no kv_lens")
     allowed = operation(operation_name)["precisions"]
     if check_precision(precision) not in allowed:
         raise ValueError(f"{operation_name} has no precision '{quoted(precision)}': allowed are {', '.join(allowed)}")
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
+
+
+def unusual(
+    operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
+) -> list[str]:
+    """The parameters whose values are not what they would be if they alone were left out.
+
+    Examples
+    --------
+    >>> unusual("gemm", "fp32", {"M": 64, "beta": 0})
+    ['M']
+    """
+    whole = complete(operation_name, precision, params, kv_lens)
+
+    def differs(name: str) -> bool:
+        rest = {other: value for other, value in params.items() if other != name}
+        try:
+            return complete(operation_name, precision, rest, kv_lens)[name] != whole[name]
+        except ValueError:  # without it the others do not fit together
+            return True
+
+    return [name for name in params if differs(name)]

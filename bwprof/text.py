@@ -94,6 +94,26 @@ def merged(given: Mapping[str, Any] | None, keywords: Mapping[str, Any], name: s
     return {**whole, **keywords}
 
 
+def words(name: str, value: Any) -> tuple[str, ...]:
+    """Names as people give them: an iterable of them, or one text with commas; none for None.
+
+    Raises
+    ------
+    ValueError
+        For an empty list, and for what is no name.
+    """
+    if value is None:
+        return ()
+    given = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
+    found = tuple(word.strip() if isinstance(word, str) else word for word in given)
+    if not found:
+        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
+    for word in found:
+        if not isinstance(word, str) or not word:
+            raise ValueError(f"{name} is {shown(value)}: names are needed")
+    return found
+
+
 def parse_count(text: str, name: str) -> int:
     """A whole number with an optional suffix: k, M, G are powers of 1000, Ki, Mi, Gi powers of 1024.
 

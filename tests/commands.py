@@ -24,6 +24,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 
 # Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 BRIEF_SECONDS = 0.02
+GIVE_UP_SECONDS = 300  # on a process that hangs: with others busy, a quick one may take a minute
 BRIEFLY = f"""
 from bwprof.runs import local
 from bwprof.runs import loop
@@ -76,7 +77,7 @@ def command(
 def finished(*arguments: str, folder: Path, plant: str = "", **options: Any) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
     process = command(*arguments, folder=folder, plant=plant, **options)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=GIVE_UP_SECONDS)
     assert "Traceback" not in err, err
     return process.returncode, out, err
 

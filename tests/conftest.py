@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import shutil
 import signal
@@ -49,18 +50,39 @@ def device_params() -> list[Any]:
     return params
 
 
-# Fixtures that compile: whoever shares one goes to one process, where it is made once.
-_COMPILED = {"checks", "module", "native", "package", "program", "programs"}
+# Files whose tests share what a fixture compiles.
+_COMPILED = {f"test_{name}.py" for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging", "plan_call")}
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under `-n 2`, tests go to the process that is free, a function's together, so that both end at the same time.
+
+    What is compiled for a whole file is compiled in one of them."""
+    if config.getoption("dist") != "load":
+        return None  # someone chose
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if Path(file).name in _COMPILED else nodeid.partition("[")[0]
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def _gpu_in_turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of several processes of tests one at a time has the GPU."""
+    if NO_CUDA or "PYTEST_XDIST_WORKER" not in os.environ or not request.node.get_closest_marker("cuda"):
+        yield
+        return
+    with (tmp_path_factory.getbasetemp().parent / "gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With pytest-xdist, tests go one by one to the process that is free; those that need the GPU have it in turns."""
-    for item in items:
-        if item.get_closest_marker("cuda"):
-            item.add_marker(pytest.mark.xdist_group("cuda"))
-        elif not _COMPILED.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if not NO_CUDA:
         return
     for item in items:

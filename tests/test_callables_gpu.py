@@ -237,6 +237,42 @@ def test_every_cuda_call_of_counting_a_function_fails_in_turn(gpu: _core.Device)
         assert device.count_call(small.enqueue)["counters_status"] == "ok"
 
 
+@pytest.mark.cuda
+def test_metrics_of_a_function(gpu: _core.Device, case: _core.Case) -> None:
+    """The same launch as a function and as a case: a read of 64 MiB keeps DRAM busy, and not the multiprocessors."""
+    row = bwprof.measure(case.enqueue, stream=gpu.stream, metrics=["dram_pct", "sm", "sectors"], max_seconds=0.1)
+    if row["metrics_status"] != "ok":
+        pytest.skip(row["metrics_status"])
+    assert row["dram_pct"] > 50 > row["sm_pct"] > 0
+    found = case.count_metrics(["dram", "sm", "sectors"])
+    assert row["sectors_per_load"] == pytest.approx(found["sectors_per_load"], rel=0.05)
+    assert row["dram_pct"] == pytest.approx(found["dram_pct"], rel=0.25)
+    assert (row["tensor_pct"], row["stall_reasons"]) == (None, None), "nobody asked for them"
+    hot = bwprof.measure(case.enqueue, stream=gpu.stream, metrics="sm", cache="hot", max_seconds=0.1)
+    assert hot["metrics_status"] == "not counted: metrics see a cold call, this row is hot"
+
+
+@pytest.mark.cuda
+def test_every_cuda_call_of_a_functions_metrics_fails_in_turn(gpu: _core.Device) -> None:
+    with _core.Case(gpu, "stream_copy", "fp32", {"elements": 4096}) as small, _core.Device("cuda", 0) as device:
+        small.launch()
+        status = device.count_call_metrics(small.enqueue, ["dram"])["metrics_status"]
+        if status != "ok":
+            pytest.skip(status)
+        started = device._inject_fault(0)
+        device.count_call_metrics(small.enqueue, ["dram"])
+        calls = device._inject_fault(0) - started
+        for call in range(1, calls + 1, max(1, calls // 8)):  # each takes a second: the profiler is set up anew
+            device._inject_fault(call)
+            try:
+                assert device.count_call_metrics(small.enqueue, ["dram"])["metrics_status"]
+            except FAILURES:
+                continue
+            finally:
+                device._inject_fault(0)
+        assert device.count_call_metrics(small.enqueue, ["dram"])["metrics_status"] == "ok"
+
+
 # ---- PyTorch ----
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import DRAW, PLANT, TINY, Here, command, csv_rows, finished, run_folder
+from commands import DRAW, GIVE_UP_SECONDS, PLANT, TINY, Here, command, csv_rows, finished, run_folder
 
 import bwprof
 from bwprof import _core, plot, suites
@@ -389,7 +389,7 @@ def test_max_time_skips_what_is_left(here: Here, monkeypatch: pytest.MonkeyPatch
 
 
 def wait_for_rows(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         found = list((folder / "bwprof-results").glob("*/results.csv"))
         if found and found[0].read_text().count("\n") > count:
@@ -407,7 +407,7 @@ def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(
     wait_for_rows(process, tmp_path, 2)
     children = child_processes(process.pid)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=GIVE_UP_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert not [pid for pid in children if Path(f"/proc/{pid}/cmdline").exists()], "the child has gone"

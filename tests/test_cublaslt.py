@@ -10,6 +10,7 @@ from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
 SOURCES = (
+    "csrc/base/names.c",
     "csrc/base/status.c",
     "csrc/base/types/precision.c",
     "csrc/cuda/libraries/cublaslt.c",

@@ -12,7 +12,12 @@ from test_cupti import NATIVE, Native, includes  # noqa: F401 - a fixture
 
 # Each program, and what of the tree it is built from.
 PROGRAMS = {
-    "check_plans": ("csrc/base/types/dtype.c", "csrc/base/status.c", "csrc/cuda/kernels/attention/decode/plan.cc"),
+    "check_plans": (
+        "csrc/base/names.c",
+        "csrc/base/types/dtype.c",
+        "csrc/base/status.c",
+        "csrc/cuda/kernels/attention/decode/plan.cc",
+    ),
     "check_prepared": ("csrc/base/status.c", "csrc/cuda/launch/prepared.c"),
 }
 CHECKS = [

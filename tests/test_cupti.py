@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 
 import bwprof
-from bwprof import _core
+from bwprof import _core, registry
 from bwprof.measuring import case as measuring
 from bwprof.measuring import row as measured_row
 from bwprof.measuring.row import Context
@@ -270,6 +270,9 @@ def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
             case.count_metrics(["tensor"])
         with pytest.raises(TypeError, match="metrics must be a list of names"):
             case.count_metrics(3)
+        for no_name in (1, "\ud800", b"tensor"):
+            with pytest.raises(TypeError, match="metrics must be a list of names: one of these is no name"):
+                case.count_metrics([no_name])
     with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
         bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
     with (
@@ -277,6 +280,38 @@ def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
         pytest.raises(ValueError, match="the cpu backend counts no metrics"),
     ):
         public.count(metrics=["all"])
+    for measured in (bwprof.measure, bwprof.sweep):
+        with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
+            measured(lambda: None, device="cpu", metrics=["dram_pct"])
+    with pytest.raises(ValueError, match="metrics is 3: names are needed"):
+        bwprof.measure(lambda: None, device="cpu", metrics=3)
+
+
+def test_metrics_of_a_call_on_the_cpu(cpu: _core.Device) -> None:
+    said = {"passes": 0, "metrics_status": "the cpu backend has no hardware counters"}
+    assert cpu.count_call_metrics(lambda: None, []) == said
+    with pytest.raises(ValueError, match="metrics = 'tensor': allowed on cpu is none"):
+        cpu.count_call_metrics(lambda: None, ["tensor"])
+    with pytest.raises(TypeError, match="metrics must be a list of names"):
+        cpu.count_call_metrics(lambda: None, 3)
+    with pytest.raises(TypeError, match="a callable is needed"):
+        cpu.count_call_metrics(3, [])
+    closed = _core.Device("cpu")
+
+    def names() -> Iterator[str]:
+        closed.close()
+        yield "tensor"
+
+    with pytest.raises(ValueError, match="this Device is closed"):
+        closed.count_call_metrics(lambda: None, names())
+
+
+def test_names_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, or the columns that they fill."""
+    monkeypatch.setattr(registry, "metric_names", lambda _: ["tensor", "dram", "sm"])
+    assert registry.check_metrics(["dram_pct", "sm", "dram"], "x") == ("dram", "sm")
+    with pytest.raises(ValueError, match=r"unknown metric on x 'drum': did you mean 'dram'\?"):
+        registry.check_metrics(["drum_pct"], "x")
 
 
 def test_columns_of_metrics() -> None:
@@ -438,7 +473,8 @@ def metrics_of(
 def test_metrics_of_a_large_product(gpu: _core.Device) -> None:
     """A library's FP16 product of this size keeps the tensor pipe busy."""
     params = {"M": 4096, "N": 4096, "K": 4096}
-    found = metrics_of(gpu, "gemm", "fp16", params, ["tensor", "occupancy"], "cublaslt")
+    found = metrics_of(gpu, "gemm", "fp16", params, ["tensor", "occupancy", "dram", "sm"], "cublaslt")
+    assert found["sm_pct"] > 50 > found["dram_pct"]
     assert 50 < found["tensor_pct"] <= 100
     assert 0 < found["occupancy_pct"] <= 100
 
@@ -454,6 +490,8 @@ def test_metrics_of_a_copy(gpu: _core.Device) -> None:
     assert found["sectors_per_load"] == pytest.approx(16, rel=0.05)
     stalls = {name: value for name, value in found.items() if name.startswith("stall_")}
     assert max(stalls, key=lambda name: stalls[name]) in ("stall_long_scoreboard", "stall_lg_throttle", "stall_drain")
+    assert found["dram_pct"] > 70, "what memory limits keeps DRAM busy, and not the multiprocessors"
+    assert found["sm_pct"] < 40
     assert counted(gpu, "stream_copy", "fp32", {"elements": 1 << 26})["read"] == pytest.approx(1.0, abs=0.01)
 
 

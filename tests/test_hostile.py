@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from commands import PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
+from commands import GIVE_UP_SECONDS, PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
 from rows import pair, row
 
 import bwprof
@@ -152,7 +152,7 @@ def test_the_bar_does_not_obey_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
 def wait_until_it_waits(process: subprocess.Popen[str]) -> None:
     """Until the process has slept through ten looks at it."""
     asleep = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while asleep < 10:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -170,7 +170,7 @@ def test_a_signal_ends_the_wait_for_a_pipe(tmp_path: Path, option: str, number: 
     process = command("gemm", *TINY, option, "pipe.toml", folder=tmp_path)
     wait_until_it_waits(process)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=GIVE_UP_SECONDS)
     assert (process.returncode, err) == (130, "bwprof: interrupted\n")
     assert not list(tmp_path.glob("bwprof-results/*")), "no folder without rows"
 
@@ -197,7 +197,7 @@ def drawing(how: str) -> Any:
             signal.raise_signal(signal.SIGHUP)
         if how == "fails":
             raise KeyError("dpi")
-        end = time.monotonic() + 30
+        end = time.monotonic() + GIVE_UP_SECONDS
         while time.monotonic() < end:
             time.sleep(0.01)
 
@@ -220,7 +220,7 @@ def test_a_picture_costs_no_row_and_no_summary(
     monkeypatch.setattr(sweep_command, "_PICTURE_LEAST_SECONDS", 0.1)
     begun = time.monotonic()
     got, out, err = here(*ONE)
-    assert time.monotonic() - begun < 25
+    assert time.monotonic() - begun < GIVE_UP_SECONDS
     assert (got, said in err) == (code, True), err
     assert "gemm (hot)" in out
     assert len(bwprof.load(run_folder(tmp_path))) == 1
@@ -395,7 +395,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
     request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
     with Interrupts() as interrupts:
         other = child._Child()
-        assert "facts" in other.ask(request, interrupts, time.monotonic() + 60)
+        assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
         with pytest.raises(OutOfTimeError):
             other.ask(request, interrupts, time.monotonic() + 0.2)
@@ -481,7 +481,7 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=GIVE_UP_SECONDS,
         check=False,
     )
     assert done.returncode == 2

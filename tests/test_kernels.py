@@ -20,6 +20,8 @@ REGISTRY = {op["name"]: op for op in _core.operations()}
 ROUNDOFF = {t["name"]: t["roundoff"] for t in _core.dtypes()}
 RESULT = {p["name"]: p["result"] for p in _core.precisions()}
 F32 = ROUNDOFF["fp32"]
+# The distance between neighbouring numbers near zero, which are subnormal: the smallest of them.
+SPACING = {"fp32": 2.0**-149, "tf32": 2.0**-136, "fp16": 2.0**-24, "bf16": 2.0**-133}
 
 HEADS = [(1, 1, 1), (7, 1, 80), (14, 2, 64), (6, 3, 256), (4, 4, 33), (32, 8, 128), (20, 1, 40)]
 PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)]
@@ -184,6 +186,27 @@ def allowed_error(operation: str, precision: str, p: dict[str, int]) -> float:
     return unit + 2 * F32 if operation == "stream_triad" else 0.0
 
 
+def excess(found: np.ndarray, expected: np.ndarray, limit: float, spacing: float) -> np.ndarray:
+    """Each element's error beyond what a subnormal result is off by, in parts of what it may be; NaN for NaN."""
+    scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+    return np.maximum(np.abs(found - expected) - spacing / 2, 0.0) / (limit * scale)
+
+
+def test_a_result_near_zero_may_be_off_by_half_a_subnormal_number():
+    """All of FP16's subnormal numbers are 2^-24 apart: relative to them, rounding errs by anything."""
+    expected = np.array([2.0**-24 * part for part in (0.3, 1.5, 2.5, 1000.25)])
+    rounded = np.round(expected / 2.0**-24) * 2.0**-24
+    limit = allowed_error("gemm", "fp16", {"K": 64})
+    assert (np.float16(expected) == rounded).all()
+    assert (np.abs(rounded[:1] - expected[:1]) > limit * expected[:1]).all()
+    for one in range(expected.size):  # each a row of its own, whose scale is no larger
+        alone = np.s_[one : one + 1]
+        assert excess(rounded[alone], expected[alone], limit, SPACING["fp16"]).max() <= 1
+        wrong = rounded[alone] + 2.0**-24 * (1 if rounded[one] >= expected[one] else -1)
+        assert excess(wrong, expected[alone], limit, SPACING["fp16"]).max() > 1 or expected[one] > 2.0**-15
+    assert np.isnan(excess(np.array([np.nan]), np.array([1.0]), limit, SPACING["fp16"])).all()
+
+
 def test_every_operation_has_a_reference_and_shapes():
     assert set(REFERENCES) == set(REGISTRY)
     assert all(shapes_of(operation) for operation in REGISTRY)
@@ -255,12 +278,11 @@ def check(device: Any, operation: str, variant: str, precision: str, shape: dict
             if limit == 0.0:
                 np.testing.assert_array_equal(found, expected[name], err_msg=f"{name} of {shape}")
                 continue
-            scale = np.maximum(np.abs(expected[name]), np.sqrt(np.mean(expected[name] ** 2)))
-            error = np.abs(found - expected[name]) / scale
+            error = excess(found, expected[name], limit, SPACING[operands[name]["dtype"]])
             assert not np.isnan(error).any(), f"{name} of {shape} has NaN"
             worst = np.unravel_index(error.argmax(), error.shape)
-            assert error[worst] <= limit, (
-                f"{name}{[int(i) for i in worst]} of {shape}: error {error[worst]:.3g} > {limit:.3g}"
+            assert error[worst] <= 1, (
+                f"{name}{[int(i) for i in worst]} of {shape}: error {error[worst]:.3g} times the {limit:.3g} allowed"
             )
 
 

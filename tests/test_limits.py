@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bwprof import analysis
-from bwprof.roofs import limits
+import bwprof
+from bwprof import _core, analysis, hardware
+from bwprof.roofs import Rate, RoofPoint, Roofs, limits
 
 # An FP16 row of an H200: 4301 GB/s of streams, 718 TFLOP/s of the best product, 1071 in theory.
 H200 = {
@@ -165,7 +166,7 @@ def test_what_is_missing_is_named() -> None:
     assert "flops= and precision=" in why(row(0.4, 10**9, None))
     assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
     assert "bytes_read=" in why(row(3.0, None, 10**12))
-    assert "(roofs)" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
+    assert "roofs='auto'" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
     assert "no roof of its device" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
     assert limits.of_row({"status": "skipped"}).why is None
 
@@ -237,7 +238,63 @@ def test_frames_of_others() -> None:
         analysis.with_limits([])  # type: ignore[arg-type]
 
 
+def test_a_rows_grade() -> None:
+    """The nearer roof's; where that is not known, the stream's."""
+    assert limits.graded({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
+    assert limits.graded({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
+    assert limits.graded({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
+    assert limits.graded({"pct_limit": 70.0, "pct_attainable": None, "limiter": "memory"}) == (70.0, False)
+    assert limits.graded({"pct_limit": None, "pct_attainable": 30.0}) == (30.0, False)
+    assert limits.graded({}) is None
+
+
 def test_a_module_that_tells_what_it_has() -> None:
     assert {"ridge", "attainable", "classify", "position", "with_limits"} <= set(dir(analysis))
     with pytest.raises(AttributeError, match=r"bwprof\.analysis.*'ridges'"):
         _ = analysis.ridges
+
+
+# ---- functions of a caller's own ----
+
+
+def held_against(gb_s: float, **rates: float) -> Roofs:
+    """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
+    with _core.Device("cpu") as device:
+        facts = hardware.facts(device)
+    point = RoofPoint("copy", 0.5, 1 << 20, (1 << 20) / gb_s / 1e9)
+    made = tuple(Rate(name, "product", "best", 64, rate, rate, 0.0) for name, rate in rates.items())
+    threads = facts["units"]
+    return Roofs(facts["name"], facts["uuid"], facts["driver"], "", 0.0, (point,), rates=made, threads=threads)
+
+
+def measured(roofs: Any, **work: Any) -> bwprof.Row:
+    """A function of some 100 us, of which one says that it moves 2 MB: some 20 GB/s."""
+    if not work.pop("no_bytes", False):
+        work |= {"bytes_read": 10**6, "bytes_written": 10**6}
+    return bwprof.measure(
+        lambda: sum(range(5000)), device="cpu", roofs=roofs, max_seconds=0.0, roof_threads=None, **work
+    )
+
+
+def test_bytes_alone_tell_that_memory_limits() -> None:
+    found = measured(held_against(1e-3))  # any machine is faster
+    assert (found["limiter"], found["bound"], found["flops"]) == ("memory", "memory", None)
+    assert "what limits it is not known" not in found["reason"]
+    assert found["pct_limit"] == pytest.approx(found["pct_attainable"], rel=1e-12)
+
+
+def test_far_below_a_stream_it_is_said_what_to_pass() -> None:
+    found = measured(held_against(1e6))
+    assert (found["limiter"], found["bound"], found["pct_limit"]) == (None, None, None)
+    assert "flops= and precision= tell how far from the arithmetic" in found["reason"]
+    with_flops = measured(held_against(1e6, fp32=1e3), flops=1000, precision="fp32")
+    assert (with_flops["limiter"], with_flops["bound"]) == ("kernel", "memory")
+    assert "what limits it" not in (with_flops["reason"] or "")
+    unknown = measured(held_against(1e6), flops=1000, precision="mine")
+    assert "no arithmetic roof of this precision=" in unknown["reason"]
+
+
+def test_what_to_pass_for_a_function_of_which_nothing_is_said() -> None:
+    assert "bytes_read= and bytes_written= say them" in measured(held_against(1.0), no_bytes=True)["reason"]
+    assert "what limits it" not in (measured(False)["reason"] or ""), "that is what False asks for"
+    assert "what limits it" not in (measured(held_against(1.0), no_bytes=True, cache="hot")["reason"] or "")

@@ -17,7 +17,7 @@ import pytest
 from bwprof import _core
 
 PARAMS = {"M": 3, "N": 5, "K": 7}
-SECONDS = 60
+SECONDS = 300
 START = """
 import os, sys
 import numpy as np
@@ -125,6 +125,15 @@ def test_lengths_that_change_while_they_are_read():
 def test_bad_lengths(lens, kind, message):
     with pytest.raises(kind, match=message):
         _core.complete("attention_decode", "fp32", {}, lens)
+
+
+def test_lengths_beyond_what_the_parameters_say():
+    """Keys behind kv_len, or of a sequence too many, would be read from memory that is nobody's."""
+    assert _core.complete("attention_decode", "fp32", {"kv_len": 8, "batch": 2}, [8, 1])["kv_len"] == 8
+    with pytest.raises(ValueError, match=r"kv_lens\[1\] = 9: allowed is 1 to kv_len = 8"):
+        _core.complete("attention_decode", "fp32", {"kv_len": 8}, [8, 9])
+    with pytest.raises(ValueError, match="kv_lens has 3 lengths: allowed is one per batch entry, 2"):
+        _core.complete("attention_decode", "fp32", {"batch": 2}, [1, 1, 1])
 
 
 @pytest.mark.parametrize("name", ["M\0x", "\udcff", 5, None, b"M"])
@@ -388,3 +397,67 @@ def test_a_device_that_four_threads_open():
         print(len(told), said.count("open"))
         """)
     assert said == "3 1"
+
+
+def test_a_case_that_a_poll_function_closes_after_another_threads_call():
+    """Two threads use one case; the call that is left, not the one that came first, is what must not be closed."""
+    said = outcome_of("""
+        import threading
+        case = make()
+        inside, go = threading.Event(), threading.Event()
+        class Slow:
+            def keys(self):
+                inside.set()
+                go.wait()
+                return []
+        def run():
+            try:
+                case.run(Slow())
+            except RuntimeError as error:
+                print("another thread" in str(error))
+        thread = threading.Thread(target=run)
+        thread.start()
+        inside.wait()
+        def poll():
+            if thread.is_alive():
+                go.set()
+                thread.join()
+                try:
+                    case.close()
+                except ValueError as error:
+                    print(error)
+        print(case.measure(cache="hot", max_seconds=0.01, poll=poll)["verified"])
+        case.close()
+        """)
+    assert said.splitlines() == ["True", "this Case cannot be closed from within a call of its own", "True"]
+
+
+def test_a_profiler_that_is_asked_for_its_floor_and_closed_while_it_is_read():
+    said = outcome_of("""
+        import gc
+        profiler = _core.Profiler()
+        profiler.open(device)
+        profiler.switch(True)
+        for number in range(300):
+            profiler.start(str(number))
+            profiler.stop(str(number))
+        class Closer:
+            def __init__(self):
+                self.itself = self
+            def __del__(self):
+                profiler.floor_ns()
+                try:
+                    profiler.close()
+                except RuntimeError as error:
+                    print(error)
+        gc.disable()
+        gc.collect()
+        Closer()
+        gc.set_threshold(1)
+        gc.enable()
+        times = profiler.read()
+        gc.disable()
+        print(sum(len(ns) for ns in times.values()))
+        profiler.close()
+        """)
+    assert said.splitlines() == ["this Profiler is being read: close it after that", "300"]

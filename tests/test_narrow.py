@@ -99,6 +99,19 @@ def test_q4_0_encodes_like_its_definition(values: list[float]) -> None:
     np.testing.assert_array_equal(decoded("q4_0", stored), q4_0(stored).astype(np.float32))
 
 
+def test_what_q4_0_cannot_hold_does_not_pass_for_a_number() -> None:
+    """A NaN, or what FP16's largest scale does not reach, in the second of three blocks."""
+    for wrong, at_it in ((np.nan, np.nan), (np.inf, np.inf), (-np.inf, -np.inf), (1e9, np.inf)):
+        for place in (32, 47, 63):
+            values = np.linspace(-1, 1, 96, dtype=np.float32)
+            values[place] = wrong
+            found = decoded("q4_0", _core.encode("q4_0", values))
+            np.testing.assert_array_equal(found[place], at_it)
+            assert not np.isfinite(found[32:64]).any(), (wrong, place)
+            others = np.delete(np.arange(96), np.s_[32:64])
+            assert np.abs(found[others] - values[others]).max() < 0.1
+
+
 def test_the_last_block_is_filled_up_with_zeros() -> None:
     values = np.linspace(-1, 1, 33, dtype=np.float32)
     stored = _core.encode("q4_0", values)

@@ -36,6 +36,10 @@ def of_function(**options: Any) -> bwprof.Row:
     return bwprof.measure(lambda: None, **{**QUICK, "max_seconds": 0.02, **options})
 
 
+def old_summary() -> Any:
+    return bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8)))
+
+
 def imported() -> Any:
     from bwprof import Measurement
 
@@ -60,6 +64,11 @@ OLD: list[tuple[Callable[[], Any], str]] = [
     (lambda: bwprof.Measurement, "bwprof.Measurement is now bwprof.Row"),
     (lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8)))["time_speedup"], "is now column 'speedup_vs_fp32'"),
     (lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8)))["byte_ratio"], "is now column 'byte_ratio_vs_fp32'"),
+    (
+        lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8))).get("byte_ratio"),
+        "is now column 'byte_ratio_vs_fp32'",
+    ),
+    (lambda: "time_speedup" in old_summary() or None, "now column 'speedup_vs"),
     (
         lambda: bwprof.summary(frame.from_rows(pair("a", 1.0, 0.8))).bandwidth_ratio,
         "column 'bandwidth_ratio' is now column 'bandwidth_vs_fp32'",

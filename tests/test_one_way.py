@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import _core, hardware, roofs
+from bwprof import _core, cli, hardware, roofs
+from bwprof.measuring import function
 from bwprof.roofs import RoofPoint, Wanted, store
 from bwprof.runs import local, metadata, plan
 
@@ -191,6 +192,93 @@ def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monke
     code, _, err = here("--resume", str(folder), "--quiet")
     assert code == 0, err
     assert set(seen) == {(0.2, 0.03)}
+
+
+def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
+    said = "no precision int8 of stream_copy: allowed are fp32, fp16, bf16"
+    with pytest.raises(ValueError, match=said):
+        bwprof.sweep("stream_copy", elements=1024, precision=["fp32", "int8"], **QUICK)
+    code, _, err = here("stream_copy", "--device", "cpu", "--precision", "int8", "--dry-run")
+    assert (code, said in err) == (2, True)
+    found = bwprof.sweep(["stream_copy", "gemm"], elements=1024, **{**TINY, "precision": "q4_0"})
+    known = dict(zip(found["operation"], found["status"], strict=True))
+    assert known == {"stream_copy": "skipped", "gemm": "ok"}, "one that another operation knows leaves a row"
+    assert found.set_index("operation").loc["stream_copy", "reason"] == "stream_copy has no precision q4_0"
+
+
+def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(function, "refuse_coroutine", lambda *given: looked.append(given))
+    bwprof.sweep(lambda: None, **QUICK, max_seconds=0)
+    assert not looked, "the sweep saw what the first call returned"
+    bwprof.sweep(lambda: lambda: None, **QUICK, max_seconds=0)
+    assert len(looked) == 1, "what was prepared was never called before"
+
+
+# ---- the command ----
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("swep", "sweep"), ("repot", "report"), ("columms", "columns"), ("Info", "info")]
+)
+def test_a_misspelt_command(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word, "x"]) == 2
+    assert f"unknown command '{word}': did you mean '{meant}'? Allowed: sweep" in capsys.readouterr().err
+
+
+def test_a_misspelt_operation_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["gem", "--dry-run"]) == 2
+    assert "unknown operation 'gem': did you mean 'gemm'?" in capsys.readouterr().err
+
+
+def test_columns_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["columns", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == bwprof.columns().to_dict("records")
+    assert cli.main(["columns", "--json", "time_ms"]) == 0
+    assert [found["unit"] for found in json.loads(capsys.readouterr().out)] == ["ms"]
+
+
+# ---- messages ----
+
+
+LONG = "x" * 100_000
+DIGITS = 10**4000
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda case: case.measure(cache=LONG),
+        lambda case: case.measure(cache="hot", timer=LONG),
+        lambda case: case.measure(cache="hot", min_samples=DIGITS),
+        lambda case: case.measure(cache="hot", min_samples=LONG),
+        lambda case: case.memory_needed(LONG),
+        lambda _: bwprof.measure(lambda: None, **QUICK, timer=LONG),
+        lambda _: bwprof.measure(lambda: None, **QUICK, sets=LONG),  # type: ignore[arg-type]
+        lambda _: bwprof.measure(lambda _: None, **QUICK, sets=DIGITS),
+        lambda _: bwprof.measure(lambda: None, **QUICK, bytes_read=DIGITS),
+        lambda _: bwprof.measure(lambda: None, **QUICK, max_seconds=0, name=LONG, check=lambda: False),
+        lambda _: bwprof.measure(lambda: None, **QUICK, max_seconds=0, name=LONG, check=lambda: None),
+        lambda _: bwprof.sweep("gemm", **{**TINY, "M": DIGITS}),
+        lambda _: bwprof.Case("gemm", M=DIGITS, device="cpu"),
+        lambda _: bwprof.cost("gemm", M=DIGITS),
+        lambda _: bwprof.Profiler(device="cpu").stop(LONG),
+        lambda _: getattr(bwprof, LONG),
+        lambda _: getattr(bwprof.Row(), LONG),
+        lambda _: _core.cost(LONG, "fp32", {}, None, None, None),
+        lambda _: _core.cost("gemm", LONG, {}, None, None, None),
+        lambda _: _core.cost("gemm", "fp32", {LONG: 1}, None, None, None),
+        lambda _: _core.cost("gemm", "fp32", {}, None, "cpu", LONG),
+        lambda _: _core.cost("gemm", "fp32", {}, None, LONG, LONG),
+        lambda _: _core.Device(LONG),
+        lambda _: _core.decode(LONG, b""),
+    ],
+)
+def test_no_message_repeats_a_long_value(use: Any) -> None:
+    wrong = (AttributeError, RuntimeError, TypeError, ValueError)
+    with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case, pytest.raises(wrong) as raised:
+        use(case)
+    assert 5 < len(str(raised.value)) < 600
 
 
 # ---- roofs ----

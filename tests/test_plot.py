@@ -36,6 +36,20 @@ def test_bars_show_the_bandwidths() -> None:
     assert "2.40\u00d7" in said
 
 
+def test_the_nearer_roof_is_marked() -> None:
+    """At 50 % of the arithmetic rate the mark is at twice the bandwidth; that of the stream is not drawn."""
+    limited = {"pct_limit": 50.0, "pct_attainable": 20.0, "attainable_gb_s": 500.0, "limiter": "compute"}
+    near = {"pct_limit": 40.0, "pct_attainable": 40.0, "attainable_gb_s": 250.0, "limiter": "kernel"}
+    rows = [row("a", "fp32", gb_s=100.0, **limited), row("b", "fp32", gb_s=100.0, **near)]
+    axes = plot.comparison(frame.from_rows(rows))
+    marks = {(float(line.get_xdata()[0]), line.get_marker()) for line in axes.lines}
+    assert marks == {(200.0, "None"), (200.0, "D"), (250.0, "None")}
+    legend = axes.get_legend()
+    assert legend is not None
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said[1:] == ["attainable: a plain stream of the same bytes", "arithmetic roof, where it is nearer"]
+
+
 def looks(*precisions: str) -> dict[str, tuple[object, str]]:
     """Colour and hatch of each precision's bar in a picture of these, which the legend must have, too."""
     rows = [row("a", name, gb_s=10.0 + number) for number, name in enumerate(precisions)]

@@ -122,7 +122,25 @@ def test_bound_latency_and_without_a_peak() -> None:
     unknown = graded(precision="bf16")
     assert unknown["peak_tflops"] is None
     assert unknown["roofline_tflops"] is None
-    assert unknown["bound"] is None, "no arithmetic peak, no ridge"
+    assert unknown["bound"] == "memory", "no arithmetic peak, no ridge: but it is near the stream"
+    assert graded(precision="bf16", bandwidth_gb_s=100.0)["bound"] is None, "it is not, at half of it"
+
+
+def test_the_side_of_the_ridge_is_the_measured_roofs() -> None:
+    """At 200 GB/s, 1 TFLOP/s in theory is a ridge at 5 FLOP/B, and 0.75 measured one at 3.75."""
+    measured = replace(ROOFS, rates=(Rate("fp32", "gemm", "x", 64, 0.75, 0.74, 0.0),))
+    made = graded(arithmetic_intensity=4.0, bandwidth_gb_s=100.0, tflops=0.4)
+    assert (made["ridge"], made["bound"], made["limiter"]) == (pytest.approx(5.0), "memory", "memory")
+    assert made["pct_limit"] == made["pct_attainable"] == pytest.approx(50.0)
+    grade.hold(made, FACTS, measured)
+    assert (made["ridge"], made["bound"], made["limiter"]) == (pytest.approx(3.75), "compute", "compute")
+    assert made["pct_limit"] == pytest.approx(100 * 0.4 / 0.75)
+
+
+def test_a_kernel_far_below_both_roofs_limits_itself() -> None:
+    made = graded(flops=0, tflops=0.0, bandwidth_gb_s=99.0, arithmetic_intensity=0.0)
+    assert (made["bound"], made["limiter"], made["pct_limit"]) == ("memory", "kernel", pytest.approx(49.5))
+    assert graded(time_ms=5.9e-3)["limiter"] == "latency"
 
 
 def test_a_hot_row_is_not_held_against_dram() -> None:

@@ -113,7 +113,7 @@ def test_the_default_suite_has_what_it_promises() -> None:
 def test_operations_with_params_are_their_product() -> None:
     request = Request(operations=("gemm",), params={"M": (1, 2), "N": (8,), "K": (8, 16)}, precisions=("fp32",))
     made = plan.make(request, "cpu")
-    assert [spec.case for spec in made.specs] == ["gemm M=1 K=8", "gemm M=1 K=16", "gemm M=2 K=8", "gemm M=2 K=16"]
+    assert [spec.case for spec in made.specs] == [f"gemm M={m} N=8 K={k}" for m in (1, 2) for k in (8, 16)]
     assert made.target_seconds is None
 
 
@@ -121,6 +121,26 @@ def test_a_suite_can_be_narrowed_and_its_params_replaced() -> None:
     made = plan.make(Request(operations=("gemm",), suite="default", params={"M": (3,)}, precisions=("fp16",)), "cpu")
     assert {spec.operation for spec in made.specs} == {"gemm"}
     assert {spec.params["M"] for spec in made.specs} == {3}
+    assert {spec.case for spec in made.specs} >= {"decode_gemm M=3", "ffn_gemm M=3"}
+
+
+def test_a_name_tells_every_parameter_that_is_not_as_usual() -> None:
+    """One value as much as several: rows of two runs stand beside each other in a frame and a picture."""
+
+    def cases(operation: str, suite: str | None = None, **params: int) -> set[str]:
+        asked = {name: (value,) for name, value in params.items()}
+        made = plan.make(Request(operations=(operation,), suite=suite, params=asked, precisions=("fp32",)), "cpu")
+        return {spec.case for spec in made.specs}
+
+    usual = {row["name"]: row["default"] for row in registry.operation("gemm")["params"]}
+    assert cases("gemm") == cases("gemm", M=usual["M"]) == {"gemm"}
+    assert cases("gemm", M=usual["M"] + 1) == {f"gemm M={usual['M'] + 1}"}
+    assert cases("kv_append", page_size=16) == {"kv_append page_size=16"}
+    assert cases("attention_decode", num_heads=6, num_kv_heads=6) == {"attention_decode num_heads=6"}
+    assert cases("attention_decode", num_heads=6, num_kv_heads=2) == {"attention_decode num_heads=6 num_kv_heads=2"}
+    named = cases("gemm", suite="default")
+    assert cases("gemm", suite="default", M=1) >= {"decode_gemm", "ffn_gemm M=1"}
+    assert not any("=" in name for name in named)
 
 
 def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
@@ -133,8 +153,12 @@ def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
 
 def test_a_named_precision_that_an_operation_lacks_is_kept_as_a_case_to_answer_for() -> None:
     lacking = next(row["name"] for row in registry.operations() if "tf32" not in row["precisions"])
-    made = plan.make(Request(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
-    assert [spec.precision for spec in made.specs] == ["fp32", "tf32"]
+    having = next(row["name"] for row in registry.operations() if "tf32" in row["precisions"])
+    made = plan.make(Request(operations=(lacking, having), precisions=("fp32", "tf32")), "cpu")
+    found = [(spec.operation, spec.precision) for spec in made.specs]
+    assert found == [(name, precision) for name in (lacking, having) for precision in ("fp32", "tf32")]
+    with pytest.raises(ValueError, match=f"no precision tf32 of {lacking}: allowed are fp32"):
+        plan.make(Request(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
 
 
 def test_every_variant_can_be_asked_for() -> None:

@@ -36,6 +36,23 @@ def test_summary_of_one_case_by_hand() -> None:
     assert found["flags"] is pd.NA
 
 
+def test_a_share_of_the_nearer_roof_is_shown() -> None:
+    """FP32 at 93 % of the arithmetic rate and 4 % of a stream, FP16 at 40 % of a stream and 4 % of the rate."""
+    rows = pair("product", 4.0, 40.0, attainable_gb_s=100.0, ceiling_gb_s=100.0, peak_tflops=1.0, status="ok")
+    rows[0].update(flops=9300 * 10**6, tflops=0.93, time_ms=10.0)
+    rows[1].update(flops=400 * 10**6, tflops=0.04, time_ms=10.0)
+    found = bwprof.summary(frame.from_rows(rows)).iloc[0]
+    assert (found["fp32_pct_limit"], found["fp16_pct_limit"]) == pytest.approx((93.0, 40.0))
+    assert found["limiter"] == "compute/kernel"
+    (line,) = (line for line in printed(rows).splitlines() if line.startswith("product"))
+    assert "93c/40 |compute/kernel" in line
+
+
+def test_a_share_of_a_stream_stands_in_where_the_nearer_roof_is_not_known() -> None:
+    (line,) = (said for said in printed(pair("a", 9.0, 8.0, pct_attainable=95.0)).splitlines() if said.startswith("a "))
+    assert line.split("|")[-2].strip() == "95/95"
+
+
 def test_other_precisions_get_their_columns() -> None:
     rows = [*pair("a", 100.0, 80.0), row("a", "bf16", gb_s=81.0, bytes_read=4000)]
     found = bwprof.summary(frame.from_rows(rows))

@@ -163,7 +163,7 @@ def test_progress_and_time_limit() -> None:
         ({"kv_lens": [1]}, "kv_lens goes with operations"),
         ({"variant": "all"}, "variant goes with operations"),
         ({"seed": 3}, "seed goes with operations"),
-        ({"metrics": "all"}, "metrics goes with operations"),
+        ({"metrics": "all"}, "the cpu backend counts no metrics"),
         ({"cache": "warm"}, "unknown cache 'warm'"),
         ({"n": []}, "n has no values"),
         ({"n": itertools.count()}, "1000001 points|points are more than a sweep can have"),

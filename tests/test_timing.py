@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,27 +45,35 @@ def sampled(case: _core.Case, **options: Any) -> dict[str, Any]:
     return measured
 
 
-def test_profiler_timing(cpu: _core.Device) -> None:
-    """A launch of several milliseconds, within 10 % of perf_counter around the same launch.
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[_core.Device]:
+    """The CPU with one thread: it needs one processor to itself for a moment, which every busy machine has."""
+    monkeypatch.setenv("BWPROF_CPU_THREADS", "1")
+    with _core.Device("cpu") as device:
+        yield device
+
+
+def test_profiler_timing(one_thread: _core.Device) -> None:
+    """A launch of a millisecond or two, within 10 % of perf_counter around the same launch.
 
     An error of method, such as a wrong count of launches or a wrong unit, is at least a factor of two."""
-    params = {"M": 64, "N": 1024, "K": 4096}
-    with _core.Case(cpu, "gemm", "fp32", params) as case:
+    params = {"M": 64, "N": 1024, "K": 1024}
+    with _core.Case(one_thread, "gemm", "fp32", params) as case:
         case.launch()
         ours, theirs = agree(
             lambda: sampled(case, min_samples=12, max_seconds=0.15)["min_ns"],
             lambda: shortest_launch_ns(case, 48),  # as long as ours looks
             0.10,
         )
-    assert theirs > 1e6, "too short a case to be timed from Python"
+    assert theirs > 2e5, "too short a case to be timed from Python"
     assert ours == pytest.approx(theirs, rel=0.10)
 
 
-def test_short_launches_are_timed_in_batches(cpu: _core.Device) -> None:
+def test_short_launches_are_timed_in_batches(one_thread: _core.Device) -> None:
     """Launches of microseconds: a loop of them by Python's clock costs a microsecond or two more each, so the time in a
     replay must lie below it, and above the same loop less the time of an empty one."""
     params = {"elements": 1 << 16}
-    with _core.Case(cpu, "stream_copy", "fp32", params) as case:
+    with _core.Case(one_thread, "stream_copy", "fp32", params) as case:
         measured = sampled(case, min_samples=20, max_seconds=0.1)
         assert measured["launches_per_sample"] * measured["median_ns"] >= 0.2e6
         loop_ns = min(measured["min_ns"] * 20, shortest_launch_ns(case, 2000))

@@ -5,33 +5,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bwprof.analysis.datasheets import catalogue
-    from bwprof.analysis.efficiencies import efficiency
-    from bwprof.analysis.prediction import predict, predict_rows
+    from bwprof.analysis.access import AccessPattern
+    from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.checks import checklist
+    from bwprof.analysis.forecast.datasheets import catalogue
+    from bwprof.analysis.forecast.efficiencies import efficiency
+    from bwprof.analysis.forecast.prediction import predict, predict_rows
+    from bwprof.analysis.improvement import improvement_table
+    from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.ranking import bottlenecks, strengths
+    from bwprof.analysis.utilization import speed_of_light, utilization_table
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
 
 # Where each public name lives; it is imported when it is asked for.
 _HOMES = {
+    "AccessPattern": "bwprof.analysis.access",
+    "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "attainable": "bwprof.roofs.limits",
-    "catalogue": "bwprof.analysis.datasheets",
+    "bottlenecks": "bwprof.analysis.ranking",
+    "catalogue": "bwprof.analysis.forecast.datasheets",
+    "checklist": "bwprof.analysis.checks",
     "classify": "bwprof.roofs.limits",
-    "efficiency": "bwprof.analysis.efficiencies",
+    "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "improvement_table": "bwprof.analysis.improvement",
     "position": "bwprof.roofs.limits",
-    "predict": "bwprof.analysis.prediction",
-    "predict_rows": "bwprof.analysis.prediction",
+    "predict": "bwprof.analysis.forecast.prediction",
+    "predict_rows": "bwprof.analysis.forecast.prediction",
     "ridge": "bwprof.roofs.limits",
+    "speed_of_light": "bwprof.analysis.utilization",
+    "speedup": "bwprof.analysis.narrowing",
+    "strengths": "bwprof.analysis.ranking",
+    "utilization_table": "bwprof.analysis.utilization",
     "with_limits": "bwprof.roofs.limits",
 }
 
 __all__ = [
+    "AccessPattern",
+    "BandwidthAnalysis",
     "attainable",
+    "bottlenecks",
     "catalogue",
+    "checklist",
     "classify",
     "efficiency",
+    "improvement_table",
     "position",
     "predict",
     "predict_rows",
     "ridge",
+    "speed_of_light",
+    "speedup",
+    "strengths",
+    "utilization_table",
     "with_limits",
 ]
 

@@ -9,15 +9,17 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from bwprof.cli.guard import guarded
+from bwprof.cli.guard import USAGE, guarded
+from bwprof.text import nearest, unknown
 
-_COMMANDS = ("sweep", "report", "plot", "columns", "selftest", "model", "info")
+_COMMANDS = ("sweep", "analyze", "report", "plot", "columns", "selftest", "model", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
-       bwprof columns             what the columns of results hold (bwprof columns --help)
+       bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
@@ -41,7 +43,20 @@ def _main(given: list[str]) -> int:
         sys.stdout.write(f"bwprof {_core.__version__}\n")
         return 0
     command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("sweep", given)
+    if command == "sweep" and rest is given and _means_a_command(given):
+        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], _COMMANDS)}\n")
+        return USAGE
     return _command(command)(rest)
+
+
+def _means_a_command(given: Sequence[str]) -> bool:
+    """Whether the first word is no operation, but more like a command than like any of them."""
+    from bwprof import registry
+
+    if not given or given[0].startswith("-"):
+        return False
+    operations = [found["name"] for found in registry.operations()]
+    return nearest(given[0].lower(), [*operations, *_COMMANDS], likeness=0.6) in _COMMANDS
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bwprof.cli.guard import OK, USAGE, guarded
+from bwprof.cli.guard import OK, USAGE, coded, guarded
 
 DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"
@@ -80,13 +80,6 @@ def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argp
         except SystemExit as ended:
             return USAGE if ended.code else OK
         logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", force=True)
-        try:
-            return command(options)
-        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
-            said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        except (ValueError, ImportError) as error:
-            said = str(error)
-        sys.stderr.write(f"bwprof: error: {said}\n")
-        return USAGE
+        return coded(lambda: command(options))
 
     return guarded(checked)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
 from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK
+from bwprof.cli.guard import OK, check_open
 from bwprof.results import schema
 from bwprof.results.schema import Column
+from bwprof.results.tables import TOLD
 from bwprof.text import unknown
 
 
@@ -17,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the columns of results; returns the exit code."""
     parser = Parser("bwprof columns", "The columns of frames, CSV and JSON files, in their order, with what they hold.")
     parser.add_argument("names", nargs="*", metavar="COLUMN", help="the columns to print (all when none is named)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return run(parser, arguments, _print)
 
 
@@ -24,6 +27,11 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console, show, table
 
     found = _asked(options.names)
+    if options.json:
+        check_open("--json")
+        listed = [{name: getattr(column, name) for name in TOLD} for column in found]
+        sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
+        return OK
     screen = console(sys.stdout)
     grid = table(screen, "", ["column", "unit", "group", "better", "what it holds"])
     for column in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -9,12 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from bwprof import _core
+from bwprof.runs.interrupts import StoppedError
 from bwprof.terminal import Spelt, safe_stderr
 from bwprof.text import spelt
 
 # Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
 # cannot be; a case failed or rows could not be written; a signal came.
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -50,6 +54,29 @@ def guarded(command: Callable[[], int]) -> int:
             return INCOMPLETE
         _silence(2)
         return INCOMPLETE
+    return code
+
+
+def coded(command: Callable[[], int]) -> int:
+    """A command's exit code; what it raises is a sentence, and the code that it stands for, the same for every command.
+
+    What concerns the standard streams is left to `guarded`, and so is a disk that is full.
+    """
+    try:
+        return command()
+    except (KeyboardInterrupt, StoppedError):
+        said, code = "", INTERRUPTED
+    except (ImportError, ValueError, _core.UnavailableError) as error:
+        said, code = str(error), USAGE
+    except RecursionError:
+        said, code = "what was read is nested too deeply", USAGE
+    except (RuntimeError, _core.MemoryLimitError) as error:  # a device's, or a result that is wrong
+        said, code = str(error), INCOMPLETE
+    except OSError as error:
+        if error.errno in _FULL or (error.errno is not None and error.filename is None):
+            raise
+        said, code = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error), USAGE
+    sys.stderr.write(f"bwprof: error: {said}\n" if said else "bwprof: interrupted\n")
     return code
 
 

@@ -192,7 +192,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
     return kept, strangers, job
 
 
-def _show(store: Store, screen: Console) -> None:
+def _show(store: Store, _folder: Path | None, screen: Console) -> None:
     """The result of a run's rows."""
     from bwprof.results import frame
 

@@ -14,6 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of results; returns the exit code."""
     parser = Parser("bwprof report", "Print the summary of results, as bwprof sweep does when it ends.")
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
     return run(parser, arguments, _print)
 
 
@@ -21,5 +22,12 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.cli.summary import print_tables
     from bwprof.terminal import console
 
-    print_tables(load(options.results), console(sys.stdout))
+    found, screen = load(options.results), console(sys.stdout)
+    if options.checklist:
+        from bwprof.analysis.checks import checklist
+        from bwprof.cli.analyze import show_checklist
+
+        show_checklist(checklist(found), screen)
+    else:
+        print_tables(found, screen)
     return 0

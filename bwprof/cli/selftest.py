@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bwprof import _core
 from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, check_open, guarded
+from bwprof.cli.guard import GATE_FAILED, OK, USAGE, check_open, coded, guarded
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
-from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.part import Report, Value
 from bwprof.terminal import console, table
 from bwprof.terminal import show as show_table
@@ -55,18 +54,12 @@ def _main(arguments: Sequence[str] | None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:
         return USAGE if ended.code else OK
-    try:
+
+    def held() -> int:
         with Interrupts() as interrupts:
             return _command(options, interrupts)
-    except (StoppedError, KeyboardInterrupt):
-        sys.stderr.write("bwprof: interrupted\n")
-        return INTERRUPTED
-    except (ValueError, _core.UnavailableError) as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return USAGE
-    except (_core.DeviceError, RuntimeError, MemoryError) as error:
-        sys.stderr.write(f"bwprof: error: {error}\n")
-        return INCOMPLETE
+
+    return coded(held)
 
 
 def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:

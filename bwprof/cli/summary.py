@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis.summary import PAIR, summary_rows
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
-from bwprof.results.summary import PAIR, summary_rows
 from bwprof.text import figure_text
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
 
     lines, _ = summary_rows(data)
     others = [name for name in _measured(lines) if name not in PAIR]
-    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_attainable"))
+    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in (*PAIR, *others))]
-    ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nattain."]
+    ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nlimit"]
     result: list[RenderableType] = []
-    grid = table(screen, "", [*headers, *ratios, "bound"], numbers=[*headers[2:], *ratios])
+    grid = table(screen, "", [*headers, *ratios, "limiter"], numbers=[*headers[2:], *ratios])
     for line in lines:
         mark = " *" if line["flags"] else ""
         hot = " (hot)" if line["cache"] == "hot" else ""
@@ -49,8 +49,8 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
             _times(line["bandwidth_vs_fp32"]),
             _times(line["byte_ratio_vs_fp32"]),
             _times(line["speedup_vs_fp32"]),
-            _attained(line, (*PAIR, *others)),
-            line["bound"] or "-",
+            _graded(line, (*PAIR, *others)),
+            line["limiter"] or "-",
         )
     result.append(grid)
     notes = _notes(lines)
@@ -73,16 +73,18 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
 
-def _attained(line: dict[str, Any], precisions: Sequence[str]) -> str:
-    values = [line[f"{name}_pct_attainable"] for name in precisions if f"{name}_gb_s" in line]
-    if all(value is None for value in values):
+def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
+    """Each precision's share of its nearer roof; a c where that is the arithmetic one."""
+    grades = [line[f"{name}_grade"] for name in precisions if f"{name}_gb_s" in line]
+    if all(grade is None for grade in grades):
         return "-"
-    return "/".join("-" if value is None else f"{value:.0f}" for value in values)
+    return "/".join("-" if grade is None else f"{grade[0]:.0f}{'c' if grade[1] else ''}" for grade in grades)
 
 
 def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
     notes = ["GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio."]
-    notes[0] += "\n% attain.: of what a plain stream of the same bytes and mix reaches, per precision."
+    notes[0] += "\n% limit: of the nearer roof, per precision: what a plain stream of the same bytes and mix reaches,"
+    notes[0] += " or (c) the\nbest arithmetic rate.  kernel: below half of both roofs."
     flagged: dict[str, list[str]] = {}
     for line in lines:
         for flag in (line["flags"] or "").split(";"):

@@ -107,6 +107,11 @@ class Contexts:
         self._found: dict[int | None, Context] = {}
 
     @property
+    def given(self) -> Given:
+        """What rows are held against, as the caller has it."""
+        return self._given
+
+    @property
     def threads(self) -> int:
         """Those of the device; 0 on a GPU."""
         runs_on_host = _core.backend_facts(self._device.backend)["runs_on_host"]

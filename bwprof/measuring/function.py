@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bwprof import _core, hardware
+from bwprof import _core, hardware, registry
 from bwprof.callables import check_callable, name_of, nothing, nothing_of, refuse_coroutine
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import moved_bytes
+from bwprof.measuring.grade import WAITED, moved_bytes, why_not_limited
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import DEFAULT_REL_CI
 from bwprof.renamed import any_target, renamed
@@ -24,7 +24,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
-from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown
+from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown, words
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
 _TIMERS = ("cupti", "graph", "events")
@@ -47,11 +47,13 @@ class Subject:
     sets: int | None = None
     stream: Any = None
     counters: bool = False
+    metrics: tuple[str, ...] = ()
     timer: str | None = None
     cache: str = "cold"
     check: Callable[[], object] | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    tried: bool = False  # it was called already, and what it returned is known to be no coroutine
 
     def __post_init__(self) -> None:
         if self.function is None:
@@ -119,6 +121,7 @@ def measure(
     stream: Any = None,
     name: str | None = None,
     counters: bool = False,
+    metrics: str | Iterable[str] | None = None,
     timer: str | None = None,
     cache: str = "cold",
     sets: int | None = None,
@@ -160,6 +163,9 @@ def measure(
         `operation` in the row; the function's own name when left out.
     counters : bool
         Count the DRAM and L2 bytes of a call of its own, in hardware; `counters_status` says how it went.
+    metrics : str or iterable of str, optional
+        What else to count, by calling it many times more, beside the timing: names as `bwprof.Case.count` has them
+        ("dram", "sm", "stalls", ...), or "all"; `metrics_status` says how it went.
     timer : {"cupti", "graph", "events"}, optional
         Left out: the kernels' timestamps (cupti); where CUPTI cannot be used a captured graph; where `fn` cannot be
         captured, event pairs, with the flag `event_bias`. On a CPU "monotonic".
@@ -242,6 +248,7 @@ def measure(
         sets=sets,
         stream=stream,
         counters=counters,
+        metrics=words("metrics", metrics),
         timer=timer,
         cache=cache,
         check=check,
@@ -251,6 +258,7 @@ def measure(
     rel_ci, max_seconds = fraction(rel_ci, "rel_ci"), seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
     with hardware.opened_chosen(backend, device) as (_, handle):
+        registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
         outcome = measure_on(
@@ -284,13 +292,14 @@ def measure_on(
     """Measure on an open device; what goes wrong is raised."""
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
-    if on_host and callable_so:
+    if on_host and callable_so and not subject.tried:
         refuse_coroutine(once(subject)(), "fn")
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
     result, waited, notes = _timed(device, subject, options, deadline, poll)
     result |= _counted(device, subject)
+    result |= _metrics(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
     if subject.check is not None:
@@ -302,6 +311,9 @@ def measure_on(
     beaten = rows.add_time(row, result, context, waited)
     row["verified"] = True if subject.check is not None else None
     flags = [row["flags"]] if row["flags"] else []
+    untold = why_not_limited(row)
+    if untold is not None and contexts.given is not False:
+        notes.append(untold)
     if alone:
         flags.append("single_thread")
         notes.append(alone)
@@ -313,7 +325,7 @@ def measure_on(
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
-        notes.append(f"for {share:.0f} % of the time the GPU waited between the call's kernels")
+        notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
@@ -325,10 +337,11 @@ def _ask(subject: Subject) -> None:
     assert subject.check is not None
     right = subject.check()
     refuse_coroutine(right, "check")
+    name = quoted(subject.name)
     if right is None:
-        raise RuntimeError(f"{subject.name}: its check returned nothing: it should return whether the result is right")
+        raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
     if not right:
-        raise RuntimeError(f"{subject.name}: its check says that the result is wrong")
+        raise RuntimeError(f"{name}: its check says that the result is wrong")
 
 
 def blank_row(subject: Subject, context: Context) -> Row:
@@ -420,6 +433,21 @@ def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
         return {"counters_status": str(error)}
     except _core.MemoryLimitError as error:
         return {"counters_status": str(error)}
+
+
+def _metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    if not subject.metrics:
+        return {}
+    if subject.cache != "cold":
+        return {"metrics_status": "not counted: metrics see a cold call, this row is hot"}
+    groups = registry.check_metrics(subject.metrics, device.backend)
+    try:
+        found = device.count_call_metrics(subject.function, groups, sets=subject.sets)
+    except (_core.DeviceError, _core.MemoryLimitError) as error:
+        if getattr(error, "fatal", False):
+            raise
+        return {"metrics_status": str(error)}
+    return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
 
 def _fill_bytes(row: Row, subject: Subject, result: dict[str, Any]) -> list[str]:

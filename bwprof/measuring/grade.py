@@ -6,18 +6,19 @@ import math
 from typing import Any
 
 from bwprof.results.schema import Row
+from bwprof.roofs import limits
+from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
 from bwprof.roofs.signs import disturbances
 
 Facts = dict[str, Any]
 
-ABOVE_ATTAINABLE = 1.05
 BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low
 # A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
 ABOVE_CACHE = 1.25
 COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
-FLOOR_FACTOR = 3.0
 LATE_SHARE = 0.1  # of the samples
+WAITED = "for {:.0f} % of the time the GPU waited between the call's kernels"  # of a row's reason
 
 
 def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
@@ -37,7 +38,14 @@ def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
             slope = row["arithmetic_intensity"] * row["ceiling_gb_s"] / 1e3
             row["roofline_tflops"] = min(row["peak_tflops"], slope)
             row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
-    row["bound"] = _bound(row)
+    found = limits.of_row(row)
+    row["ridge"], row["pct_limit"], row["limiter"] = known(found.ridge), known(found.pct_limit), found.limiter
+    row["bound"] = _bound(row, found)
+
+
+def why_not_limited(row: Row) -> str | None:
+    """What to pass, or to measure, so that one knows what limits a cold row; None where that is known."""
+    return str(limits.of_row(row).why) if row["limiter"] is None and row["cache"] == "cold" else None
 
 
 def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, waited: float) -> None:
@@ -45,7 +53,7 @@ def flag(row: Row, result: dict[str, Any], facts: Facts, roofs: Roofs | None, wa
     flags: list[str] = []
     reasons: list[str] = []
     cold = row["cache"] == "cold"
-    if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ATTAINABLE:
+    if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         reasons.append(_why_above(row, result, facts))
     elif row["peak_tflops"] and (row["tflops"] or 0) > row["peak_tflops"]:
@@ -116,22 +124,16 @@ def _near_floor(row: Row) -> bool:
     return floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor
 
 
-def _bound(row: Row) -> str | None:
-    """What limits the case.
+def _bound(row: Row, found: limits.Limits) -> str | None:
+    """The side of the ridge, or latency.
 
-    Latency below three times the timer's floor; else memory or compute by the side of the ridge. Where the
-    arithmetic peak is unknown there is no ridge, and nothing is said.
+    Where the ridge, or the row's place beside it, is not known, it is what limits the row, if it is near one roof.
     """
     if _near_floor(row):
         return "latency"
-    if row["cache"] != "cold" or row["flops"] is None or row["arithmetic_intensity"] is None:
+    if row["cache"] != "cold":
         return None
-    if not row["flops"]:
-        return "memory"
-    roof = row["ceiling_gb_s"] or row["peak_gb_s"]
-    if row["peak_tflops"] and roof:
-        return "memory" if row["arithmetic_intensity"] * roof < row["peak_tflops"] * 1e3 else "compute"
-    return None
+    return found.side or (found.limiter if found.limiter in ("memory", "compute") else None)
 
 
 def _above_cache(row: Row, roofs: Roofs) -> bool:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.cards import Card, card_of
-from bwprof.analysis.prediction import DEFAULT_EFFICIENCY, predict_rows
+from bwprof.analysis.forecast.cards import Card, card_of
+from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, predict_rows
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
 from bwprof.models.steps import Part

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
-    from bwprof.analysis.cards import Card
+    from bwprof.analysis.forecast.cards import Card
 
 Table = tuple[str, list[dict[str, str]]]  # its title, and its lines by heading
 

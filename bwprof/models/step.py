@@ -168,7 +168,7 @@ def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs 
         For a device that is neither one here nor known, and for a prediction of none.
     """
     from bwprof import hardware
-    from bwprof.analysis.cards import card_of
+    from bwprof.analysis.forecast.cards import card_of
     from bwprof.roofs import Roofs
 
     if isinstance(device, str):

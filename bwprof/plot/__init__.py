@@ -13,9 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis.summary import ordered_precisions
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.results.summary import ordered_precisions
+from bwprof.roofs.limits import graded, with_limits
 from bwprof.text import figure_text, spelt
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _STYLES = {
     "bf16": Style("#009E73", "...."),
     "tf32": Style("#CC79A7", "xxxx"),
 }
+# Of the mark of the nearer roof: a stream, or arithmetic.
+_ROOF_COLORS = {False: "#222222", True: "#B00020"}
 _SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
 
 # Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
@@ -62,7 +65,7 @@ def style(precision: str) -> Style:
 
 
 def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Effective bandwidth per case, one bar per precision, with what was attainable.
+    """Effective bandwidth per case, one bar per precision, with the nearer roof: a plain stream's, or arithmetic.
 
     Parameters
     ----------
@@ -136,7 +139,7 @@ def _shown(data: pd.DataFrame) -> tuple[list[Group], list[str], str]:
     """What is drawn: the cases, their precisions, and what is said of those for which there is no room."""
     from bwprof.results import compare, frame
 
-    rows = frame.compared_rows(data)
+    rows = frame.compared_rows(with_limits(data))
     groups = compare.groups(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
@@ -189,8 +192,16 @@ def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str], left_out
 def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
-    names = ("bandwidth_gb_s", "attainable_gb_s")
-    return max([row[name] for row in rows for name in names if row.get(name) and math.isfinite(row[name])], default=1.0)
+    values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
+    return max([value for value in values if value and math.isfinite(value)], default=1.0)
+
+
+def _roof(row: Row) -> tuple[float | None, bool]:
+    """The bandwidth at which a row would be at its nearer roof, GB/s, and whether that is the arithmetic one."""
+    grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
+    if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
+        return 100 * bandwidth / grade[0], True
+    return row.get("attainable_gb_s"), False
 
 
 def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
@@ -210,12 +221,15 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
         linewidth=0,
     )
     end = value
-    attainable = row.get("attainable_gb_s")
-    if attainable is not None and math.isfinite(attainable):
+    roof, arithmetic = _roof(row)
+    if roof is not None and math.isfinite(roof):
         half = thickness * 0.46
-        ax.plot([attainable] * 2, [center - half, center + half], color="#222222", linewidth=1.6, solid_capstyle="butt")
-        if value <= attainable < value + longest * 0.09:
-            end = attainable
+        color = _ROOF_COLORS[arithmetic]
+        ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
+        if arithmetic:  # told from the other roof without its colour, too
+            ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
+        if value <= roof < value + longest * 0.09:
+            end = roof + longest * 0.005 * arithmetic
     doubted = "*" if row.get("flags") else ""
     ax.text(
         end + longest * 0.006,
@@ -264,19 +278,22 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         )
         for name in precisions
     ]
-    if any(row.get("attainable_gb_s") for row in rows):
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color="#222222",
-                linewidth=0,
-                marker="|",
-                markersize=9,
-                markeredgewidth=1.6,
-                label=f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes",
-            )
+    marked = {arithmetic for roof, arithmetic in map(_roof, rows) if roof}
+    told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
+    told[True] = "arithmetic roof, where it is nearer"
+    handles += [
+        Line2D(
+            [],
+            [],
+            color=_ROOF_COLORS[arithmetic],
+            linewidth=0,
+            marker="D" if arithmetic else "|",
+            markersize=4 if arithmetic else 9,
+            markeredgewidth=1.6,
+            label=told[arithmetic],
         )
+        for arithmetic in sorted(marked)
+    ]
     if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
         peak = schema.column("peak_gb_s").title
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))

@@ -93,6 +93,8 @@ _TITLES = {
     "tensor_pct": "tensor pipe",
     "fma_pct": "FMA pipe",
     "occupancy_pct": "occupancy",
+    "dram_pct": "DRAM throughput",
+    "sm_pct": "multiprocessor throughput",
 }
 
 
@@ -313,7 +315,7 @@ _LATER = [
     ),
 ]
 
-METRICS = [
+_METRICS = [
     *_columns(
         "number",
         "metrics",
@@ -361,6 +363,15 @@ _LATEST = [
     ),
 ]
 
+_LATER_METRICS = _columns(
+    "number",
+    "metrics",
+    "%",
+    dram_pct="DRAM's throughput while the launch ran, of its peak; some us beside it count, too",
+    sm_pct="the busiest pipe's of the multiprocessors, likewise",
+)
+
+METRICS = (*_METRICS, *_LATER_METRICS)
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
 
@@ -392,7 +403,7 @@ def columns() -> tuple[Column, ...]:
         _COMPARISON,
         _PROVENANCE,
         _LATER,
-        METRICS,
+        _METRICS,
     )
     rest = [column for group in groups for column in group]
-    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, *_LATEST)
+    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, *_LATEST, *_LATER_METRICS)

@@ -19,7 +19,6 @@ class Group:
     """One configuration: its rows by precision, in the order in which they were measured."""
 
     rows: dict[str, Row]
-    split_by_variant: bool
 
     @property
     def first(self) -> Row:
@@ -77,7 +76,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     for members in gathered.values():
         precisions = [row["precision"] for row in members]
         if len(set(precisions)) == len(precisions):
-            result.append(Group({row["precision"]: row for row in members}, split_by_variant=False))
+            result.append(Group({row["precision"]: row for row in members}))
             continue
         by_variant: dict[tuple[object, int], dict[str, Row]] = {}
         turns: Counter[tuple[object, object]] = Counter()
@@ -86,7 +85,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
             turn = turns[variant, precision]  # measured again (two runs in one old file): a group of its own, too
             turns[variant, precision] += 1
             by_variant.setdefault((variant, turn), {})[precision] = row
-        result.extend(Group(found, split_by_variant=True) for found in by_variant.values())
+        result.extend(Group(found) for found in by_variant.values())
     return result
 
 

@@ -18,7 +18,8 @@ _NAMES = {
 class OlderNames(pd.DataFrame):
     """What `bwprof.summary` gives: ``frame["time_speedup"]`` is ``frame["speedup_vs_fp32"]``, with a warning.
 
-    What is made of it is a plain frame.
+    So are ``frame.time_speedup``, ``frame.get("time_speedup")`` and ``"time_speedup" in frame``; `loc`, and whatever
+    else takes columns' names, knows the new ones only. What is made of it is a plain frame.
     """
 
     @property
@@ -26,14 +27,21 @@ class OlderNames(pd.DataFrame):
         return pd.DataFrame
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            key = _now(key)
-        elif isinstance(key, list):
-            key = [_now(name) for name in key]
-        return super().__getitem__(key)
+        return super().__getitem__(_all_now(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The column, or columns, if they are there."""
+        return super().get(_all_now(key), default)
+
+    def __contains__(self, key: object) -> bool:  # type: ignore[misc]
+        return super().__contains__(_now(key))
 
     def __getattr__(self, name: str) -> Any:  # type: ignore[misc]
         return self[name] if name in _NAMES else super().__getattr__(name)
+
+
+def _all_now(key: Any) -> Any:
+    return [_now(name) for name in key] if isinstance(key, list) else _now(key)
 
 
 def _now(name: Any) -> Any:

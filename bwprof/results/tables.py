@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+TOLD = ("name", "unit", "group", "better", "text")  # of each column
+
+
 def columns() -> pd.DataFrame:
     """What the columns of a row are.
 
@@ -32,8 +35,7 @@ def columns() -> pd.DataFrame:
     """
     import pandas as pd
 
-    told = ("name", "unit", "group", "better", "text")
-    return pd.DataFrame([[getattr(column, name) for name in told] for column in schema.columns()], columns=list(told))
+    return pd.DataFrame([[getattr(column, name) for name in TOLD] for column in schema.columns()], columns=list(TOLD))
 
 
 def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -32,6 +32,7 @@ _NUMBERS = (
     "bandwidth_gb_s",
     "flops",
     "tflops",
+    "arithmetic_intensity",
     "attainable_gb_s",
     "ceiling_gb_s",
     "peak_gb_s",
@@ -39,13 +40,16 @@ _NUMBERS = (
     "peak_tflops",
 )
 _UNKNOWN = "what limits it is not known: "
-_WHY_NO_ROOF = _UNKNOWN + "no roof of its device is (attainable_gb_s or peak_gb_s, measured_tflops or peak_tflops)"
-_WHY_NO_BYTES = _UNKNOWN + "its bytes are not (bytes_read=, bytes_written=)"
-_WHY_NO_STREAM = _UNKNOWN + "no stream of its bytes was measured (roofs), and it is far below the roofs that are known"
-_WHY_NO_FLOPS = (
-    _UNKNOWN + "it is far below a stream of its bytes; flops= and precision= tell how far from the arithmetic"
+_FAR = _UNKNOWN + "it is far below a stream of its bytes"
+_WHY_NO_BYTES = _UNKNOWN + "its bytes are not: bytes_read= and bytes_written= say them, counters=True counts them"
+_WHY_NO_ROOF = (
+    _UNKNOWN + "no roof of its device is (attainable_gb_s, peak_gb_s, peak_tflops): roofs='auto' measures them"
 )
-_WHY_NO_RATE = _UNKNOWN + "it is far below a stream of its bytes, and no arithmetic roof is known of that precision="
+_WHY_NO_STREAM = (
+    _UNKNOWN + "no stream of its bytes was measured, and it is far below the peaks: roofs='auto' measures them"
+)
+_WHY_NO_FLOPS = _FAR + "; flops= and precision= tell how far from the arithmetic"
+_WHY_NO_RATE = _FAR + ", and there is no arithmetic roof of this precision="
 
 
 def ridge(peak_tflops: Numbers, bandwidth_gb_s: Numbers) -> Numbers:
@@ -180,6 +184,18 @@ def of_row(row: Mapping[str, Any]) -> Limits:
     return _limits(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
 
 
+def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
+    """A finished row's grade: its share of the nearer roof in percent, and whether that is the arithmetic one.
+
+    Where the nearer roof is not known it is the stream of its bytes; None where that is not known either.
+    """
+    limit, stream = _number(row.get("pct_limit")), _number(row.get("pct_attainable"))
+    if math.isnan(limit):
+        return None if math.isnan(stream) else (stream, False)
+    word = row.get("limiter")
+    return limit, word == "compute" or (word != "memory" and limit > stream * (1 + 1e-9))
+
+
 def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame with the columns `ridge`, `pct_limit` and `limiter`, filled from its own columns where they are empty.
 
@@ -258,7 +274,7 @@ def _limits(row: Mapping[str, Numbers], hot: Any, predicted: Any) -> Limits:
     stream = _first(row["attainable_gb_s"], ceiling)
     rate = _first(row["measured_tflops"], row["peak_tflops"])
     bend = _where(hot, math.nan, _ratio(1e3 * rate, ceiling))
-    intensity = _where(row["flops"] == 0, 0.0, _ratio(row["flops"], moved))
+    intensity = _where(row["flops"] == 0, 0.0, _first(row["arithmetic_intensity"], _ratio(row["flops"], moved)))
     reached = _first(row["tflops"], _ratio(row["flops"] * 1e-12, seconds))
     # What a row beats was no roof: then it is the theoretical rate that holds.
     rate = _where((reached > ABOVE_ROOF * rate) & (row["peak_tflops"] > rate), row["peak_tflops"], rate)
@@ -296,8 +312,8 @@ def _why(asked: Any, hot: Any, row: Mapping[str, Numbers], memory: Numbers, move
     anything = _known(row["attainable_gb_s"]) | _known(row["ceiling_gb_s"]) | _known(row["peak_gb_s"])
     said = _where(_known(row["flops"]), _WHY_NO_RATE, _WHY_NO_FLOPS)
     said = _where(exact, said, _WHY_NO_STREAM)
-    said = _where(_known(moved) | _known(memory), said, _WHY_NO_BYTES)
     said = _where(anything | _known(rate), said, _WHY_NO_ROOF)
+    said = _where(_known(moved) | _known(memory), said, _WHY_NO_BYTES)
     return _words(_where(asked & _not(hot), said, ""))
 
 

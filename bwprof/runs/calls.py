@@ -61,6 +61,7 @@ def run(request: Request, how: How) -> pd.DataFrame:
     _check_options(request)
     choice = hardware.chosen(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
+    registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
     return inprocess.into_frame(
         _points(request),
@@ -145,7 +146,7 @@ class Point:
         function = made if callable(made) else call
         if function is call and options.get("sets") is not None:
             raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
-        return Subject(function, **options)
+        return Subject(function, tried=function is call, **options)
 
 
 def _points(request: Request) -> list[Point]:

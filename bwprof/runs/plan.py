@@ -86,13 +86,14 @@ def make(request: Request, backend: str) -> Plan:
     request = replace(request, metrics=registry.check_metrics(request.metrics, backend))
     suite = _chosen_suite(request)
     entries = _entries(request, suite, backend)
-    entries = [_overridden(entry, request) for entry in entries]
+    asked_of = [(entry, _overridden(entry, request)) for entry in entries]
+    entries = [entry for _, entry in asked_of]
     _check_used(request, entries, backend)
     asked = bool(precisions)
     chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
     specs: list[Spec] = []
     total = 0
-    for entry in entries:
+    for own, entry in asked_of:
         count = math.prod(len(values) for values in entry.params.values())
         total += count
         if count > MOST_CASES:
@@ -100,7 +101,7 @@ def make(request: Request, backend: str) -> Plan:
         if total > MOST_CASES:
             raise ValueError(f"the suite makes more than {MOST_CASES} cases, which is the most there can be")
         try:
-            specs += _expanded(entry, request, chosen, asked, backend)
+            specs += _expanded(entry, request, chosen, asked, backend, own)
         except ValueError as error:
             if suite is None:
                 raise
@@ -180,8 +181,12 @@ def _overridden(entry: SuiteCase, request: Request) -> SuiteCase:
 
 
 def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) -> None:
-    """Every parameter and variant asked for must belong to some operation that is measured."""
+    """Every parameter, precision and variant asked for must belong to some operation that is measured."""
     operations = list(dict.fromkeys(entry.operation for entry in entries))
+    precisions = {name: None for operation in operations for name in registry.operation(operation)["precisions"]}
+    for name in request.precisions:
+        if registry.check_precision(name) not in precisions:
+            raise ValueError(f"no precision {name} of {', '.join(operations)}: allowed are {', '.join(precisions)}")
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:
@@ -198,7 +203,29 @@ def _check_used(request: Request, entries: Sequence[SuiteCase], backend: str) ->
         raise ValueError(f"kv_lens: {', '.join(operations)} takes none")
 
 
-def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked: bool, backend: str) -> list[Spec]:
+def _told(own: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
+    """The parameters that a case's name ends with, so that no two rows are called the same: those of which it has
+    several values, and those that were asked for and are not what the suite, or the operation, has.
+    """
+    fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
+    asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
+    try:
+        unusual = registry.unusual(entry.operation, precision, fixed, entry.kv_lens) if asked else []
+    except ValueError:  # these alone do not fit together
+        unusual = asked
+    told = {name for name in asked if name in own.params or name in unusual}
+    return [name for name in entry.params if name not in fixed or name in told]
+
+
+def _expanded(
+    entry: SuiteCase,
+    request: Request,
+    chosen: tuple[str, ...],
+    asked: bool,
+    backend: str,
+    own: SuiteCase | None = None,
+) -> list[Spec]:
+    """An entry's cases; `own` is the entry before the request's parameters took the place of some of its."""
     allowed = registry.operation(entry.operation)["precisions"]
     wanted = chosen if asked else (entry.precisions or chosen)
     # A suite's precisions are what its operations may choose from; one that the user names is answered for
@@ -209,10 +236,10 @@ def _expanded(entry: SuiteCase, request: Request, chosen: tuple[str, ...], asked
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
     caches = caches_of(request.caches or entry.caches or ())
     turns = _turns(entry, request, precisions, backend)
-    swept = [name for name, values in entry.params.items() if len(set(values)) > 1]
+    told = _told(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
     specs = []
     for params in product(entry.params):
-        case = " ".join([entry.name, *(f"{name}={params[name]}" for name in swept)])
+        case = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:
             usable = precision if precision in allowed else allowed[0]

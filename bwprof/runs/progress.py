@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
+from bwprof.roofs.limits import graded
 from bwprof.text import spelt
 
 
@@ -126,8 +127,9 @@ def describe(row: Row) -> str:
         words.append(f"{row['bandwidth_gb_s']:.4g} GB/s")
     if row["flops"]:
         words.append(f"{row['tflops'] * 1e3:.4g} GFLOP/s")
-    if row["pct_attainable"] is not None:
-        words.append(f"{row['pct_attainable']:.0f} % of attainable")
+    grade = graded(row)
+    if grade is not None:
+        words.append(f"{grade[0]:.0f} % of {'the arithmetic rate' if grade[1] else 'attainable'}")
     if row["flags"]:
         words.append(f"[{row['flags']}]")
     return ", ".join(words)

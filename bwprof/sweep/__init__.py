@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 from bwprof.renamed import renamed
+from bwprof.text import words as _words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +134,8 @@ def sweep(
         Names from `bwprof.operations()`; the default suite when neither these nor `suite` are given. A callable is
         measured as `bwprof.measure` does it, takes its further arguments here (bytes_read, bytes_written, flops,
         footprint_bytes: numbers, or functions of the parameters; check, called with them; stream, sets, name,
-        roof_threads), and knows no suite, variant, seed, kv_lens or metrics. A point that raises an exception becomes
-        a failed row.
+        roof_threads), and knows no suite, variant, seed or kv_lens. A point that raises an exception becomes a failed
+        row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     precision : str or iterable of str, optional
@@ -236,13 +237,13 @@ def sweep(
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
     )
     if callable(operations):
-        alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None, "metrics": metrics}
+        alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
         _refuse(**alone, target_seconds=target_seconds)
         return _sweep_calls(
             operations,
             params | ({"precision": precision} if precision is not None else {}),
             mapping(grid, "grid"),
-            {"timer": timer, "counters": counters},
+            {"timer": timer, "counters": counters, "metrics": _words("metrics", metrics)},
             _words("cache", cache),
             (backend, device),
             stop,
@@ -310,21 +311,6 @@ def _sweep_calls(
     known = (*_options(), *calls.OPTIONS)
     request = calls.Request(function, axes, options, plan.caches_of(caches), *where, known, frozenset(grid), *stop)
     return calls.run(request, how)
-
-
-def _words(name: str, value: Words) -> tuple[str, ...]:
-    from bwprof.text import shown
-
-    if value is None:
-        return ()
-    words = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
-    found = tuple(word.strip() if isinstance(word, str) else word for word in words)
-    if not found:
-        raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
-    for word in found:
-        if not isinstance(word, str) or not word:
-            raise ValueError(f"{name} is {shown(value)}: names are needed")
-    return found
 
 
 def _check_names(params: dict[str, Any]) -> None:

@@ -34,9 +34,9 @@ static const char *name_at(const void *unused, int index) {
 bw_status bw_backend_find(const char *name, const bw_backend **out) {
     char allowed[64];
     int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
-    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown backend '%s': allowed are %s", name, allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed);
     if (!backends[index]->built) {
-        return bw_fail(BW_CODE_UNAVAILABLE, "backend '%s' is not in this build: %s", name, backends[index]->remedy);
+        return bw_fail(BW_CODE_UNAVAILABLE, "backend '%.200s' is not in this build: %s", name, backends[index]->remedy);
     }
     *out = backends[index];
     return BW_OK;

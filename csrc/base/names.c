@@ -13,6 +13,7 @@ int bw_name_find(const char *name, bw_name_at name_at, const void *list, char *a
     size_t used = 0;
     if (allowed_size) allowed[0] = '\0';
     for (int i = 0; (known = name_at(list, i)) != NULL; i++) {
+        if (!known[0]) continue;
         if (strcmp(known, name) == 0) return i;
         if (used >= allowed_size) continue;
         int more = snprintf(allowed + used, allowed_size - used, "%s%s", used ? ", " : "", known);

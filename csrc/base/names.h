@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The name of item `index` of `list`; NULL behind the last one. */
+/* The name of item `index` of `list`; NULL behind the last one, "" of one that is not to be had. */
 typedef const char *(*bw_name_at)(const void *list, int index);
 
 /* The item of this name; else -1, and `allowed` (of allowed_size, 0: not wanted) has all names: "graph, events". */

@@ -35,7 +35,7 @@ static bw_status wanted_threads(int *out) {
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno || *end || value < 1 || value > THREADS_MAX) {
-        return bw_fail(BW_CODE_INVALID, "BWPROF_CPU_THREADS is '%s': allowed are 1 to %d", text, THREADS_MAX);
+        return bw_fail(BW_CODE_INVALID, "BWPROF_CPU_THREADS is '%.200s': allowed are 1 to %d", text, THREADS_MAX);
     }
     *out = (int)value;
     return BW_OK;

@@ -48,27 +48,22 @@ const bw_cpu_kernels *bw_cpu_isa_best(void) {
     return isas[best].kernels;
 }
 
-/* Of those that run here. */
-static int running(int index) {
-    int row = 0;
-    while (row < ISA_COUNT && (!isas[row].runs() || index-- > 0)) row++;
-    return row;
-}
-
 static const char *name_at(const void *unused, int index) {
-    int row = running(index);
     (void)unused;
-    return row < ISA_COUNT ? isas[row].kernels->isa : NULL;
+    if (index >= ISA_COUNT) return NULL;
+    return isas[index].runs() ? isas[index].kernels->isa : "";
 }
 
 bw_status bw_cpu_isa_choose(const char *name, const bw_cpu_kernels **out) {
     char allowed[128];
-    int index = name ? bw_name_find(name, name_at, NULL, allowed, sizeof allowed) : 0;
+    *out = bw_cpu_isa_best();
+    if (!name) return BW_OK;
+    int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
     if (index < 0) {
         return bw_fail(BW_CODE_INVALID,
                        "BWPROF_CPU_ISA is '%s', which is no instruction set of this machine: allowed are %s", name,
                        allowed);
     }
-    *out = isas[running(index)].kernels;
+    *out = isas[index].kernels;
     return BW_OK;
 }

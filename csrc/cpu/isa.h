@@ -11,7 +11,6 @@
 
 #include "backend/backend.h"
 #include "base/types/input.h"
-#include "ops/list.h"
 
 /* One line each, best first. */
 /* clang-format off */
@@ -36,14 +35,10 @@
 #define BW_CPU_NAME(name) BW_CPU_JOIN_EXPANDED(name, BW_ISA)
 #define BW_CPU_TABLE(operation) BW_CPU_NAME(operation)
 
-#define BW_CPU_ONE_MORE(...) +1
-enum { BW_CPU_OPERATION_COUNT = 0 BW_OPERATIONS(BW_CPU_ONE_MORE) };
-#undef BW_CPU_ONE_MORE
-
 /* What one instruction set's objects offer: bw_cpu_kernels_<isa>. */
 typedef struct bw_cpu_kernels {
     const char *isa;
-    const bw_variant_table *tables[BW_CPU_OPERATION_COUNT]; /* in the operation list's order */
+    const bw_variant_table *const *tables; /* in the operation list's order */
     /* Blocks [first, first + count) of an input in their stored form, as bw_input_fill; out is block `first`. */
     void (*fill)(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
     /* The wrapping sum of the whole 32-bit words in `bytes` bytes: reads them all. */

@@ -42,19 +42,29 @@ bw_status bw_metric_group_find(const bw_session *session, const char *name, unsi
     int group = bw_name_find(name, bw_name_of_text, counters ? counters->groups : NULL, allowed, sizeof allowed);
     *out = group < 0 ? 0 : 1u << group;
     if (group >= 0) return BW_OK;
-    return bw_fail(BW_CODE_INVALID, "metrics = '%s': allowed on %s is %s", name, session->backend->name,
+    return bw_fail(BW_CODE_INVALID, "metrics = '%.200s': allowed on %s is %s", name, session->backend->name,
                    allowed[0] ? allowed : "none");
 }
 
-bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
-    const bw_backend *backend = self->session->backend;
+static bool has_metrics(const bw_session *session, bw_metrics *out) {
+    const bw_backend *backend = session->backend;
     memset(out, 0, sizeof *out);
-    if (!backend->counters) {
-        snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
-        return BW_OK;
-    }
+    if (backend->counters) return true;
+    snprintf(out->status, sizeof out->status, "the %s backend has no hardware counters", backend->name);
+    return false;
+}
+
+bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out) {
+    const bw_session *session = self->session;
+    if (!has_metrics(session, out)) return BW_OK;
     BW_TRY(bw_case_ready_any(self));
     BW_TRY(bw_buffers_reset(&self->buffers, 0));
     bw_plan_spec spec = {.work = bw_buffers_work(&self->buffers), .set_count = 1, .launches = 1, .flush_bytes = 1};
-    return backend->counters->metrics(self->session->device, &spec, groups, out);
+    return session->backend->counters->metrics(session->device, &spec, groups, out);
+}
+
+bw_status bw_count_call_metrics(const bw_call *self, unsigned groups, bw_metrics *out) {
+    bw_plan_spec spec = {.work = *self->work, .set_count = 1, .launches = 1, .flush_bytes = 1};
+    if (!has_metrics(self->session, out)) return BW_OK;
+    return self->session->backend->counters->metrics(self->session->device, &spec, groups, out);
 }

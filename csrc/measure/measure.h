@@ -61,6 +61,7 @@ bw_status bw_count(bw_case *self, bool rotated, bw_counters *out);
 bw_status bw_metric_group_find(const bw_session *session, const char *name, unsigned *out);
 /* Metrics of one launch after a flush. Where there are none: an empty list, and a status text. */
 bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out);
+bw_status bw_count_call_metrics(const bw_call *self, unsigned groups, bw_metrics *out);
 
 void bw_measurement_free(bw_measurement *measurement); /* its contents */
 

@@ -54,9 +54,9 @@ static bw_status grow(bw_ranges *self, int64_t count) {
     free(self->ended);
     self->ended = ended;
     self->first = 0;
-    self->mark_count = count;
     /* The arrays may be larger than the marks that there are, never smaller. */
     BW_TRY(backend_of(self)->marks->reserve(self->marks, count));
+    self->mark_count = count;
     for (int64_t mark = before; mark < count; mark++) self->unused[self->unused_count++] = mark;
     return BW_OK;
 }

@@ -100,7 +100,7 @@ bw_status bw_timer_find(const bw_session *session, const char *name, int *out) {
     char allowed[128];
     *out = name ? bw_name_find(name, timer_at, session, allowed, sizeof allowed) : 0;
     if (*out >= 0) return BW_OK;
-    return bw_fail(BW_CODE_INVALID, "timer = '%s': allowed on %s is %s", name, session->backend->name, allowed);
+    return bw_fail(BW_CODE_INVALID, "timer = '%.200s': allowed on %s is %s", name, session->backend->name, allowed);
 }
 
 const char *bw_timer_name(const bw_session *session, int timer) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/names.h"
 
 bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank, const int64_t *shape) {
     bw_operand made = {.name = name,
@@ -25,11 +26,19 @@ bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dt
     return made;
 }
 
+typedef struct operand_list {
+    const bw_operand *operands;
+    int count;
+} operand_list;
+
+static const char *name_at(const void *list, int index) {
+    const operand_list *all = list;
+    if (index >= all->count) return NULL;
+    return all->operands[index].present ? all->operands[index].name : "";
+}
+
 int bw_operand_find(const bw_operand *operands, int count, const char *name) {
-    for (int i = 0; i < count; i++) {
-        if (operands[i].present && strcmp(operands[i].name, name) == 0) return i;
-    }
-    return -1;
+    return bw_name_find(name, name_at, &(operand_list){operands, count}, NULL, 0);
 }
 
 static int64_t rows_of(const bw_operand *operand) {
@@ -98,16 +107,24 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 
 /* ---- the same as numbers ---- */
 
+/* Of the operand that these scales multiply. */
+static const char *scaled_name_at(const void *list, int index) {
+    const operand_list *all = list;
+    if (index >= all->count) return NULL;
+    const bw_operand *operand = &all->operands[index];
+    return operand->present && operand->scale_of ? operand->scale_of : "";
+}
+
 bw_source bw_source_of(const bw_operand *operands, int count, int index, uint64_t seed) {
     const bw_operand *operand = &operands[index];
     const int block = bw_dtype_get(operand->dtype)->block_elems;
     bw_source source = {.operand = operand,
                         .key = bw_input_key_make(seed, index),
                         .padded = bw_ceil_div(operand->row_elems, block) * block};
-    for (int i = 0; i < count; i++) {
-        if (!operands[i].present || !operands[i].scale_of || strcmp(operands[i].scale_of, operand->name) != 0) continue;
-        source.scales = &operands[i];
-        source.scale_key = bw_input_key_make(seed, i);
+    const int scales = bw_name_find(operand->name, scaled_name_at, &(operand_list){operands, count}, NULL, 0);
+    if (scales >= 0) {
+        source.scales = &operands[scales];
+        source.scale_key = bw_input_key_make(seed, scales);
     }
     return source;
 }

@@ -1,6 +1,6 @@
 #include <inttypes.h>
-#include <string.h>
 
+#include "base/names.h"
 #include "ops/list.h"
 #include "ops/op.h"
 #include "ops/operand.h"
@@ -23,24 +23,26 @@ const bw_op *bw_op_at(int index) {
     return operations[index];
 }
 
+static const char *op_name_at(const void *unused, int index) {
+    (void)unused;
+    return index < bw_op_count() ? operations[index]->name : NULL;
+}
+
 bw_status bw_op_find(const char *name, int *out) {
-    char allowed[512] = "";
-    for (int i = 0; i < bw_op_count(); i++) {
-        if (strcmp(operations[i]->name, name) == 0) {
-            *out = i;
-            return BW_OK;
-        }
-        if (i) strncat(allowed, ", ", sizeof allowed - strlen(allowed) - 1);
-        strncat(allowed, operations[i]->name, sizeof allowed - strlen(allowed) - 1);
-    }
-    return bw_fail(BW_CODE_INVALID, "unknown operation '%s': allowed are %s", name, allowed);
+    char allowed[512];
+    int index = bw_name_find(name, op_name_at, NULL, allowed, sizeof allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown operation '%.200s': allowed are %s", name, allowed);
+    *out = index;
+    return BW_OK;
+}
+
+static const char *param_name_at(const void *list, int index) {
+    const bw_op *op = list;
+    return index < op->param_count ? op->params[index].name : NULL;
 }
 
 int bw_op_param_index(const bw_op *op, const char *name) {
-    for (int i = 0; i < op->param_count; i++) {
-        if (strcmp(op->params[i].name, name) == 0) return i;
-    }
-    return -1;
+    return bw_name_find(name, param_name_at, op, NULL, 0);
 }
 
 static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {

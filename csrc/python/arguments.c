@@ -22,7 +22,7 @@ PyObject *core_text(const char *text) {
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %R", argument, mapping);
+        PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %.200R", argument, mapping);
     }
     Py_XDECREF(keys);
     if (dict && PyDict_Update(dict, mapping) < 0) Py_CLEAR(dict);
@@ -53,14 +53,14 @@ int core_read_int64(const char *op_name, const char *name, PyObject *value, int6
     const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);
     if (!integer && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Format(PyExc_ValueError, "%s%s%s = %R: allowed is a whole number", prefix, separator, name, value);
+        PyErr_Format(PyExc_ValueError, "%s%s%s = %.200R: allowed is a whole number", prefix, separator, name, value);
     }
     if (!integer) return -1;
     int overflow;
     *out = PyLong_AsLongLongAndOverflow(integer, &overflow);
     Py_DECREF(integer);
     if (overflow) {
-        PyErr_Format(PyExc_ValueError, "%s%s%s = %R overflows 64 bits", prefix, separator, name, value);
+        PyErr_Format(PyExc_ValueError, "%s%s%s = %.200R overflows 64 bits", prefix, separator, name, value);
         return -1;
     }
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
@@ -72,7 +72,7 @@ int core_read_seed(PyObject *value, uint64_t *out) {
     *out = PyLong_AsUnsignedLongLong(integer);
     Py_DECREF(integer);
     if (!PyErr_Occurred()) return 0;
-    PyErr_Format(PyExc_ValueError, "seed = %R: allowed is 0 to 2^64 - 1", value);
+    PyErr_Format(PyExc_ValueError, "seed = %.200R: allowed is 0 to 2^64 - 1", value);
     return -1;
 }
 
@@ -145,7 +145,8 @@ static int take_one(core_state *state, const bw_problem *problem, bool outputs, 
     const char *name = core_name(key);
     int index = name ? bw_operand_find(problem->operands, problem->operand_count, name) : -1;
     if (index < 0 || problem->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
-        PyErr_Format(PyExc_ValueError, "%s has no %s array %R", problem->op->name, outputs ? "output" : "input", key);
+        PyErr_Format(PyExc_ValueError, "%s has no %s array %.200R", problem->op->name, outputs ? "output" : "input",
+                     key);
         return -1;
     }
     if (out->views[index].obj) { /* keys of a subclass of str can be of one text, and differ */
@@ -183,7 +184,7 @@ static void unknown_param(const bw_op *op, PyObject *key) {
         size_t used = strlen(allowed);
         PyOS_snprintf(allowed + used, sizeof allowed - used, "%s%s", i ? ", " : "", op->params[i].name);
     }
-    PyErr_Format(PyExc_ValueError, "%s has no parameter %R: allowed are %s%s%s", op->name, key, allowed,
+    PyErr_Format(PyExc_ValueError, "%s has no parameter %.200R: allowed are %s%s%s", op->name, key, allowed,
                  op->list ? " and " : "", op->list ? op->list : "");
 }
 
@@ -213,7 +214,7 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *given, bw_di
 static PyObject *lengths_tuple(const bw_op *op, PyObject *given) {
     bool listed = PySequence_Check(given) || PyIter_Check(given);
     if (!listed || PyUnicode_Check(given) || PyBytes_Check(given)) {
-        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %R", op->name, op->list, given);
+        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, given);
         return NULL;
     }
     PyObject *tuple = PySequence_Tuple(given);

@@ -1,4 +1,4 @@
-/* A Python callable as something to measure: _core.Device.measure_call and count_call. */
+/* A Python callable as something to measure: _core.Device.measure_call, count_call and count_call_metrics. */
 #include "python/core.h"
 
 enum { SAID_CHARACTERS = 150 }; /* of an exception's text, in a status's message */
@@ -75,7 +75,7 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
                         call_work *work) {
     int64_t set_count = 1, footprint_bytes = 0;
     if (!PyCallable_Check(function)) {
-        PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", function);
+        PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", function);
         return -1;
     }
     void *stream_handle = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
@@ -116,7 +116,7 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
         return NULL;
     }
     if (!PyCallable_Check(work.nothing.function)) {
-        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %R", work.nothing.function);
+        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
     if (core_options_read(&given, &work.options) < 0) return NULL;
     if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
@@ -139,6 +139,21 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     CORE_RUN(status, self->session, bw_count_call(&work.subject, &work.counted));
     if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
     return core_counters_dict(&work.counted);
+}
+
+PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"function", "groups", "sets", NULL};
+    device_object *self = (device_object *)object;
+    call_work work = {0};
+    bw_metrics counted = {.count = 0};
+    unsigned groups;
+    PyObject *function, *given, *sets = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &given, &sets)) return NULL;
+    if (core_read_groups(self, given, &groups) < 0) return NULL;
+    if (read_subject(self, function, NULL, sets, NULL, &work) < 0) return NULL;
+    bw_status status;
+    CORE_RUN(status, self->session, bw_count_call_metrics(&work.subject, groups, &counted));
+    return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&counted);
 }
 
 /* ---- which device the caller's own code works on ---- */

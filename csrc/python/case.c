@@ -16,14 +16,28 @@ static bw_case *content_of(case_object *self) {
     return self->content;
 }
 
+/* The calling thread's place among the holders; the number of users: it is not among them. */
+static Py_ssize_t place_of(const case_object *self) {
+    Py_ssize_t at = 0;
+    while (at < self->users && self->holders[at] != PyThread_get_thread_ident()) at++;
+    return at;
+}
+
 bw_case *core_case_hold(case_object *self) {
-    bw_case *content = content_of(self);
-    if (content && self->users++ == 0) self->holder = PyThread_get_thread_ident();
-    return content;
+    if (!content_of(self)) return NULL;
+    unsigned long *holders = PyMem_Realloc(self->holders, (size_t)(self->users + 1) * sizeof *holders);
+    if (!holders) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    holders[self->users++] = PyThread_get_thread_ident();
+    self->holders = holders;
+    return self->content;
 }
 
 void core_case_let_go(case_object *self) {
-    self->users--;
+    Py_ssize_t at = place_of(self);
+    self->holders[at] = self->holders[--self->users];
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -108,6 +122,7 @@ static void release_content(case_object *self) {
 static void case_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     release_content((case_object *)object);
+    PyMem_Free(((case_object *)object)->holders);
     type->tp_free(object);
     Py_DECREF(type);
 }
@@ -115,7 +130,7 @@ static void case_dealloc(PyObject *object) {
 static PyObject *case_close(PyObject *object, PyObject *unused) {
     (void)unused;
     case_object *self = (case_object *)object;
-    if (self->users && self->holder == PyThread_get_thread_ident()) {
+    if (place_of(self) < self->users) {
         PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
         return NULL;
     }
@@ -237,7 +252,7 @@ int core_cache_read(const char *name, bw_cache *out) {
     char allowed[32];
     int index = bw_name_find(name, bw_name_of_text, caches, allowed, sizeof allowed);
     if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "cache = '%s': allowed are %s", name, allowed);
+        PyErr_Format(PyExc_ValueError, "cache = '%.200s': allowed are %s", name, allowed);
         return -1;
     }
     *out = (bw_cache)index;

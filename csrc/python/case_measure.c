@@ -128,13 +128,13 @@ static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
         [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
     if (out->cache != BW_CACHE_COLD) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s' goes with cache = 'cold'", name);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s' goes with cache = 'cold'", name);
         return -1;
     }
     char allowed[64];
     int index = bw_name_find(name, bw_name_of_text, flushes, allowed, sizeof allowed);
     if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "flush = '%s': allowed are %s", name, allowed);
+        PyErr_Format(PyExc_ValueError, "flush = '%.200s': allowed are %s", name, allowed);
         return -1;
     }
     out->cache = BW_CACHE_FLUSHED;
@@ -206,20 +206,38 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     return core_counters_dict(&counted);
 }
 
-static int read_groups(case_object *self, PyObject *given, unsigned *out) {
+int core_read_groups(device_object *device, PyObject *given, unsigned *out) {
     *out = 0;
     PyObject *words = PySequence_Fast(given, "metrics must be a list of names");
+    if (words && !device->session) { /* asked now: reading the list may have run Python code that closed it */
+        PyErr_SetString(PyExc_ValueError, "this Device is closed");
+        Py_CLEAR(words);
+    }
     for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
         const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
         unsigned group = 0;
-        bw_status status = name ? bw_metric_group_find(self->device->session, name, &group) : BW_OK;
-        if (status) core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
+        bw_status status = name ? bw_metric_group_find(device->session, name, &group) : BW_OK;
+        if (status) core_raise(core_state_of(Py_TYPE((PyObject *)device)), status);
+        if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
         if (!name || status) Py_CLEAR(words);
         *out |= group;
     }
     if (!words) return -1;
     Py_DECREF(words);
     return 0;
+}
+
+PyObject *core_metrics_dict(const bw_metrics *counted) {
+    PyObject *result = PyDict_New();
+    for (int i = 0; result && i < counted->count; i++) {
+        PyObject *value = PyFloat_FromDouble(counted->metric[i].value);
+        if (core_set(result, counted->metric[i].name, value) < 0) Py_CLEAR(result);
+    }
+    if (result && (core_set(result, "passes", PyLong_FromLong(counted->passes)) < 0 ||
+                   core_set(result, "metrics_status", core_text(counted->status[0] ? counted->status : "ok")) < 0)) {
+        Py_CLEAR(result);
+    }
+    return result;
 }
 
 PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
@@ -229,18 +247,10 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *given) {
     unsigned groups;
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (read_groups(self, given, &groups) == 0) {
+    if (core_read_groups(self->device, given, &groups) == 0) {
         bw_status status;
         CORE_RUN(status, self->device->session, bw_count_metrics(content, groups, &counted));
-        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : PyDict_New();
-    }
-    const bw_metrics *m = &counted;
-    for (int i = 0; result && i < m->count; i++) {
-        if (core_set(result, m->metric[i].name, PyFloat_FromDouble(m->metric[i].value)) < 0) Py_CLEAR(result);
-    }
-    if (result && (core_set(result, "passes", PyLong_FromLong(m->passes)) < 0 ||
-                   core_set(result, "metrics_status", core_text(m->status[0] ? m->status : "ok")) < 0)) {
-        Py_CLEAR(result);
+        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : core_metrics_dict(&counted);
     }
     core_case_let_go(self);
     return result;

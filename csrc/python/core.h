@@ -25,9 +25,9 @@ typedef struct device_object {
 typedef struct case_object {
     PyObject_HEAD
     device_object *device;
-    bw_case *content;     /* NULL once closed */
-    Py_ssize_t users;     /* calls under way: they let other threads run, which must not free the content under them */
-    unsigned long holder; /* the thread of the first of them */
+    bw_case *content; /* NULL once closed */
+    Py_ssize_t users; /* calls under way: they let other threads run, which must not free the content under them */
+    unsigned long *holders; /* the thread of each of them */
 } case_object;
 
 /* ---- errors.c ---- */
@@ -83,7 +83,7 @@ PyObject *core_variant_dict(const bw_variant *variant);
 
 /* ---- case.c ---- */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
- * when the case is closed. */
+ * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
 int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
@@ -103,6 +103,9 @@ int core_options_read(const core_options *given, bw_measure_options *out); /* al
 PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *measurement);
 PyObject *core_counters_dict(const bw_counters *counters);
+/* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
+int core_read_groups(device_object *device, PyObject *given, unsigned *out);
+PyObject *core_metrics_dict(const bw_metrics *counted);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
@@ -113,6 +116,7 @@ enum { BW_CALL_SETS_MAX = 8192 };
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 extern PyMethodDef core_call_methods[];
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
 
 /* ---- profiler.c ---- */
 enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */

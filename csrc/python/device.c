@@ -360,6 +360,9 @@ static PyMethodDef device_methods[] = {
      "min_samples=10, max_seconds=2.0, poll=None, timer=None)\n--\n\nWarm up a function, and sample its time."},
     {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
+    {"count_call_metrics", (PyCFunction)(void (*)(void))core_device_count_call_metrics, METH_VARARGS | METH_KEYWORDS,
+     "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"
+     "What a cold call did, by metrics that take many calls."},
     {"rest", device_rest, METH_NOARGS,
      "rest($self, /)\n--\n\nWaits, and gives back what it keeps for the next count by hardware counter."},
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},

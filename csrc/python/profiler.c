@@ -40,7 +40,7 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     if (known) return PyLong_AsLongLong(known);
     if (PyErr_Occurred()) return -1;
     if (!add) {
-        PyErr_Format(PyExc_ValueError, "no range %R was started", name);
+        PyErr_Format(PyExc_ValueError, "no range %.200R was started", name);
         return -1;
     }
     int64_t id = -1;
@@ -59,7 +59,7 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
 static PyObject *plain_name(PyObject *name) {
     if (PyUnicode_CheckExact(name)) return Py_NewRef(name);
     if (PyUnicode_Check(name)) return PyUnicode_FromObject(name);
-    return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %R", name);
+    return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %.200R", name);
 }
 
 /* None lets go of the GIL: marking takes less time than that. */
@@ -75,7 +75,7 @@ static PyObject *stop_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, false);
     if (id < 0) return NULL;
     if (!bw_ranges_running(self->ranges, id)) {
-        PyErr_Format(PyExc_ValueError, "range %R is not running: start it first, and stop it once", name);
+        PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
         return NULL;
     }
     bw_status status = bw_ranges_stop(self->ranges, id);
@@ -251,9 +251,10 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     bw_status status;
     double ns;
     if (check_open(self) < 0 || check_thread(self) < 0) return NULL;
+    bool nested = self->reading;
     self->reading = true;
     CORE_RUN(status, self->device->session, bw_ranges_floor(self->ranges, &ns));
-    self->reading = false;
+    self->reading = nested;
     if (status) return core_raise(state_of(object), status);
     return PyFloat_FromDouble(ns);
 }

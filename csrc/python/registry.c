@@ -177,7 +177,7 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
     int index = bw_name_find(name, backend_name_at, NULL, allowed, sizeof allowed);
     if (index < 0) {
         return core_raise(PyModule_GetState(module),
-                          bw_fail(BW_CODE_INVALID, "unknown backend '%s': allowed are %s", name, allowed));
+                          bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed));
     }
     const bw_backend *backend = bw_backend_at(index);
     const bw_budgets *budgets = &backend->budgets;
@@ -198,7 +198,7 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
     const bw_backend *backend;
     *out = NULL;
     if (!variant_name) return BW_OK;
-    if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%s' needs a backend", variant_name);
+    if (!backend_name) return bw_fail(BW_CODE_INVALID, "variant '%.200s' needs a backend", variant_name);
     BW_TRY(bw_backend_find(backend_name, &backend));
     return bw_variant_find(bw_op_at(op_index), backend->devices->variants(NULL, op_index), variant_name, out);
 }

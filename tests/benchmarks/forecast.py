@@ -9,17 +9,42 @@ for the sums over a decode step of the model whose shapes are in the test set.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from common import show
 
 import bwprof
-from bwprof.analysis.cards import Card
-from bwprof.analysis.efficiencies import Efficiency
+from bwprof.analysis.forecast.cards import Card
+from bwprof.analysis.forecast.efficiencies import Efficiency
 
-# A decode step of Qwen2.5-7B: (parameters, how often), per layer; 28 layers and the head once.
-LAYERS = 28
+
+@dataclass(frozen=True)
+class Model:
+    """A decode step of one sequence: products (N, K) of a layer and how often each is in it, the head, its cache."""
+
+    name: str
+    layers: int
+    products: dict[tuple[int, int], int]
+    head: tuple[int, int]
+    heads: tuple[int, int, int]  # query heads, heads of the cache, elements of a head
+
+
+FORECAST = Model(
+    "Qwen2.5-7B",
+    28,
+    {(4608, 3584): 1, (3584, 3584): 1, (18944, 3584): 2, (3584, 18944): 1},
+    (152064, 3584),
+    (28, 4, 128),
+)
+LEARNT = Model(
+    "Llama-3.1-8B",
+    32,
+    {(4096, 4096): 2, (1024, 4096): 2, (14336, 4096): 2, (4096, 14336): 1},
+    (128256, 4096),
+    (32, 8, 128),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -27,8 +52,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(__doc__ or "")
         return 2
     learn_a, test_a, learn_b, test_b = map(rows_of, arguments)
-    forecast(learn_a, test_a, test_b)
-    forecast(learn_b, test_b, test_a)
+    forecast(learn_a, test_a, test_b, learn_b)
+    forecast(learn_b, test_b, test_a, learn_a)
     return 0
 
 
@@ -43,7 +68,7 @@ def rows_of(given: str) -> pd.DataFrame:
     return whole
 
 
-def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame) -> None:
+def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repeated: pd.DataFrame) -> None:
     """Print how far off what was learnt is, on its own device and on another."""
     model = bwprof.efficiency(learnt)
     show(f"\n{learnt['device'].iloc[0]} -> {other['device'].iloc[0]}: {model.rows} rows learnt, {len(other)} forecast")
@@ -55,12 +80,34 @@ def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame) -> N
     show(shown.round(1).to_string())
     show("all: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(theirs).items()))
     show("all, own device: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(mine).items()))
+    steps(theirs, FORECAST, "shapes not learnt from")
+    steps(errors(model, repeated, str(repeated["device"].iloc[0])), LEARNT, "shapes learnt from")
+
+
+def steps(rows: pd.DataFrame, model: Model, which: str) -> None:
+    """Print a decode step's time as the sum of its operations, measured and forecast, by the cache's length."""
+    heads, kv_heads, head_dim = model.heads
+    single = rows[rows["M"] == 1].drop_duplicates(["precision", "N", "K"]).set_index(["precision", "N", "K"])
+    cache = rows[(rows["batch"] == 1) & (rows["num_kv_heads"] == kv_heads) & (rows["head_dim"] == head_dim)]
+    append = cache[(cache["operation"] == "kv_append") & (cache["seq_len"] == 1)].set_index("precision")
+    for _, attention in cache[(cache["operation"] == "attention_decode") & (cache["num_heads"] == heads)].iterrows():
+        precision = attention["precision"]
+        whole = {}
+        for name in ("time_ms", "forecast_ms"):
+            layer = sum(count * single.loc[(precision, *shape), name] for shape, count in model.products.items())
+            layer += attention[name] + append.loc[precision, name]
+            whole[name] = float(model.layers * layer + single.loc[(precision, *model.head), name])
+        error = 100 * (whole["forecast_ms"] / whole["time_ms"] - 1)
+        show(
+            f"decode step, {model.name}, {precision}, {attention['kv_len']} tokens ({which}): "
+            f"measured {whole['time_ms']:.3f} ms, forecast {whole['forecast_ms']:.3f} ms, {error:+.1f} %"
+        )
 
 
 def errors(model: Efficiency, measured: pd.DataFrame, device: str | Card) -> pd.DataFrame:
     """The rows with their forecasts and errors."""
     guessed = bwprof.predict(measured, device=device, efficiency=model)
-    found = measured.reset_index(drop=True)[["operation", "precision", "time_ms"]].copy()
+    found = measured.reset_index(drop=True)
     found["forecast_ms"] = guessed["time_ms"]
     found["error"] = found["forecast_ms"] / found["time_ms"] - 1
     found["within"] = guessed["time_ms_lo"].le(found["time_ms"]) & guessed["time_ms_hi"].ge(found["time_ms"])

@@ -158,6 +158,29 @@ static void ranges_survive_a_failure(int op_index) {
     close_ranges(&o);
 }
 
+/* As many marks as were asked for, however often the backend had none to give. */
+static void ranges_survive_a_lack_of_marks(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count;
+    if (OK(open_ranges(&o, 2))) {
+        fake.marks_passed = 0;
+        for (int i = 0; i < 2; i++) run_one(&o);
+        CHECK_EQUAL(fake.marks_made, 4);
+        for (int i = 0; i < 5; i++) {
+            fake.fail_at = fake.calls + 2; /* behind the question whether the stream has passed a mark */
+            fake.fail_code = BW_CODE_MEMORY;
+            FAILS(bw_ranges_start(o.ranges, o.inner), BW_CODE_MEMORY, "planned failure");
+        }
+        for (int i = 0; i < 2; i++) run_one(&o);
+        CHECK_EQUAL(fake.marks_made, 8);
+        OK(bw_ranges_read(o.ranges));
+        bw_ranges_times(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 4);
+    }
+    close_ranges(&o);
+}
+
 static void a_backend_without_marks(int op_index) {
     (void)op_index;
     bw_session *session = NULL;
@@ -175,6 +198,7 @@ const check ranges_checks[] = {
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
     {"ranges_survive_a_failure", false, ranges_survive_a_failure},
+    {"ranges_survive_a_lack_of_marks", false, ranges_survive_a_lack_of_marks},
     {"a_backend_without_marks", false, a_backend_without_marks},
     {NULL, false, NULL},
 };

@@ -2,6 +2,7 @@
  * yet (scales, constants, references of scaled operands) is checked against arithmetic of its own. */
 #include <stdlib.h>
 
+#include "base/names.h"
 #include "check.h"
 #include "ops/operand.h"
 
@@ -319,10 +320,51 @@ static void check_mean_squares(int op_index) {
     free(values);
 }
 
+/* References take a generated input's numbers by a way of their own, which must be right where indices pass 2^32, too.
+ */
+static void inputs_beyond_32_bits(int op_index) {
+    (void)op_index;
+    enum { BLOCKS = 6 };
+    const bw_input_key key = bw_input_key_make(3, 1);
+    for (int i = 0; i < BW_DTYPE_COUNT; i++) {
+        const bw_dtype dtype = (bw_dtype)i;
+        const bw_dtype_info *info = bw_dtype_get(dtype);
+        if (!info->fill_blocks) continue;
+        char stored[BLOCKS * BW_BLOCK_BYTES_MAX], low[BLOCKS * BW_BLOCK_BYTES_MAX];
+        double found[BLOCKS * BW_BLOCK_ELEMS_MAX];
+        const int64_t first = ((int64_t)1 << 32) / info->block_elems - BLOCKS / 2;
+        bw_input_fill(dtype, key, first, BLOCKS, stored);
+        bw_input_fill(dtype, key, 0, BLOCKS / 2, low);
+        bw_input_doubles(dtype, key, first * info->block_elems, BLOCKS * info->block_elems, found);
+        for (int64_t j = 0; j < BLOCKS * info->block_elems; j++) {
+            CHECK(found[j] == bw_dtype_load(dtype, stored, j), "%s: element %" PRId64, info->name, j);
+        }
+        if (info->kind != BW_KIND_FLOAT) continue;
+        CHECK(memcmp(stored + BLOCKS / 2 * info->block_bytes, low, (size_t)(BLOCKS / 2 * info->block_bytes)) != 0,
+              "%s: element 2^32 is element 0", info->name);
+    }
+}
+
+/* A list of names that is longer than its room is cut short, and nothing is written behind it. */
+static void more_names_than_room(int op_index) {
+    (void)op_index;
+    static const char *const names[] = {"first", "second", "third", "fourth", "fifth", NULL};
+    for (size_t room = 0; room <= 40; room++) {
+        char allowed[64];
+        memset(allowed, '#', sizeof allowed);
+        CHECK_EQUAL(bw_name_find("sixth", bw_name_of_text, names, allowed, room), -1);
+        CHECK_EQUAL(bw_name_find("fifth", bw_name_of_text, names, allowed, room), 4);
+        CHECK(!room || memchr(allowed, 0, room), "no end within %zu bytes", room);
+        for (size_t i = room; i < sizeof allowed; i++) CHECK(allowed[i] == '#', "byte %zu of %zu", i, room);
+    }
+}
+
 const check types_checks[] = {{"what_was_stays", true, check_what_was_stays},
                               {"constants_and_positives", false, check_constants_and_positives},
                               {"absent_in_the_middle", false, check_absent_in_the_middle},
                               {"scaled_products", false, check_scaled_products},
                               {"scaled_caches", false, check_scaled_caches},
                               {"mean_squares", false, check_mean_squares},
+                              {"inputs_beyond_32_bits", false, inputs_beyond_32_bits},
+                              {"more_names_than_room", false, more_names_than_room},
                               {NULL, false, NULL}};

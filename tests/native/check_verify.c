@@ -199,6 +199,52 @@ static void a_callers_arrays_do_not_stay(int op_index) {
     close_case(&f);
 }
 
+/* Nor in plain launches, which look at no output. */
+static void a_callers_arrays_are_for_no_other_launch(int op_index) {
+    (void)op_index;
+    static const float own[100];
+    for (int enqueued = 0; enqueued < 2; enqueued++) {
+        fixture f;
+        fake_reset();
+        const bw_case_arrays arrays = {.given = {own}};
+        if (OK(open_copy(&f, 100))) {
+            FAILS(bw_case_run(f.content, &(bw_case_arrays){.given = {own}, .launch = true}), BW_CODE_DEVICE,
+                  "not the generated one"); /* so the toy says of them */
+            OK(bw_case_run(f.content, &arrays));
+            OK(enqueued ? bw_case_enqueue(f.content) : bw_case_launch_once(f.content));
+        }
+        close_case(&f);
+    }
+}
+
+/* Where all outputs are given nothing is launched, whatever operands are absent. */
+static void given_outputs_need_no_launch(int op_index) {
+    fixture f;
+    bw_verdict verdict;
+    static char outputs[2][1 << 16];
+    OK(bw_op_find("kv_append", &op_index));
+    if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
+        const bw_problem *problem = f.content->problem;
+        bw_case_arrays read = {.launch = true};
+        const void *given[BW_MAX_OPERANDS] = {NULL};
+        int absent = 0, outs = 0;
+        for (int i = 0; i < problem->operand_count; i++) {
+            const bw_operand *operand = &problem->operands[i];
+            absent += !operand->present && operand->role != BW_IN;
+            if (!operand->present || operand->role == BW_IN) continue;
+            CHECK(outs < 2 && operand->bytes <= (int64_t)sizeof outputs[0], "room for %s", operand->name);
+            given[i] = read.out[i] = outputs[outs++ % 2];
+        }
+        CHECK(absent > 0 && outs == 2, "%d outputs, %d absent", outs, absent);
+        OK(bw_case_run(f.content, &read));
+        int64_t launches = fake.launches;
+        if (OK(bw_case_verify_outputs(f.content, given, BUDGET(1.0), &verdict)))
+            CHECK(verdict.verified, "%s", verdict.reason);
+        CHECK_EQUAL(fake.launches, launches);
+    }
+    close_case(&f);
+}
+
 /* A value far below the typical one is held to its own rounding: in BF16 four units in its last place are much less
  * than half a unit of a typical value. */
 static void a_small_value_is_held_to_its_own_rounding(int op_index) {
@@ -367,6 +413,8 @@ const check verify_checks[] = {
     {"a_sample_finds_rare_errors", false, a_sample_finds_rare_errors},
     {"rows_of_large_outputs_are_gathered", false, rows_of_large_outputs_are_gathered},
     {"a_callers_arrays_do_not_stay", false, a_callers_arrays_do_not_stay},
+    {"a_callers_arrays_are_for_no_other_launch", false, a_callers_arrays_are_for_no_other_launch},
+    {"given_outputs_need_no_launch", false, given_outputs_need_no_launch},
     {"a_small_value_is_held_to_its_own_rounding", false, a_small_value_is_held_to_its_own_rounding},
     {"half_units_by_hand", false, half_units_by_hand},
     {"a_rows_mean_square_is_bounded", false, a_rows_mean_square_is_bounded},

@@ -296,6 +296,10 @@ static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, 
     BW_TRY(called("prepare"));
     for (int64_t i = 1; i < set_count; i++) {
         if (sets[i].set != i) return bw_fail(BW_CODE_DEVICE, "set %d says that it is %d", (int)i, (int)sets[i].set);
+        if ((char *)sets[i].scratch - (char *)sets[0].scratch !=
+            (sets[0].scratch ? (char *)sets[i].operand[0] - (char *)sets[0].operand[0] : 0)) {
+            return bw_fail(BW_CODE_DEVICE, "set %d has another one's scratch", (int)i);
+        }
         if (sets[i].once != sets[0].once) return bw_fail(BW_CODE_DEVICE, "sets 0 and %d differ in `once`", (int)i);
     }
     if (fake.missing[row]) return bw_fail(BW_CODE_UNAVAILABLE, "library %d is not installed", row);

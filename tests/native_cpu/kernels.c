@@ -76,6 +76,22 @@ static void check(bw_session *session, int op_index, const bw_precision *precisi
     bw_status_free(status);
 }
 
+/* Where a tolerance has no room for roundings on the way, a variant that makes some is not for its operation, and one
+ * that does not say that it makes none is not described. */
+static void check_roundings(const bw_op *op, const bw_precision *precision, const bw_variant *variant, tally *count) {
+    bw_dims dims;
+    bw_status status = read_dims(op, precision, 0, &dims);
+    if (!status) {
+        const bw_tolerance once = op->tolerance(&dims, precision, true), more = op->tolerance(&dims, precision, false);
+        const bool room = more.noise > once.noise || more.element > once.element;
+        if (!room && once.element > 0.0 && !variant->rounds_once) {
+            count->wrong++;
+            printf("%s %s %s: rounds_once is not set\n", op->name, precision->name, variant->name);
+        }
+    }
+    bw_status_free(status);
+}
+
 static void check_op(bw_session *session, int op_index, tally *count) {
     const bw_op *op = bw_op_at(op_index);
     const bw_variant_table *table = session->backend->devices->variants(session->device, op_index);
@@ -84,6 +100,7 @@ static void check_op(bw_session *session, int op_index, tally *count) {
         if (!bw_precision_in(op->precisions, precision)) continue;
         for (int row = 0; row < table->count; row++) {
             if (!bw_precision_in(table->rows[row].precisions, precision)) continue;
+            check_roundings(op, precision, &table->rows[row], count);
             for (int shape = 0; shape < SHAPES; shape++) {
                 check(session, op_index, precision, shape, table->rows[row].name, count);
             }

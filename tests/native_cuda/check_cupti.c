@@ -329,7 +329,7 @@ static double metric(const bw_metrics *found, const char *name) {
     exit(1);
 }
 
-enum { TENSOR = 1, STALLS = 8, SECTORS = 32, ALL = 63 };
+enum { TENSOR = 1, STALLS = 8, SECTORS = 32, DRAM = 64, SM = 128, ALL = 255 };
 
 /* The fake's values are the lengths of the names: which name stands behind each metric. */
 static void check_metrics(void) {
@@ -344,6 +344,9 @@ static void check_metrics(void) {
     CHECK(metric(&found, "tensor_pct") == strlen("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"));
     CHECK(metric(&found, "sectors_per_load") ==
           strlen("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"));
+    CHECK(!bw_cuda_metrics(&device, &once, DRAM | SM, &found) && found.count == 2);
+    CHECK(metric(&found, "dram_pct") == strlen("dram__throughput.avg.pct_of_peak_sustained_elapsed"));
+    CHECK(metric(&found, "sm_pct") == strlen("sm__throughput.avg.pct_of_peak_sustained_elapsed"));
     CHECK(!bw_cuda_metrics(&device, &once, ALL, &found) && found.count > 20 && found.status[0] == '\0');
     toy.books->passes = 1;
     CHECK(counted(&device, &c) && c.dram_bytes_read == READ && c.dram_bytes_written == WRITTEN);

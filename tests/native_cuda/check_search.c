@@ -61,26 +61,34 @@ static void close_toy(bw_device *device) {
     CHECK(runtime.live == 0 && !runtime.capturing);
 }
 
-/* Prepares a case and says which algorithm it runs from then on; -1 where none could be had. */
-static int64_t chosen(bw_device *device, bool once) {
+/* Prepares a case; says how that went, and which algorithm it runs from then on, -1 where none could be had. */
+static bw_code prepared(bw_device *device, bw_precision_id precision, bool once, int64_t *algorithm) {
     bw_dims dims = {0};
+    *algorithm = -1;
     dims.value[BW_GEMM_M] = dims.value[BW_GEMM_N] = dims.value[BW_GEMM_K] = 64;
     bw_launch sets[3];
     void *state = NULL;
     memset(sets, 0, sizeof sets);
     for (int i = 0; i < 3; i++)
-        sets[i] = (bw_launch){
-            .dims = &dims, .precision = bw_precision_get(BW_PRECISION_FP32), .once = once, .device = device};
+        sets[i] = (bw_launch){.dims = &dims, .precision = bw_precision_get(precision), .once = once, .device = device};
     bw_status status = bw_cublaslt_prepare(sets, 3, &state);
     if (status) {
+        const bw_code code = bw_status_code(status);
         CHECK(!state);
         bw_status_free(status);
-        return -1;
+        return code;
     }
     sets[0].state = state;
     CHECK(!bw_cublaslt_launch(&sets[0]));
     bw_cublaslt_release(state);
-    return toy.last;
+    *algorithm = toy.last;
+    return BW_CODE_OK;
+}
+
+static int64_t chosen(bw_device *device, bool once) {
+    int64_t algorithm;
+    (void)prepared(device, BW_PRECISION_FP32, once, &algorithm);
+    return algorithm;
 }
 
 /* Wherever the fastest stands in the library's list: the first ones are not timed worst. */
@@ -129,13 +137,28 @@ static void check_counting(void) {
     close_toy(&device);
 }
 
+/* What is stored otherwise is refused, never taken for FP32. */
+static void check_precisions(void) {
+    const unsigned known = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16);
+    for (int id = 0; id < BW_PRECISION_COUNT; id++) {
+        bw_device device;
+        int64_t algorithm;
+        open_toy(&device);
+        bw_code code = prepared(&device, (bw_precision_id)id, true, &algorithm);
+        CHECK(code == (known >> id & 1u ? BW_CODE_OK : BW_CODE_UNSUPPORTED));
+        CHECK((toy.launches > 0) == (code == BW_CODE_OK));
+        close_toy(&device);
+    }
+}
+
 static const struct {
     const char *name;
     void (*check)(void);
 } checks[] = {{"idle_clock", check_idle_clock},
               {"failing_algorithms", check_failing_algorithms},
               {"once", check_once},
-              {"counting", check_counting}};
+              {"counting", check_counting},
+              {"precisions", check_precisions}};
 
 int main(int count, char **words) {
     toy.library = open_books("BWPROF_TEST_CUBLASLT", "fake_cublaslt_books"); /* what is loaded is what is found first */

@@ -87,7 +87,7 @@ def parser(program: str) -> Parser:
         default=[],
         metavar="M,…",
         help="what else to count, by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts, "
-        "sectors, or all (GPU; needs privileges)",
+        "sectors, dram, sm, or all (GPU; needs privileges)",
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")

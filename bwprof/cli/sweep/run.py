@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, results, roofs
-from bwprof.cli import summary
+from bwprof.cli import analyze, summary
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT
 from bwprof.cli.sweep.targets import (
@@ -54,6 +54,17 @@ _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 
+# Prints what a run has found: its rows, the folder that it is in, if any.
+Show = Callable[[Store, Path | None, "Console"], None]
+
+
+def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
+    """The summary of a sweep's rows, and on a terminal what limits them."""
+    summary.print_summary(store.rows, screen)
+    if screen.is_terminal:
+        analyze.print_answer(store.rows, folder, screen)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a run of a command measures, and how: its plan, the items (a model's, say) that its cases stand for, in a
@@ -64,7 +75,7 @@ class Job:
     items: Sequence[Item]
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
-    show: Callable[[Store, Console], None] = lambda store, screen: summary.print_summary(store.rows, screen)
+    show: Show = show_cases
     after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
 
 
@@ -363,7 +374,7 @@ def _show(store: Store, targets: Targets, status: str, started: float, job: Job)
     from bwprof.terminal import console
 
     if store.rows:
-        job.show(store, console(sys.stderr if targets.uses_stdout else sys.stdout))
+        job.show(store, targets.folder, console(sys.stderr if targets.uses_stdout else sys.stdout))
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")

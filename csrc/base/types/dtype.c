@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/names.h"
 #include "base/types/q4_0.h"
 
 /* ---- how each type is decoded, encoded and filled ---- */
@@ -115,19 +116,19 @@ const bw_dtype_info *bw_dtype_get(bw_dtype dtype) {
     return &table[dtype];
 }
 
+/* Of the types that values are stored in. */
+static const char *name_at(const void *unused, int index) {
+    (void)unused;
+    if (index >= BW_DTYPE_COUNT) return NULL;
+    return table[index].encode_blocks ? table[index].name : "";
+}
+
 bw_status bw_dtype_find(const char *name, bw_dtype *out) {
-    char allowed[256] = "";
-    for (int i = 0; i < BW_DTYPE_COUNT; i++) {
-        if (!table[i].encode_blocks) continue;
-        if (strcmp(table[i].name, name) == 0) {
-            *out = (bw_dtype)i;
-            return BW_OK;
-        }
-        size_t used = strlen(allowed);
-        if (used) strncat(allowed, ", ", sizeof allowed - used - 1);
-        strncat(allowed, table[i].name, sizeof allowed - strlen(allowed) - 1);
-    }
-    return bw_fail(BW_CODE_INVALID, "unknown type '%s': allowed are %s", name, allowed);
+    char allowed[256];
+    int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown type '%.200s': allowed are %s", name, allowed);
+    *out = (bw_dtype)index;
+    return BW_OK;
 }
 
 int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems) {

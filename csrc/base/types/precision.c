@@ -1,6 +1,6 @@
 #include "base/types/precision.h"
 
-#include <string.h>
+#include "base/names.h"
 
 static const bw_precision table[BW_PRECISION_COUNT] = {
 #define BW_PRECISION_ROW(id, name, activation, weight, cache, result, compute, scale, text)           \
@@ -14,15 +14,15 @@ const bw_precision *bw_precision_get(bw_precision_id id) {
     return &table[id];
 }
 
+static const char *name_at(const void *unused, int index) {
+    (void)unused;
+    return index < BW_PRECISION_COUNT ? table[index].name : NULL;
+}
+
 bw_status bw_precision_find(const char *name, const bw_precision **out) {
-    char allowed[256] = "";
-    for (int i = 0; i < BW_PRECISION_COUNT; i++) {
-        if (strcmp(table[i].name, name) == 0) {
-            *out = &table[i];
-            return BW_OK;
-        }
-        if (i) strncat(allowed, ", ", sizeof allowed - strlen(allowed) - 1);
-        strncat(allowed, table[i].name, sizeof allowed - strlen(allowed) - 1);
-    }
-    return bw_fail(BW_CODE_INVALID, "unknown precision '%s': allowed are %s", name, allowed);
+    char allowed[256];
+    int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown precision '%.200s': allowed are %s", name, allowed);
+    *out = &table[index];
+    return BW_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef BW_BASE_Q4_0_H
 #define BW_BASE_Q4_0_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -22,17 +23,19 @@ BW_HD void bw_q4_0_decode(const void *block, float *out) {
 }
 
 BW_HD uint8_t bw_q4_0_quantised(float value, float inverse_scale) {
-    int q = (int)(value * inverse_scale + 8.5f);
-    return (uint8_t)(q < 0 ? 0 : q > 15 ? 15 : q);
+    const float q = value * inverse_scale + 8.5f; /* clamped as a float: NaN is no whole number */
+    return (uint8_t)(q > 0.0f ? q < 15.0f ? q : 15.0f : 0.0f);
 }
 
-/* The value of largest magnitude becomes -8, as every writer of such files has it. */
+/* The value of largest magnitude becomes -8, as every writer of such files has it. A NaN makes NaN of its whole block:
+ * nothing else in it can say so. */
 BW_HD void bw_q4_0_encode(const float *values, void *out) {
     uint8_t *bytes = (uint8_t *)out + 2;
     float largest = 0.0f;
     for (int i = 0; i < BW_Q4_0_ELEMS; i++) {
         const float value = values[i];
-        if ((value < 0.0f ? -value : value) > (largest < 0.0f ? -largest : largest)) largest = value;
+        const bool larger = (value < 0.0f ? -value : value) > (largest < 0.0f ? -largest : largest);
+        if (larger || value != value) largest = value;
     }
     const float scale = largest / -8.0f;
     const uint16_t bits = bw_float_to_fp16(scale);

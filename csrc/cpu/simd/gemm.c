@@ -246,6 +246,7 @@ static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
+     .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
@@ -253,11 +254,13 @@ static const bw_variant rows[] = {
      .refuses = gemv_refuses,
      .prefers = gemv_prefers,
      .workspace_bytes = gemv_workspace,
+     .rounds_once = true,
      .launch = gemv_launch},
     {.name = "blocked",
      .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
      .precisions = BW_CPU_PRECISIONS,
      .workspace_bytes = blocked_workspace,
+     .rounds_once = true,
      .launch = blocked_launch},
 };
 

@@ -39,6 +39,7 @@ static const bw_variant rows[] = {
     {.name = "rows",
      .text = "a token at a time, tokens shared among the threads",
      .precisions = BW_CPU_PRECISIONS,
+     .rounds_once = true,
      .launch = norm_launch},
 };
 

@@ -295,7 +295,7 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
         return run(launch, stem##_share, walk);               \
     }
 #define BW_STREAM_ROW(rung, function, ...) \
-    { .name = rung, .precisions = BW_CPU_PRECISIONS, .launch = function##_launch, __VA_ARGS__ }
+    { .name = rung, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, __VA_ARGS__ }
 
 #define BW_STREAM_TABLE(stem)                                  \
     extern const bw_variant_table BW_CPU_TABLE(stream_##stem); \

@@ -17,37 +17,19 @@ constexpr int FLUSH_UNROLL = 4;
 template <bw_dtype DTYPE>
 struct stored;
 
-template <>
-struct stored<BW_FP32> {
-    using bits = uint32_t;
-    static __device__ bits from(float value) {
-        return bw_float_bits(value);
-    }
-};
-
-template <>
-struct stored<BW_TF32> {
-    using bits = uint32_t;
-    static __device__ bits from(float value) {
-        return bw_float_bits(bw_float_to_tf32(value));
-    }
-};
-
-template <>
-struct stored<BW_FP16> {
-    using bits = uint16_t;
-    static __device__ bits from(float value) {
-        return bw_float_to_fp16(value);
-    }
-};
-
-template <>
-struct stored<BW_BF16> {
-    using bits = uint16_t;
-    static __device__ bits from(float value) {
-        return bw_float_to_bf16(value);
-    }
-};
+#define BW_STORED(dtype, stored_bits, converted)   \
+    template <>                                    \
+    struct stored<dtype> {                         \
+        using bits = stored_bits;                  \
+        static __device__ bits from(float value) { \
+            return converted;                      \
+        }                                          \
+    };
+BW_STORED(BW_FP32, uint32_t, bw_float_bits(value))
+BW_STORED(BW_TF32, uint32_t, bw_float_bits(bw_float_to_tf32(value)))
+BW_STORED(BW_FP16, uint16_t, bw_float_to_fp16(value))
+BW_STORED(BW_BF16, uint16_t, bw_float_to_bf16(value))
+#undef BW_STORED
 
 // Four bytes of elements starting at `index`, the first in the low bits.
 template <bw_dtype DTYPE>

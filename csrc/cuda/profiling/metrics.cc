@@ -8,7 +8,8 @@
 #include "cuda/profiling/profiling.h"
 #include "cuda/profiling/state.h"
 
-const char *const bw_cuda_metric_groups[] = {"tensor", "fma", "occupancy", "stalls", "bank_conflicts", "sectors", NULL};
+const char *const bw_cuda_metric_groups[] = {"tensor",  "fma",  "occupancy", "stalls", "bank_conflicts",
+                                             "sectors", "dram", "sm",        NULL};
 
 #ifndef BW_HAS_RANGE_PROFILER
 
@@ -27,7 +28,16 @@ using bw_profiler::metric_set;
 constexpr int PASSES_MOST = 128;
 
 // In the order of bw_cuda_metric_groups.
-enum group { GROUP_TENSOR, GROUP_FMA, GROUP_OCCUPANCY, GROUP_STALLS, GROUP_BANK_CONFLICTS, GROUP_SECTORS };
+enum group {
+    GROUP_TENSOR,
+    GROUP_FMA,
+    GROUP_OCCUPANCY,
+    GROUP_STALLS,
+    GROUP_BANK_CONFLICTS,
+    GROUP_SECTORS,
+    GROUP_DRAM,
+    GROUP_SM
+};
 
 #define STALL(reason)                                                                       \
     {                                                                                       \
@@ -78,6 +88,13 @@ const struct {
     {GROUP_SECTORS,
      "sectors_per_store",
      {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", nullptr}},
+    // As ncu's speed of light has them, but over a range that begins and ends some microseconds beside the launch.
+    {GROUP_DRAM,
+     "dram_pct",
+     {"dram__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"}},
+    {GROUP_SM,
+     "sm_pct",
+     {"sm__throughput.avg.pct_of_peak_sustained_elapsed", "sm__throughput.avg.pct_of_peak_sustained_active"}},
 };
 
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
@@ -90,7 +107,8 @@ struct counted {
 
 bw_status before_range(void *context) {
     const counted *self = (const counted *)context;
-    return bw_cuda_flush_enqueue(self->work->device, self->work->stream, &self->cool);
+    bw_device *device = self->work->device;
+    return bw_cuda_flush_enqueue(device, device->stream, &self->cool);  // which is waited for, whatever the work's is
 }
 
 bw_status inside_range(void *context) {

@@ -62,7 +62,8 @@ static const char *variant_name_at(const void *list, int index) {
 bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const char *name, const bw_variant **out) {
     char allowed[512];
     int index = bw_name_find(name, variant_name_at, table, allowed, sizeof allowed);
-    if (index < 0) return bw_fail(BW_CODE_INVALID, "%s has no variant '%s': allowed are %s", op->name, name, allowed);
+    if (index < 0)
+        return bw_fail(BW_CODE_INVALID, "%s has no variant '%.200s': allowed are %s", op->name, name, allowed);
     *out = &table->rows[index];
     return BW_OK;
 }

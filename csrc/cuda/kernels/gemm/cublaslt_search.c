@@ -63,12 +63,21 @@ typedef struct lt_search {
     double spent_ms;
 } lt_search;
 
-static cudaDataType_t data_type(bw_dtype dtype) {
-    switch (dtype) {
-        case BW_FP16: return CUDA_R_16F;
-        case BW_BF16: return CUDA_R_16BF;
-        default: return CUDA_R_32F;
+/* Of operands that are all stored alike; TF32 is FP32 in memory. */
+static const struct {
+    bw_precision_id precision;
+    cudaDataType_t type;
+} data_types[] = {{BW_PRECISION_FP32, CUDA_R_32F},
+                  {BW_PRECISION_TF32, CUDA_R_32F},
+                  {BW_PRECISION_FP16, CUDA_R_16F},
+                  {BW_PRECISION_BF16, CUDA_R_16BF}};
+
+/* NULL: it is not made for this precision. */
+static const cudaDataType_t *data_type(const bw_precision *precision) {
+    for (size_t i = 0; i < sizeof data_types / sizeof data_types[0]; i++) {
+        if (data_types[i].precision == precision->id) return &data_types[i].type;
     }
+    return NULL;
 }
 
 /* CUBLAS_COMPUTE_32F keeps FP32 products in full precision; only TF32 may use the tensor cores' shorter one. */
@@ -116,8 +125,13 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     bw_cublaslt *library = state->library;
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    const cudaDataType_t type = data_type(launch->precision->weight);
+    const cudaDataType_t *known = data_type(launch->precision);
     const cublasOperation_t transpose = CUBLAS_OP_T;
+    if (!known) {
+        return bw_fail(BW_CODE_UNSUPPORTED, "cublaslt is not made for %s: allowed are fp32, tf32, fp16, bf16",
+                       launch->precision->name);
+    }
+    const cudaDataType_t type = *known;
     BW_TRY(BW_CUBLASLT(
         library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
     BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,

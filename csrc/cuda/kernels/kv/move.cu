@@ -140,6 +140,10 @@ bw_status for_unit(int64_t stretch_bytes, int64_t other_stretch_bytes, Body body
     return body(uint16_t());
 }
 
+int64_t bytes_of(int64_t elems, const bw_precision *precision) {
+    return elems * bw_dtype_get(precision->cache)->block_bytes;
+}
+
 // As if a unit were one element: how wide it is, the rows decide.
 const char *refuses_elems(bw_checked elems) {
     const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
@@ -153,8 +157,7 @@ const char *refuses_elems(bw_checked elems) {
 bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
-    const int64_t row_bytes =
-        value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
+    const int64_t row_bytes = bytes_of(value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM], precision);
     const int64_t entry_bytes = value[BW_APPEND_SEQ_LEN] * row_bytes;
     const int64_t bytes = value[BW_APPEND_BATCH] * entry_bytes;
     const move_operands operands = {BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE};
@@ -180,8 +183,7 @@ bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision
 bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
-    const int64_t row_bytes =
-        value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
+    const int64_t row_bytes = bytes_of(value[BW_GATHER_NUM_KV_HEADS] * value[BW_GATHER_HEAD_DIM], precision);
     const int64_t entry_bytes = value[BW_GATHER_KV_LEN] * row_bytes;
     const int64_t page_bytes = value[BW_GATHER_PAGE_SIZE] * row_bytes;
     const move_operands operands = {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_K, BW_GATHER_V};
@@ -200,10 +202,10 @@ bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision
 bw_status bw_kv_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                             bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
-    const int64_t bytes = value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] *
-                          value[BW_COPY_HEAD_DIM] * bw_dtype_get(precision->cache)->block_bytes;
+    const int64_t elems =
+        value[BW_COPY_BATCH] * value[BW_COPY_KV_LEN] * value[BW_COPY_NUM_KV_HEADS] * value[BW_COPY_HEAD_DIM];
     const move_operands operands = {BW_COPY_K, BW_COPY_V, BW_COPY_K_COPY, BW_COPY_V_COPY};
-    choose_move<uint4>(facts, out, bytes, operands, same_map(), same_map());
+    choose_move<uint4>(facts, out, bytes_of(elems, precision), operands, same_map(), same_map());
     return BW_OK;
 }
 

@@ -9,6 +9,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
         {.name = "direct",                                                         \
          .text = "one tile per block, 16-byte accesses, evict-first cache policy", \
          .precisions = PRECISIONS,                                                 \
+         .rounds_once = true,                                                      \
          .refuses = refusal,                                                       \
          .prepare = operation##_prepare,                                           \
          .release = bw_cuda_prepared_release,                                      \

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.analysis import datasheets
-from bwprof.analysis.datasheets import Entry
-from bwprof.analysis.streams import Streams, default
+from bwprof.analysis.forecast import datasheets
+from bwprof.analysis.forecast.datasheets import Entry
+from bwprof.analysis.forecast.streams import Streams, default
 from bwprof.roofs.model import Roofs
 from bwprof.text import quoted, shown, unknown
 

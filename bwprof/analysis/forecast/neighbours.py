@@ -135,7 +135,7 @@ class Neighbours:
         import numpy as np
 
         count = len(sizes)
-        if self._kernel is None:
+        if self._kernel is None or self._weights is None:
             nothing = np.zeros(count, dtype=np.intp)
             return np.full(count, self._median), np.full(count, self.error), nothing
         values, likest = np.empty(count), np.empty(count)

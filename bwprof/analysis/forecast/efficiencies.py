@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis import datasheets
-from bwprof.analysis.cards import Card, card_of, measured, of_entry
-from bwprof.analysis.neighbours import Neighbours
-from bwprof.analysis.streams import Streams
-from bwprof.analysis.work import Estimate, Work, work_of
+from bwprof.analysis.forecast import datasheets
+from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
+from bwprof.analysis.forecast.neighbours import Neighbours
+from bwprof.analysis.forecast.streams import Streams
+from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.model import Roofs
 from bwprof.text import unknown
 
@@ -28,12 +28,37 @@ Array = Any
 
 # How the parts of a time add up: between 1 (one after the other) and infinity (all of the shorter hidden behind the
 # longer). Fitted to how kernels' times differ between an H200 and an H100, whose arithmetic is the same.
-OVERLAP = 1.25
+OVERLAP = 2.0
 # Standard error of carrying a time over, of its logarithm: always, and per unit of the logarithm that it changes by.
 _CARRIED, _CARRIED_SHARE = 0.03, 0.1
 _OTHER_PRECISION = 0.2  # likewise, of taking another precision's efficiency
 _NINE_OF_TEN = 1.645  # standard errors
+_WAITS = tuple(1e-6 * wait for wait in (0, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024))
+_SHARES = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.22, 0.16, 0.1)
 _DOUBTED = frozenset({"not_cold", "noisy", "noisy_roof", "single_thread", "event_bias"})
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What most of the times follow from: a wait that no size changes, and a share of the arithmetic roof."""
+
+    wait_seconds: float
+    share: float
+
+    def seconds(self, memory: Array, arithmetic: Array) -> Array:
+        """The time of what the roofs say of memory and of arithmetic."""
+        return self.wait_seconds + together(memory, arithmetic / self.share)
+
+    @classmethod
+    def fitting(cls, taken: Array, memory: Array, arithmetic: Array) -> _Model:
+        """The one that is least far off, times being held against times as factors."""
+        import numpy as np
+
+        def off(model: _Model) -> float:
+            return float(np.mean(np.log(taken / model.seconds(memory, arithmetic)) ** 2))
+
+        waits = [wait for wait in _WAITS if wait < taken.min()]
+        return min((cls(wait, share) for wait in waits for share in _SHARES), key=off)
 
 
 @dataclass(frozen=True)
@@ -42,6 +67,7 @@ class _Learnt:
 
     precision: str
     variants: Array
+    model: _Model
     between: Neighbours
     efficiency: Array = field(repr=False)
 
@@ -99,7 +125,7 @@ class Efficiency:
         found, doubt, said = self._of(work)
         like = work if found.precision == work.precision else work.in_precision(found.precision)
         rest, error, nearest = found.between(*_features(like))
-        here = _roof_seconds(work, self.card) * np.exp(rest)
+        here = found.model.seconds(*_roofs_seconds(work, self.card)) * np.exp(rest)
         there = carried(here, work, self.card, card)
         error = np.hypot(error, doubt)
         if card.name != self.card.name:
@@ -241,12 +267,13 @@ def _learnt(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _
     import numpy as np
 
     work = _work_of_rows(rows, operation, precision)
-    roof = _roof_seconds(work, card)
+    memory, arithmetic = _roofs_seconds(work, card)
     taken = rows["time_ms"].to_numpy(float) * 1e-3
-    sizes, params = _features(work)
-    between = Neighbours(sizes, params, np.log(taken / roof))
+    model = _Model.fitting(taken, memory, arithmetic)
+    between = Neighbours(*_features(work), np.log(taken / model.seconds(memory, arithmetic)))
     variants = np.array(_texts(rows["variant"]), dtype=object)
-    return _Learnt(precision, variants[between.kept], between, roof / taken)
+    efficiency = np.maximum(memory, arithmetic) / taken
+    return _Learnt(precision, variants[between.kept], model, between, efficiency)
 
 
 def _texts(column: pd.Series[Any]) -> list[str | None]:
@@ -288,11 +315,11 @@ def _features(work: Work) -> tuple[Array, Array]:
     return np.stack(sizes, axis=1), np.stack(params, axis=1)
 
 
-def _roof_seconds(work: Work, card: Card) -> Array:
-    """What the roofs of a device say of shapes: memory and arithmetic, overlapped as far as they mostly are."""
-    memory = card.streams.seconds(work.read, work.written)
+def _roofs_seconds(work: Work, card: Card) -> tuple[Array, Array]:
+    """What each roof of a device says of shapes: a stream of their bytes, and their arithmetic (0: not known)."""
     rate, kind = card.rate(work.precision)
-    return together(memory, work.flops / (rate * 1e12)) if kind else memory
+    memory = card.streams.seconds(work.read, work.written)
+    return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
 
 
 def together(one: Array, other: Array) -> Array:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.analysis.cards import Card, card_of
-from bwprof.analysis.efficiencies import Efficiency
-from bwprof.analysis.efficiencies import efficiency as learn
-from bwprof.analysis.work import Case, Estimate, Work, combined, work_of
-from bwprof.measuring.grade import FLOOR_FACTOR
+from bwprof.analysis.forecast.cards import Card, card_of
+from bwprof.analysis.forecast.efficiencies import Efficiency
+from bwprof.analysis.forecast.efficiencies import efficiency as learn
+from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
 from bwprof.results import schema
+from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import shown
 
 if TYPE_CHECKING:

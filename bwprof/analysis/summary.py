@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import Row
+from bwprof.roofs.limits import graded, with_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +28,9 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns: case, operation, variant, device, cache, status (the worst of the case's rows); per measured
-        precision P: P_gb_s, P_time_ms, P_pct_attainable; of FP16 bandwidth_vs_fp32 (GB/s / FP32 GB/s),
-        byte_ratio_vs_fp32 (FP32 bytes / bytes), speedup_vs_fp32 (their product: FP32 time / time); bound, flags,
-        reason.
+        precision P: P_gb_s, P_time_ms, P_pct_attainable, P_pct_limit; of FP16 bandwidth_vs_fp32 (GB/s /
+        FP32 GB/s), byte_ratio_vs_fp32 (FP32 bytes / bytes), speedup_vs_fp32 (their product: FP32 time / time); bound,
+        limiter, flags, reason. What limits the rows is worked out where they do not say it (`analysis.with_limits`).
 
     Raises
     ------
@@ -41,7 +42,7 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
     >>> import bwprof
     >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
     >>> bwprof.summary(frame)["case"].tolist()
-    ['gemm']
+    ['gemm N=64 K=64']
     """
     import pandas as pd
 
@@ -55,19 +56,19 @@ def summary(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_number(name: str) -> bool:
-    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_vs_fp32"))
+    return name.endswith(("_gb_s", "_time_ms", "_pct_attainable", "_pct_limit", "_vs_fp32"))
 
 
 def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same as dicts, and the columns' names."""
+    """The same as dicts, and the columns' names; the dicts also hold P_grade, as `limits.graded` has it."""
     from bwprof.results import compare, frame
 
-    rows = frame.compared_rows(data)
+    rows = frame.compared_rows(with_limits(data))
     precisions = ordered_precisions(rows)
     names = ["case", "operation", "variant", "device", "cache", "status"]
     for precision in precisions:
-        names += [f"{precision}_gb_s", f"{precision}_time_ms", f"{precision}_pct_attainable"]
-    names += ["bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32", "bound", "flags", "reason"]
+        names += [f"{precision}_{name}" for name in ("gb_s", "time_ms", "pct_attainable", "pct_limit")]
+    names += ["bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32", "bound", "limiter", "flags", "reason"]
     return [_line(group, precisions) for group in compare.groups(rows)], names
 
 
@@ -92,11 +93,14 @@ def _line(group: Group, precisions: Sequence[str]) -> dict[str, Any]:
         line[f"{precision}_gb_s"] = row.get("bandwidth_gb_s")
         line[f"{precision}_time_ms"] = row.get("time_ms")
         line[f"{precision}_pct_attainable"] = row.get("pct_attainable")
+        line[f"{precision}_pct_limit"] = row.get("pct_limit")
+        line[f"{precision}_grade"] = graded(row)
     half = group.rows.get("fp16", {})
     line["bandwidth_vs_fp32"] = half.get("bandwidth_vs_fp32")
     line["byte_ratio_vs_fp32"] = half.get("byte_ratio_vs_fp32")
     line["speedup_vs_fp32"] = half.get("speedup_vs_fp32")
     line["bound"] = _joined(group, "bound")
+    line["limiter"] = _joined(group, "limiter")
     line["flags"] = _flags(group)
     line["reason"] = _joined(group, "reason", prefix=True)
     return line

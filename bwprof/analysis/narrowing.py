@@ -1,0 +1,284 @@
+"""What a narrower precision would buy, before there is a kernel for it: bytes and efficiency at each case's limiter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bwprof import costs, registry
+from bwprof.analysis import values
+from bwprof.analysis.improvement import Pair, named, pairs
+from bwprof.analysis.losses import STEP
+from bwprof.results.schema import Row
+from bwprof.roofs.limits import FLOOR_FACTOR, of_row
+from bwprof.roofs.model import Roofs
+from bwprof.text import quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "case",
+    "operation",
+    "variant",
+    "limiter",
+    "time_ms",
+    "count",
+    "byte_ratio",
+    "efficiency_ratio",
+    "efficiency_source",
+    "speedup",
+    "time_ms_then",
+    "status",
+    "reason",
+)
+_NUMBERS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
+_NO_GAIN = {
+    "compute": "arithmetic limits: fewer bytes promise nothing",
+    "latency": "launch latency limits: fewer bytes promise nothing",
+    "kernel": "the kernel limits, far below its roofs: fewer bytes promise nothing",
+}
+MEASURED, PREDICTED = "ok", "predicted"
+ASSUMED = "assumed: 1"
+
+
+def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> pd.DataFrame:
+    """What another precision would buy in time: byte ratio times efficiency ratio, where memory limits.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        With rows in `from_`; rows in `to` are not needed: their bytes follow from each row's own parameters.
+    from_, to : str
+        The precision that the rows have, and the one that is thought of.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each row in `from_` that has a time: case, operation, variant, limiter, time_ms, count, byte_ratio
+        (bytes now / then), efficiency_ratio (GB/s then / now), efficiency_source, speedup (their product, or less where
+        arithmetic or latency would limit then), time_ms_then, status ("ok": measured in both, "predicted"), reason.
+
+        The efficiency ratio is that of the measured pair; else the median of the operation's pairs in this frame; else
+        1, and the source says so. Where the roofs are in the frame's metadata, the bandwidth that fewer bytes can reach
+        is part of it. Where arithmetic, latency or the kernel limits, the speed-up is 1; where the limiter or the bytes
+        are not known it is NaN, and `reason` says why.
+
+    Raises
+    ------
+    ValueError
+        For an unknown precision, the same twice, or a `from_` that no row with a time has.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> now = {"operation": "gemm", "precision": "fp16", "M": 1, "N": 4096, "K": 4096, "time_ms": 0.01}
+    >>> cost = bwprof.cost("gemm", precision="fp16", M=1, N=4096, K=4096)
+    >>> now |= {"bytes_read": cost.bytes_read, "bytes_written": cost.bytes_written, "bandwidth_gb_s": 3357.0}
+    >>> now |= {"attainable_gb_s": 4000.0, "flops": 0}
+    >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
+    [[2.0, 'assumed: 1']]
+    """
+    return _table(values.as_frame(frame, "frame"), *named(from_, to))[1]
+
+
+def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
+    """The rows in `wide` that have a time, by their places, and what becomes of them."""
+    import pandas as pd
+
+    from bwprof.results.frame import to_rows
+
+    rows = to_rows(data) if len(data) else []
+    timed = [place for place, row in enumerate(rows) if _is_timed(row)]
+    ours = [place for place in timed if rows[place]["precision"] == wide]
+    if timed and not ours:
+        there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
+        raise ValueError(f"from_ is '{quoted(wide)}', and no row with a time has it: there are {there}")
+    known = _Known(
+        pairs(data, wide, narrow) if len(data) else [], _rates((rows[place] for place in timed), narrow), _roofs(data)
+    )
+    table = pd.DataFrame([_line(rows[place], narrow, known) for place in ours], columns=list(COLUMNS))
+    for name in COLUMNS:
+        table[name] = table[name].astype("float64" if name in _NUMBERS else "string")
+    return ours, table
+
+
+def _is_timed(row: Row) -> bool:
+    return row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
+
+
+_SAME = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
+
+
+class _Known:
+    """What a frame tells of the narrower precision: pairs measured in both, its arithmetic rate, the device's roofs."""
+
+    def __init__(self, found: Sequence[Pair], rate: float, roofs: Roofs | None) -> None:
+        self.own = {self.key(pair.wide): pair for pair in found}
+        self.rate = rate
+        self.roofs = roofs
+        self._ratios: dict[str, list[float]] = {}
+        for pair in found:
+            ratio = _attained_ratio(pair)
+            if not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
+                self._ratios.setdefault(pair.wide["operation"], []).append(ratio)
+
+    @staticmethod
+    def key(row: Row) -> tuple[object, ...]:
+        """What tells a row from the others."""
+        return tuple(row[name] for name in _SAME)
+
+    def efficiency(self, operation: str) -> tuple[float, str]:
+        """The ratio of the shares of the attainable that an operation's pairs reach, and where it is from."""
+        found = self._ratios.get(operation, [])
+        if not found:
+            return 1.0, ASSUMED
+        return median(found), f"median of {len(found)} measured pair{'s' if len(found) > 1 else ''}"
+
+
+def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
+    """One row of the result."""
+    limiter = row.get("limiter") or of_row(row).limiter
+    count = values.known(row.get("count"))
+    line: dict[str, Any] = dict.fromkeys(COLUMNS)
+    line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
+    line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
+    pair = known.own.get(known.key(row))
+    if pair is not None:
+        return line | {
+            "byte_ratio": pair.byte_ratio,
+            "efficiency_ratio": pair.bandwidth_ratio,
+            "efficiency_source": "measured",
+            "speedup": pair.time_ratio,
+            "time_ms_then": pair.narrow["time_ms"],
+            "status": MEASURED if pair.narrow["status"] == "ok" else PREDICTED,
+        }
+    moved, why = _bytes_in(row, narrow)
+    now = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
+    if moved is None or not now:
+        return line | {"reason": why or "its bytes are not known (bytes_read=, bytes_written=)"}
+    line["byte_ratio"] = now / sum(moved)
+    if limiter is None:
+        return line | {"reason": of_row(row).why or "what limits it is not known: measure with roofs"}
+    if limiter != "memory":
+        return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": _NO_GAIN[limiter]}
+    ratio, source = known.efficiency(row["operation"])
+    reach = _reach(row, moved, known.roofs)
+    if reach is not None:
+        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {reach:.2f}x"
+    then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
+    gain = row["time_ms"] / then
+    line |= {"efficiency_ratio": ratio, "efficiency_source": source}
+    return line | {"speedup": gain, "time_ms_then": then, "reason": reason}
+
+
+def _at_least(time_ms: float, row: Row, rate: float) -> tuple[float, str | None]:
+    """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
+    own = values.known(row["measured_tflops"]) or values.known(row["peak_tflops"])
+    tflops = rate if not math.isnan(rate) else own
+    floors = {"": time_ms}
+    if row["flops"] and tflops:
+        floors["arithmetic limits then"] = row["flops"] / tflops / 1e9
+    if row["timer_floor_us"]:
+        floors["launch latency limits then"] = FLOOR_FACTOR * row["timer_floor_us"] / 1e3
+    reason = max(floors, key=lambda name: floors[name])
+    if floors[reason] >= row["time_ms"]:
+        return row["time_ms"], reason or "a stream of so few bytes takes as long"
+    return floors[reason], reason or None
+
+
+def _bytes_in(row: Row, precision: str) -> tuple[tuple[int, int] | None, str]:
+    """Bytes read and written in another precision, by the row's own parameters; or why they are not known."""
+    try:
+        names = registry.param_names(row["operation"])
+        params = {name: row[name] for name in names if row.get(name) is not None}
+        lengths = [int(length) for length in row["kv_lens"].split(";")] if row.get("kv_lens") else None
+        found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
+    except ValueError as error:
+        return None, str(error)
+    return (found.bytes_read, found.bytes_written), ""
+
+
+def _reach(row: Row, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
+    """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
+    now = values.known(row["attainable_gb_s"])
+    then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
+    return None if not now or math.isnan(then) else then / now
+
+
+def _attained_ratio(pair: Pair) -> float:
+    both = values.attained(values.as_frame([pair.wide, pair.narrow]))
+    return float(both[1] / both[0]) if both[0] > 0 else math.nan
+
+
+def _rates(rows: Iterable[Row], precision: str) -> float:
+    """The arithmetic rate of a precision that the frame's rows know; NaN where none does."""
+    found = [row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision]
+    return next((float(rate) for rate in found if rate), math.nan)
+
+
+def _roofs(data: pd.DataFrame) -> Roofs | None:
+    """The roofs in the metadata of the run that the frame is of."""
+    run = data.attrs.get("run")
+    found = run.get("roofs") if isinstance(run, Mapping) else None
+    try:
+        return Roofs.from_dict(_plain(found)) if isinstance(found, Mapping) else None
+    except ValueError:
+        return None
+
+
+def _plain(found: Any) -> Any:
+    """Read-only mappings and sequences as dicts and lists."""
+    if isinstance(found, Mapping):
+        return {key: _plain(value) for key, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [_plain(value) for value in found]
+    return found
+
+
+def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
+    """The same in a line: of a model's step its time; else the cases that gain, and by how much at most."""
+    data = values.as_frame(frame, "frame")
+    places, found = _table(data, *named(from_, to))
+    what = f"{to} instead of {from_}"
+    known = found[found["speedup"].notna()]
+    if not len(known):
+        why = found["reason"].dropna()
+        return f"{what}: not known" + (f" ({why.iloc[0]})" if len(why) else "")
+    assumed = " (at the same efficiency)" if known["efficiency_source"].str.contains(ASSUMED).any() else ""
+    steps = _steps(data, places, found)
+    if steps is not None:
+        return f"{what}: {steps[0] / steps[1]:.2f}x a step, {steps[0]:.3g} to {steps[1]:.3g} ms{assumed}"
+    gains = known["speedup"].to_numpy(float)
+    more = gains > 1.005
+    said = []
+    if more.any():
+        least, most = (f"{found:.2f}" for found in (gains[more].min(), gains[more].max()))
+        span = f"{least}x" if least == most else f"{least} to {most}x"
+        said.append(f"{span} in {more.sum()} of {len(known)} cases{assumed}")
+    if not more.all():
+        held = known["limiter"][~more].fillna("not known").value_counts()
+        by = ", ".join(f"{name} {number}" for name, number in held.items())
+        said.append(f"no gain promised in {(~more).sum()} (limiter: {by})")
+    return f"{what}: {'; '.join(said)}"
+
+
+def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:
+    """Of a model's frame, the first step that has such rows: its time now and then, ms; None for any other frame."""
+    times = np.where(values.usable(data), values.numbers(data, "time_ms"), math.nan) * values.counts(data)
+    if "count" not in data.columns:
+        return None
+    then = times.copy()
+    gains = found["speedup"].fillna(1.0).to_numpy(float)
+    then[places] = times[places] / gains
+    step = np.ones(len(data), bool)
+    for name in STEP:
+        if name in data.columns:
+            key = values.words(data, name).astype(str)
+            step &= (key == key.iloc[places[0]]).to_numpy(bool)
+    whole = (float(times[step].sum()), float(then[step].sum()))
+    return None if math.isnan(whole[0]) else whole

@@ -1,0 +1,282 @@
+"""What costs the most time, why, and what helps; and what is fine as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bwprof.analysis import values
+from bwprof.analysis.losses import Losses, losses
+from bwprof.analysis.rules import AT_ROOF, RULES, Facts, Rule
+from bwprof.text import figure_text, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+COLUMNS = ("Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence")
+STRENGTHS = ("Kernel", "Strength", "Evidence")
+
+# From so many percent of a row's time lost on; what loses less is not listed.
+PRIORITIES = ((50.0, "1 (HIGH)"), (20.0, "2 (MED)"), (5.0, "3 (LOW)"))
+LEAST = PRIORITIES[-1][0]
+SAME_TRAFFIC = 1.02
+_DOUBTS = ("throttled", "noisy")
+_DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
+_ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof"}
+_LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate"}
+
+
+def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
+    """The rows that lose the most time, with the cause that their columns tell, and what helps.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, or a row
+        From `bwprof.sweep`, `bwprof.load`, `bwprof.predict` or others. Time is lost against the roof that applies
+        (`pct_limit`); what has no roof cannot be ranked. A column `count` says how often each row's launch happens.
+    top : int, optional
+        How many rows at most; None for all.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns Priority, Kernel, Issue, Impact, Fix, Expected gain, Evidence; the most time lost first. HIGH: at least
+        half of a row's time is lost, MED: a fifth, LOW: a twentieth. In the frame of a model's steps the gain is that
+        of the step, as tokens a second, too. All figures are the rows' own.
+
+    Raises
+    ------
+    ValueError
+        When `top` is no whole number from 1.
+
+    Examples
+    --------
+    >>> row = {"case": "decode", "time_ms": 3.0, "bandwidth_gb_s": 300.0, "attainable_gb_s": 900.0, "flops": 0}
+    >>> bottlenecks(row)[["Priority", "Kernel", "Impact"]].values.tolist()
+    [['1 (HIGH)', 'decode', '3x bandwidth loss']]
+    """
+    import pandas as pd
+
+    found = ranked(values.as_frame(data), top)
+    return pd.DataFrame([finding.line() for finding in found], columns=list(COLUMNS)).astype("string")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row that loses time: its place in the frame, what it is called, the rules that speak of it, its figures."""
+
+    place: int
+    label: str
+    limiter: str
+    side: str
+    pct: float
+    time_ms: float
+    lost_ms: float
+    count: float
+    step_ms: float
+    tokens_s: float
+    tokens_s_then: float
+    rules: tuple[tuple[Rule, float], ...]
+
+    @property
+    def priority(self) -> str:
+        """By the share of its time that is lost."""
+        return next((name for least, name in PRIORITIES if self.pct >= least), "")
+
+    @property
+    def causes(self) -> list[Rule]:
+        """The rules that speak of it, without those that doubt its figures."""
+        return [rule for rule, _ in self.rules if rule.id not in _DOUBTS]
+
+    @property
+    def issue(self) -> str:
+        """What is wrong in a few words, after what makes that doubtful."""
+        doubts = [rule.issue for rule, _ in self.rules if rule.id in _DOUBTS]
+        return "; ".join([*doubts, self.causes[0].issue if self.causes else "below its roof, cause not measured"])
+
+    @property
+    def impact(self) -> str:
+        """'3x bandwidth loss', '40% bandwidth loss': of the roof that applies."""
+        return _impact(self.pct, _LOSSES.get(self.side, "time"))
+
+    @property
+    def fix(self) -> str:
+        """What helps against the first cause; where there is none, what would tell it."""
+        doubts = [fix for rule, _ in self.rules if rule.id in _DOUBTS for fix in rule.fixes]
+        fixes = self.causes[0].fixes if self.causes else ("measure with --counters --metrics all: they tell the cause",)
+        return "; ".join(dict.fromkeys([*doubts, *fixes]))
+
+    @property
+    def gain(self) -> str:
+        """The time won at the roof; of a model's step also the tokens a second."""
+        lost, whole = self.lost_ms * self.count, self.time_ms * self.count
+        if math.isnan(self.step_ms):
+            often = f" over {self.count:.0f} launches" if self.count != 1 else ""
+            return f"up to {_milliseconds(lost)} of {_milliseconds(whole)}{often}"
+        said = f"up to {_milliseconds(lost)} of the step's {_milliseconds(self.step_ms)}"
+        if math.isnan(self.tokens_s_then):
+            return said
+        return f"{said}: {_rate(self.tokens_s)} to {_rate(self.tokens_s_then)} tokens/s"
+
+    @property
+    def evidence(self) -> str:
+        """What its columns say."""
+        reached = f"{100 - self.pct:.0f} % of {_ROOFS.get(self.side, 'its roof')}"
+        said = [rule.said.format(figure) for rule, figure in self.rules]
+        limit = f"limiter {self.limiter}" if self.limiter else ""
+        return "; ".join(part for part in (reached, limit, *said) if part)
+
+    def line(self) -> dict[str, str]:
+        """A line of the table."""
+        cells = (self.priority, self.label, self.issue, self.impact, self.fix, self.gain, self.evidence)
+        return dict(zip(COLUMNS, cells, strict=True))
+
+
+def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
+    """The rows that lose time, the most first, each with the rules that speak of it."""
+    if top is not None and (isinstance(top, bool) or not hasattr(top, "__index__") or int(top) < 1):
+        raise ValueError(f"top is {shown(top)}: a whole number from 1 is needed, or None for all")
+    limits = values.limits_of(data)
+    lost = losses(data, limits)
+    places = _ranked(lost, None if top is None else int(top))
+    if not len(places):
+        return []
+    few = data.iloc[places]
+    spoken = _spoken(few)
+    time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limits_of(few))
+    called = values.labels_at(data, places)
+    return [
+        Finding(
+            place=int(place),
+            label=called[at],
+            limiter=("", *values.LIMITERS)[limits.limiter[place]],
+            side=sides[at],
+            pct=float(lost.pct[place]),
+            time_ms=float(time_ms[at]),
+            lost_ms=float(lost.lost_ms[place]),
+            count=float(lost.count[place]),
+            step_ms=float(lost.step_ms[place]),
+            tokens_s=lost.tokens_s(int(place))[0],
+            tokens_s_then=lost.tokens_s(int(place))[1],
+            rules=tuple(spoken[at]),
+        )
+        for at, place in enumerate(places)
+    ]
+
+
+def _ranked(lost: Losses, top: int | None) -> NDArray[np.int64]:
+    """Places of the rows that lose enough, the most time first."""
+    total = lost.total_ms
+    with np.errstate(invalid="ignore"):
+        held = np.flatnonzero((lost.pct >= LEAST) & (total > 0))
+    if top is not None and len(held) > top:
+        least = np.partition(total[held], len(held) - top)[len(held) - top]
+        held = held[total[held] >= least]
+    return held[np.argsort(-total[held], kind="stable")][:top]
+
+
+def _spoken(data: pd.DataFrame) -> list[list[tuple[Rule, float]]]:
+    """Of each row the rules that speak of it, in their order, with their figures."""
+    facts = Facts(data)
+    found: list[list[tuple[Rule, float]]] = [[] for _ in range(len(data))]
+    for rule in RULES:
+        speaks, figures = rule.applies(facts)
+        for place in np.flatnonzero(speaks):
+            found[place].append((rule, float(figures[place])))
+    return found
+
+
+def rules_of(data: Any) -> list[list[str]]:
+    """The ids of the rules that speak of each row, in the rules' order.
+
+    Examples
+    --------
+    >>> rules_of({"time_ms": 1.0, "traffic_ratio": 1.3, "occupancy_pct": 30.0})
+    [['extra_traffic', 'low_occupancy']]
+    """
+    return [[rule.id for rule, _ in row] for row in _spoken(values.as_frame(data))]
+
+
+def _sides(data: pd.DataFrame, limits: values.Limits) -> list[str]:
+    """The roof that each row is held against; of one that neither limits the nearer one."""
+    memory = values.attained(data)
+    with np.errstate(invalid="ignore"):
+        other = limits.by("kernel", "latency") & (np.abs(memory - limits.pct_limit) > 1e-3 * limits.pct_limit)
+    return ["compute" if right else "memory" for right in limits.by("compute") | other]
+
+
+def strengths(data: Any) -> pd.DataFrame:
+    """What needs no work: rows at their roof, and rows that move no more bytes than they must.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, or a row
+        As for `bottlenecks`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns Kernel, Strength, Evidence: rows that reach 90 % of a stream of their bytes (or of the arithmetic roof,
+        where that is the nearer one), or whose counted traffic is at most 1.02 times the bytes that they need. Rows
+        whose flags make these figures doubtful are left out.
+    """
+    import pandas as pd
+
+    frame = values.as_frame(data)
+    found = strong(frame)
+    called = values.labels_at(frame, np.array([place for place, _, _ in found], np.int64))
+    lines = [(name, "; ".join(words), "; ".join(told)) for name, (_, words, told) in zip(called, found, strict=True)]
+    return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
+
+
+def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
+    """The rows that need no work: their places, what is good about each, and what tells it."""
+    limits, attained = values.limits_of(data), values.attained(data)
+    traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
+    sound = values.usable(data)
+    for flag in _DOUBTED:
+        sound &= ~values.has_flag(data, flag)
+    with np.errstate(invalid="ignore"):
+        streams = sound & (attained >= AT_ROOF)
+        computes = sound & ~streams & limits.by("compute") & (limits.pct_limit >= AT_ROOF)
+        exact = sound & (traffic <= SAME_TRAFFIC) & ~(traffic * stored > SAME_TRAFFIC)
+    kinds = (
+        (streams, "at the memory roof", "{:.0f} % of attainable", attained),
+        (computes, "at the arithmetic roof", "{:.0f} % of the arithmetic roof", limits.pct_limit),
+        (exact, "no extra traffic", "traffic ratio {:.2f}", traffic),
+    )
+    found = []
+    for place in np.flatnonzero(streams | computes | exact).tolist():
+        held = [(word, said.format(figure[place])) for mask, word, said, figure in kinds if mask[place]]
+        found.append((place, [word for word, _ in held], [said for _, said in held]))
+    return found
+
+
+def _impact(pct: float, what: str) -> str:
+    """Of what is lost: in times from a half on, in percent below."""
+    if pct >= 100:
+        return f"no {what} to speak of"
+    if pct > 50:
+        times = 100 / (100 - pct)
+        return f"{times:.0f}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
+    return f"{pct:.0f}% {what} loss"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3g} ms" if value < 1000 else f"{value:.0f} ms"
+
+
+def _rate(value: float) -> str:
+    return figure_text(value, whole_from=100)
+
+
+def unranked(data: Any) -> Sequence[str]:
+    """The rows with a time that no roof is known for: they cannot be ranked."""
+    frame = values.as_frame(data)
+    open_ = values.usable(frame) & np.isnan(values.limits_of(frame).pct_limit)
+    return values.labels_at(frame, np.flatnonzero(open_))

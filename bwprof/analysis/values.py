@@ -1,0 +1,239 @@
+"""What the analyses read out of a frame: numbers, words, flags, and what each row is called."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bwprof.measuring.grade import WAITED
+from bwprof.results.schema import is_missing
+from bwprof.roofs.limits import with_limits
+from bwprof.text import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+LIMITERS = ("memory", "compute", "latency", "kernel")
+_WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
+SELECTED = "selected"  # of the stall reasons the one that is no waiting
+
+
+def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
+    """A frame of a frame, of a row, or of a list of rows; TypeError for anything else."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        if not data.columns.is_unique:
+            twice = data.columns[data.columns.duplicated()][0]
+            raise ValueError(f"{name}: columns must have names of their own: '{twice}' is there twice")
+        return data
+    rows = [data] if isinstance(data, Mapping) else data
+    if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
+        return pd.DataFrame([dict(row) for row in rows])
+    raise TypeError(
+        f"{name} is {shown(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
+    )
+
+
+def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """A column as floats; NaN where it is missing, or holds no finite number."""
+    import pandas as pd
+
+    if name not in data.columns:
+        return np.full(len(data), math.nan)
+    found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
+    return np.where(np.isfinite(found), found, math.nan)
+
+
+def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """A column as text, "" where it is missing."""
+    import pandas as pd
+
+    if name not in data.columns:
+        return pd.Series("", data.index, dtype=object)
+    return data[name].astype(object).where(data[name].notna(), "")
+
+
+def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray[np.int64]:
+    """Which of some words a column holds: their places from 1 on, 0 for none of them."""
+    import pandas as pd
+
+    if name not in data.columns:
+        return np.zeros(len(data), np.int64)
+    codes, texts = pd.factorize(data[name])
+    places = {word: place for place, word in enumerate(allowed, 1)}
+    found = [0 if is_missing(text) else places.get(str(text), 0) for text in texts]
+    return np.array([*found, 0], np.int64)[codes]
+
+
+def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
+    """Where a column holds one of some words."""
+    return word_codes(data, name, allowed) > 0
+
+
+def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
+    """Where the column of flags has one."""
+    import pandas as pd
+
+    if "flags" not in data.columns:
+        return np.zeros(len(data), bool)
+    codes, texts = pd.factorize(data["flags"])
+    held = np.array([not is_missing(text) and flag in str(text).split(";") for text in texts] + [False], bool)
+    return held[codes]
+
+
+def usable(data: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row has a time: measured, or predicted; what failed or was skipped has nothing to say."""
+    return (numbers(data, "time_ms") > 0) & ~is_word(data, "status", "failed", "skipped")
+
+
+def moved_bytes(data: pd.DataFrame) -> NDArray[np.float64]:
+    """Compulsory bytes read and written; NaN where neither is known."""
+    read, written = numbers(data, "bytes_read"), numbers(data, "bytes_written")
+    return np.where(np.isnan(read) & np.isnan(written), math.nan, np.nan_to_num(read) + np.nan_to_num(written))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What limits each row: its ridge (FLOP/B), its share of the roof that applies (percent), and which that is.
+
+    `limiter` holds places in LIMITERS from 1 on, 0 where it is not known.
+    """
+
+    ridge: NDArray[np.float64]
+    pct_limit: NDArray[np.float64]
+    limiter: NDArray[np.int64]
+
+    def by(self, *names: str) -> NDArray[np.bool_]:
+        """Where it is one of some limiters."""
+        return np.isin(self.limiter, [LIMITERS.index(name) + 1 for name in names])
+
+
+def limits_of(data: pd.DataFrame) -> Limits:
+    """The columns of limits of a frame, worked out for the rows that have none."""
+    found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
+    missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
+    if missing.any():
+        rest = with_limits(data[missing])
+        found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
+        found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
+    return found
+
+
+def attained(data: pd.DataFrame) -> NDArray[np.float64]:
+    """Percent of what a stream of the same bytes reaches: the column, else from the two it is made of."""
+    own, roof = numbers(data, "pct_attainable"), numbers(data, "attainable_gb_s")
+    made = 100 * numbers(data, "bandwidth_gb_s") / np.where(roof > 0, roof, math.nan)
+    return np.where(np.isnan(own), made, own)
+
+
+def stored_ratio(data: pd.DataFrame) -> NDArray[np.float64]:
+    """Bytes that the variant moves, intermediates included, over the compulsory ones."""
+    read, written = numbers(data, "algorithmic_bytes_read"), numbers(data, "algorithmic_bytes_written")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = (read + written) / moved_bytes(data)
+    return np.where(np.isfinite(ratio), ratio, math.nan)
+
+
+def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
+    """What share of all waiting of a launch's warps some reasons are, in percent; NaN where no stalls were counted."""
+    import pandas as pd
+
+    if "stall_reasons" not in data.columns:
+        return np.full(len(data), math.nan)
+    codes, texts = pd.factorize(data["stall_reasons"])
+    shares = [_share(str(text), reasons) for text in texts]
+    return np.array([*shares, math.nan], float)[codes]
+
+
+def _share(text: str, reasons: Sequence[str]) -> float:
+    found: dict[str, float] = {}
+    for part in text.split(";"):
+        name, _, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            continue
+    found.pop(SELECTED, None)
+    whole = sum(found.values())
+    return 100 * sum(found.get(reason, 0.0) for reason in reasons) / whole if whole > 0 else math.nan
+
+
+def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
+    """For what percent of the time the GPU waited between a call's kernels, as its row's reason says; else NaN."""
+    import pandas as pd
+
+    if "reason" not in data.columns:
+        return np.full(len(data), math.nan)
+    codes, texts = pd.factorize(data["reason"])
+    found = [_WAITED.search(str(text)) for text in texts]
+    return np.array([*(math.nan if one is None else float(one[1]) for one in found), math.nan], float)[codes]
+
+
+def counts(data: pd.DataFrame) -> NDArray[np.float64]:
+    """How often each row's launch happens: the column `count`, one where there is none."""
+    found = numbers(data, "count")
+    return np.where(found >= 0, found, 1.0)
+
+
+def labels(data: pd.DataFrame) -> list[str]:
+    """What tables call each row: its case and precision; its variant, too, where that tells rows apart."""
+    return labels_at(data, np.arange(len(data)))
+
+
+def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
+    """The same of some rows, told apart from all others of the frame that have their case and precision."""
+    codes = [_codes(data, name) for name in ("case", "operation", "precision")]
+    key = np.zeros(len(data), np.int64)
+    for found in codes:
+        key = key * (int(found.max(initial=0)) + 2) + found + 1
+    common = np.isin(key, key[places]) if len(places) < len(data) else np.ones(len(data), bool)
+    kept = np.flatnonzero(common)
+    again = dict(zip(kept.tolist(), _more_than_one(key[common], _codes(data.iloc[kept], "variant")), strict=True))
+    few = data.iloc[places]
+    case, operation, precision, variant = (
+        words(few, name).astype(str).tolist() for name in ("case", "operation", "precision", "variant")
+    )
+    hot = is_word(few, "cache", "hot")
+    told = []
+    for at, place in enumerate(places.tolist()):
+        parts = (
+            case[at] or operation[at],
+            precision[at],
+            variant[at] if again[place] else "",
+            "(hot)" if hot[at] else "",
+        )
+        told.append(" ".join(part for part in parts if part) or f"row {place}")
+    return told
+
+
+def _codes(data: pd.DataFrame, name: str) -> NDArray[np.int64]:
+    import pandas as pd
+
+    return pd.factorize(data[name])[0] if name in data.columns else np.full(len(data), -1, np.int64)
+
+
+def _more_than_one(keys: NDArray[np.int64], variants: NDArray[np.int64]) -> list[bool]:
+    """Of each row, whether others with its key have other variants."""
+    import pandas as pd
+
+    return (pd.Series(variants).groupby(keys).transform("nunique") > 1).tolist()
+
+
+def known(value: Any) -> float | None:
+    """A row's number; None for what is missing, or not finite."""
+    if is_missing(value) or isinstance(value, (str, bool)):
+        return None
+    try:
+        found = float(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None

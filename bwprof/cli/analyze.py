@@ -1,0 +1,172 @@
+"""The command ``bwprof analyze``: what limits a run, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bwprof.cli.arguments import Parser, run
+from bwprof.cli.guard import OK
+from bwprof.results import load
+from bwprof.results.schema import Row
+from bwprof.text import parse_count, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from rich.console import Console
+
+    from bwprof.analysis.answer import Answer
+
+_DESCRIPTION = "What limits a run, where its time is lost and why, what is fine, what a narrower precision buys."
+_EPILOG = """\
+All figures are the rows' own. Causes are told by hardware counters: measure with --counters --metrics all.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what results say; returns the exit code."""
+    parser = Parser("bwprof analyze", _DESCRIPTION, _EPILOG)
+    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    parser.add_argument("--top", metavar="N", default="3", help="how many bottlenecks to list (default: 3)")
+    parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure")
+    parser.add_argument("--peak", metavar="GB/S", help="the memory's theoretical bandwidth, where the rows have none")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON")
+    form.add_argument("--md", action="store_true", help="as Markdown")
+    return run(parser, arguments, _print)
+
+
+def _print(options: argparse.Namespace) -> int:
+    from bwprof.analysis.answer import Answer
+    from bwprof.terminal import console
+
+    answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
+    if options.json:
+        found = answer.to_dict(with_checklist=options.checklist)
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    elif options.md:
+        sys.stdout.write("\n\n".join(_markdown(answer, checklist=options.checklist)) + "\n")
+    else:
+        _show(answer, console(sys.stdout), checklist=options.checklist)
+    return OK
+
+
+def _top(text: str) -> int:
+    count = parse_count(text, "--top")
+    if count < 1:
+        raise ValueError(f"--top is {quoted(text)}: a whole number from 1 is needed")
+    return count
+
+
+def _peak(text: str | None) -> float | None:
+    try:
+        found = None if text is None else float(text)
+    except ValueError:
+        found = 0.0
+    if found is not None and not 0 < found < float("inf"):
+        raise ValueError(f"--peak is '{quoted(text)}': a bandwidth in GB/s is needed")
+    return found
+
+
+def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
+    """On a terminal, or as plain text."""
+    from bwprof.analysis.answer import grouped_strengths
+
+    improved, why = answer.improvement()
+    for line in answer.lines():
+        screen.print(wrapped(line, screen))
+    show_table(
+        screen, "Utilization of the theoretical peak", answer.utilization(), numbers=("Measured BW", "Utilization")
+    )
+    strong = grouped_strengths(answer.data)
+    if strong:
+        screen.print("\nStrengths")
+        for line in strong:
+            screen.print(wrapped(line, screen, "  "))
+    screen.print("\nBottlenecks" if answer.findings else "\nBottlenecks: none that a roof tells of")
+    for finding in answer.findings:
+        screen.print(wrapped(f"{finding.priority} {finding.label}: {finding.issue}", screen, "  "))
+        for name, text in (
+            ("impact", f"{finding.impact}; {finding.gain}"),
+            ("fix", finding.fix),
+            ("evidence", finding.evidence),
+        ):
+            screen.print(wrapped(f"{name}: {text}", screen, "    "))
+    if len(improved):
+        show_table(screen, "FP32 and FP16", improved, numbers=list(improved.columns)[1:])
+        if why:
+            screen.print(wrapped(why, screen))
+    if checklist:
+        show_checklist(answer.checklist(), screen)
+
+
+def print_answer(rows: Sequence[Row], folder: Path | None, screen: Console) -> None:
+    """The answer in a few lines, at the end of a sweep, and where there is more of it."""
+    from bwprof.analysis.answer import Answer
+    from bwprof.results import frame
+
+    lines = Answer(frame.from_rows(rows), top=1).brief()
+    if lines and folder is not None:
+        lines.append(f"more: bwprof analyze {folder}")
+    for line in lines:
+        screen.print(wrapped(line, screen))
+
+
+def show_checklist(found: pd.DataFrame, screen: Console) -> None:
+    """The checklist: a line for each item, its figure below where it is long."""
+    screen.print("\nChecklist")
+    group = ""
+    for line in found.to_dict(orient="records"):
+        if line["Group"] != group:
+            group = line["Group"]
+            screen.print(f"  {group}")
+        screen.print(wrapped(f"{line['Result']:<7} {line['Item']}: {line['Figure']}", screen, "    ", 8))
+
+
+def show_table(screen: Console, title: str, found: pd.DataFrame, *, numbers: Sequence[str]) -> None:
+    """A frame of words as a table, with a title above it; nothing of an empty one."""
+    from bwprof.terminal import show, table
+
+    if not len(found):
+        return
+    screen.print(f"\n{title}")
+    headers = {name: name.replace(" ", "\n", 1) if name in numbers else name for name in found.columns}
+    grid = table(screen, "", list(headers.values()), numbers=[headers[name] for name in numbers])
+    for row in found.itertuples(index=False):
+        grid.add_row(*map(str, row))
+    show(screen, grid)
+
+
+def wrapped(text: str, screen: Console, indent: str = "", hanging: int = 2) -> str:
+    """A line as lines that fit the screen; what follows the first hangs."""
+    from bwprof.terminal import PLAIN_WIDTH
+
+    width = max(40, min(screen.width, PLAIN_WIDTH))
+    hung = indent + " " * hanging
+    kept = text.replace(" %", "\u00a0%")  # a figure and its unit stay together
+    filled = textwrap.fill(kept, width, initial_indent=indent, subsequent_indent=hung, break_on_hyphens=False)
+    return filled.replace("\u00a0%", " %")
+
+
+def _markdown(answer: Answer, *, checklist: bool) -> list[str]:
+    from bwprof.analysis.answer import markdown
+
+    improved, why = answer.improvement()
+    parts = ["# What limits it", *answer.lines()]
+    tables = {
+        "Utilization": answer.utilization(),
+        "Strengths": answer.strengths(),
+        "Bottlenecks": answer.bottlenecks(),
+        "FP32 and FP16": improved,
+        **({"Checklist": answer.checklist()} if checklist else {}),
+    }
+    for title, found in tables.items():
+        if len(found):
+            parts += [f"## {title}", markdown(found)]
+    return [*parts, why] if why else parts
