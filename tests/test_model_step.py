@@ -13,6 +13,7 @@ import bwprof
 from bwprof.cli import model as model_command
 from bwprof.cli.sweep import main as sweep_main
 from bwprof.cli.sweep import run as command
+from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome
 from bwprof.models import architecture, predicting, running
 from bwprof.models.question import LABELS, Question
@@ -61,6 +62,8 @@ class Pretended:
         assert self._context is not None
         self.measured.append(spec)
         row = spec.blank_row(self._context)
+        if isinstance(spec, Chain):
+            assert Chain.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
         if spec.precision == "fp8_e4m3":
             row.update(status="predicted", reason="no kernel")
             return Outcome(row)
@@ -87,7 +90,7 @@ class Pretended:
 def answered(question: Question, executor: Pretended | None = None, **run: Any) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
-    pieces = running.pieces_of(question)
+    pieces = running.items_of(question)
     whole = PiecesExecutor(question, inner, predicting.fill)
     context = Context("run", "cpu", inner.open(None), inner.obtain_roofs(Wanted(), None))
     whole.set_context(context)
@@ -271,6 +274,56 @@ def test_what_is_left_out_is_said() -> None:
 def test_experts_are_explained() -> None:
     found = answered(Question(architecture.named("mixtral-8x7b"), (point(),), memory_bytes=10**12))
     assert any("2 of 8 experts a token" in note for note in found.notes())
+
+
+# ---- a layer in one graph ----
+
+
+def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
+    def roles(name: str, batch: int = 1) -> dict[str, int]:
+        question = Question(architecture.named(name), (point(batch=batch),))
+        return {part.role: part.count for part in question.layer_parts(question.points[0])}
+
+    assert roles("llama-3.1-8b") == dict.fromkeys(ROLES[:-1], 1)
+    assert "attention, window" in roles("gemma-3-4b")
+    assert "attention" not in roles("gemma-3-4b")
+    assert roles("mixtral-8x7b")["expert down"] == 2
+    assert roles("mixtral-8x7b", batch=64)["expert down"] == 8
+
+
+def test_a_layer_in_one_graph_beside_the_sum_of_its_operations() -> None:
+    """At one speed they are equal, and the step's time has only the operations'."""
+    executor = Pretended()
+    found = answered(Question(LLAMA, (point(), point(context=100)), chain=True), executor)
+    assert [type(spec) is Chain for spec in executor.measured[-2:]] == [True, True]
+    layers = found.layers
+    assert layers["together_ms"].tolist() == pytest.approx(layers["sum_ms"].tolist())
+    rows = found.frame[found.frame["role"] == "layer"]
+    assert rows["count"].tolist() == [0, 0]
+    assert found.time_ms == pytest.approx(answered(Question(LLAMA, (point(),))).time_ms)
+    assert "back to back" in str(found)
+
+
+def test_a_layer_on_this_machine() -> None:
+    found = bwprof.model_step(
+        TINY, context=16, weights=["fp32", "fp8"], device="cpu", roofs=False, max_seconds=0.01, chain=True
+    )
+    rows = found.frame[found.frame["role"] == "layer"].set_index("weights")
+    assert rows.loc["fp32", "status"] == "ok"
+    assert rows.loc["fp32", "verified"]
+    parts = found.frame[(found.frame["weights"] == "fp32") & (found.frame["count"] == 2)]
+    assert rows.loc["fp32", "bytes_read"] == parts["bytes_read"].sum()
+    assert found.layers["together_ms"].iloc[0] > 0
+    assert (rows.loc["fp8_e4m3", "status"], found.layers["reason"].iloc[1][:7]) == ("skipped", "skipped")
+
+
+@pytest.mark.cuda
+def test_a_layer_in_one_graph() -> None:
+    small = architecture.Architecture("small", 1024, 4096, 2, 8, 2, 128, 1000)
+    found = bwprof.model_step(small, context=512, device="cuda", roofs=False, max_seconds=0.1, chain=True)
+    row = found.frame.iloc[-1]
+    assert (row["role"], row["status"], row["timer"]) == ("layer", "ok", "graph")
+    assert row["verified"]
 
 
 # ---- predictions ----

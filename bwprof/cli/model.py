@@ -17,7 +17,7 @@ from bwprof.cli.guard import OK, USAGE, check_open, guarded
 from bwprof.cli.measuring import measuring
 from bwprof.cli.sweep import options, run
 from bwprof.models import architecture, running, step
-from bwprof.models.question import Question
+from bwprof.models.question import LAYER, Question
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Roofs
@@ -85,6 +85,11 @@ def _parser() -> Parser:
         help="q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them (default), or each by "
         "itself, as transformers and llama.cpp do",
     )
+    what.add_argument(
+        "--chain",
+        action="store_true",
+        help="a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times",
+    )
     what.add_argument("--memory", metavar="BYTES", help="to fit into, 24G or 24Gi (default: the device's)")
     what.add_argument(
         "--reserve", metavar="SHARE", help="of the memory for activations and scratch (default: 10%%, or 0.1)"
@@ -136,9 +141,14 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         choice = hardware.choose(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
-    pieces = running.pieces_of(asked)
-    plan = running.plan_of(pieces, max_seconds=most)
-    job = run.Job(plan, pieces, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill), _show)
+    plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
+    job = run.Job(
+        plan,
+        running.items_of(asked),
+        "model",
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
+        _show,
+    )
     return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 
 
@@ -151,6 +161,7 @@ def _asked(parsed: argparse.Namespace) -> Question:
         kvs=_words(parsed.kv, "--kv"),
         prefill=parsed.prefill,
         layout=parsed.layout or "fused",
+        chain=parsed.chain,
         reserve=0.1 if parsed.reserve is None else _share(parsed.reserve),
         memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),
     )
@@ -161,7 +172,7 @@ def _asks(parsed: argparse.Namespace) -> list[str]:
     names = ("batch", "context", "weights", "kv", "layout", "memory", "reserve", "device", "backend", "max_seconds")
     found = ["MODEL"] if parsed.model is not None else []
     found += [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name) is not None]
-    return found + [f"--{name}" for name in ("prefill", "predict") if getattr(parsed, name)]
+    return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
 
 
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
@@ -175,11 +186,12 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
         asked = Question.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
-    pieces = running.pieces_of(asked)
     kept, _, strangers = still_to_do(plan.specs, rows)
+    layers = [place for place in kept if rows[place]["role"] == LAYER]
+    kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
     there = Counter(running.key_of(rows[place]) for place in kept)
-    missing = []
-    for piece in pieces:
+    missing: list[running.AnyPiece] = []
+    for piece in running.items_of(asked):
         key = running.key_of(piece.labels)
         if there[key]:
             there[key] -= 1
@@ -189,7 +201,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
     job = run.Job(
         plan, missing, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill, earlier), _show
     )
-    return kept, strangers, job
+    return kept, strangers - len(layers), job
 
 
 def _show(store: Store, _folder: Path | None, screen: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,19 @@ class Architecture:
         8.03
         """
         return self.embedding_elements + sum(rows * columns * count for rows, columns, count in self.matrices())
+
+    @property
+    def one_layer(self) -> Architecture:
+        """The same with a single layer, of the kind that there are most of."""
+        window, dense = 2 * self.window_layers > self.layers, 2 * self.dense_layers > self.layers
+        return replace(
+            self,
+            layers=1,
+            window=self.window if window else 0,
+            window_layers=int(window),
+            dense_layers=int(dense),
+            dense_ffn=self.dense_ffn if dense else 0,
+        )
 
     @property
     def embedding_elements(self) -> int:

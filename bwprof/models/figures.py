@@ -12,7 +12,7 @@ from typing import Any
 from bwprof import registry
 from bwprof.costs import cost
 from bwprof.models import steps, storage
-from bwprof.models.question import AS_STORED, Question
+from bwprof.models.question import AS_STORED, LAYER, Question
 from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
 
 Row = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Step:
 def steps_of(question: Question, rows: Sequence[Row], memory_bytes: int | None) -> list[Step]:
     """The steps of a question, in its order, from their rows; those that have none are left out."""
     by_point: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
+    for row in (row for row in rows if row["role"] != LAYER):
         by_point.setdefault(tuple(row[name] for name in _POINT), []).append(row)
     found = []
     for point in question.points:
@@ -126,6 +126,42 @@ def _most(words: Iterable[str | None], times: Sequence[float]) -> str | None:
     if sum(found.values()) < sum(times) / 2:
         return None
     return max(found, key=lambda word: found[word], default=None)
+
+
+# ---- a layer in one graph ----
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer's operations in one graph, and the sum of their own times; None where there is no time, with why."""
+
+    point: Point
+    together_ms: float | None
+    sum_ms: float | None
+    reason: str
+
+
+def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) -> list[Layer]:
+    """Every layer that was measured in one graph."""
+    steps_by = {(step.point.phase, *_key(step.point)): step for step in found}
+    result = []
+    for row in (row for row in rows if row["role"] == LAYER):
+        step = steps_by.get(tuple(row[name] for name in _POINT))
+        if step is None:
+            continue
+        times = {part["role"]: part["time_ms"] for part in step.rows}
+        parts = question.layer_parts(step.point)
+        known = [times.get(part.role) for part in parts]
+        total = None
+        if all(time is not None for time in known):
+            total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
+        said = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
+        result.append(Layer(step.point, row["time_ms"], total, said))
+    return result
+
+
+def _key(point: Point) -> tuple[object, ...]:
+    return point.batch, point.context, point.weights, point.kv
 
 
 # ---- other formats ----

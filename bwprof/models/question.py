@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwprof.models import steps, storage
@@ -14,6 +14,8 @@ from bwprof.text import shown, unknown
 
 # The columns that a model's rows have beside the schema's.
 LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")
+
+LAYER = "layer"  # the role of a row that stands for a layer's operations in one graph
 
 AS_STORED = "stored"  # the weights' format of a GGUF file: each tensor's own
 _MOST_POINTS = 1000
@@ -40,6 +42,7 @@ class Question:
     reserve: float = storage.RESERVE
     memory_bytes: int | None = None  # None: the device's
     stored: Stored | None = None
+    chain: bool = False  # a layer in one graph as well
 
     def parts(self, point: Point) -> list[Part]:
         """A step's operations."""
@@ -47,6 +50,11 @@ class Question:
             return steps.parts(self.model, point, self.layout)
         plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
         return steps.parts(self.model, plain, "separate", self.stored.tensors)
+
+    def layer_parts(self, point: Point) -> list[Part]:
+        """The operations of one layer, of the kind that there are most of."""
+        one = replace(self, model=self.model.one_layer)
+        return [part for part in one.parts(point) if part.layer]
 
     def weight_bytes(self, weights: str) -> int:
         """What the weights take in a precision, or as a file stores them."""
@@ -68,6 +76,7 @@ class Question:
             "layout": self.layout,
             "reserve": self.reserve,
             "memory_bytes": self.memory_bytes,
+            "chain": self.chain,
             "stored": stored and {"total_bytes": stored.total_bytes, "types": stored.types, "tensors": stored.tensors},
         }
 
@@ -86,6 +95,7 @@ class Question:
                 check_reserve(found["reserve"]),
                 None if found.get("memory_bytes") is None else int(found["memory_bytes"]),
                 Stored(int(stored["total_bytes"]), dict(stored["types"]), dict(stored["tensors"])) if stored else None,
+                bool(found.get("chain", False)),
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.models import figures, predicting
 from bwprof.models.architecture import Architecture
-from bwprof.models.figures import Estimate, Format, Room, Step
+from bwprof.models.figures import Estimate, Format, Layer, Room, Step
 from bwprof.models.question import AS_STORED, LABELS, Question
 from bwprof.models.steps import DECODE, PREFILL
 from bwprof.text import figure_text
@@ -50,6 +50,8 @@ class ModelStep:
         The largest batch, and the longest context, that fits the memory beside the weights.
     left_out : pandas.DataFrame
         What the sum leaves out, with its bytes and, where they can be told, its time.
+    layers : pandas.DataFrame
+        With `chain`: a layer's operations in one graph, beside the sum of their own times.
     """
 
     def __init__(
@@ -59,7 +61,6 @@ class ModelStep:
         *,
         memory_bytes: int | None = None,
         card: Card | None = None,
-        chain: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         from bwprof.results.frame import to_rows
 
@@ -67,10 +68,11 @@ class ModelStep:
         self.frame = frame
         self._memory = question.memory_bytes or memory_bytes
         self._card = card
-        self._chain = list(chain)
         for name in ("count", "step_batch", "context"):
             frame[name] = frame[name].astype("Int64")
-        self._steps = figures.steps_of(question, to_rows(frame), memory_bytes)
+        rows = to_rows(frame)
+        self._steps = figures.steps_of(question, rows, memory_bytes)
+        self._layers = figures.layers_of(question, self._steps, rows)
 
     @property
     def model(self) -> Architecture:
@@ -188,14 +190,27 @@ class ModelStep:
         return pd.DataFrame([{name: getattr(item, name) for name in names} for item in self._left_out])
 
     @property
-    def chain(self) -> pd.DataFrame:
-        """One layer's operations back to back in one graph, measured, beside the sum of their own times; empty where
-        that was not asked for.
+    def layers(self) -> pd.DataFrame:
+        """One layer's operations in one graph, measured (together_ms), beside the sum of their own times (sum_ms);
+        empty where that was not asked for.
         """
         import pandas as pd
 
-        names = ["phase", "step_batch", "context", "weights", "kv", "layers", "chain_ms", "sum_ms", "ratio", "reason"]
-        return pd.DataFrame(self._chain, columns=names)
+        lines = [
+            {
+                "phase": layer.point.phase,
+                "batch": layer.point.batch,
+                "context": layer.point.context,
+                "weights": layer.point.weights,
+                "kv": layer.point.kv,
+                "together_ms": layer.together_ms,
+                "sum_ms": layer.sum_ms,
+                "reason": layer.reason or None,
+            }
+            for layer in self._layers
+        ]
+        names = ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"]
+        return pd.DataFrame(lines, columns=names)
 
     # ---- as text ----
 
@@ -211,8 +226,13 @@ class ModelStep:
         stored = self.question.stored
         if stored is not None:
             found.append(("Weights as stored", [_shown_type(name, held) for name, held in stored.types.items()]))
-        if self._chain:
-            found.append(("One layer in one graph, against the sum of its parts", [*map(_shown_chain, self._chain)]))
+        if self._layers:
+            found.append(
+                (
+                    "A layer's operations back to back (on a GPU: one graph), and the sum of their own times",
+                    [*map(_shown_layer, self._layers)],
+                )
+            )
         return found
 
     def notes(self) -> list[str]:
@@ -274,7 +294,6 @@ class ModelStep:
             frame.copy(),
             memory_bytes=facts.get("memory_bytes"),
             card=predicting.card_of_run(run),
-            chain=run.get("chain") or (),
         )
 
 
@@ -292,7 +311,7 @@ def _answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
     if step.time_ms is None or step.tokens_s is None:
         return f"{name}: no time for a step of {point.phase} ({step.missing})"
     phase = _PHASES[point.phase]
-    said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else phase]
+    said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
         share = "" if step.limit_pct is None else f" at {step.limit_pct:.0f} % of what this device sustains"
@@ -497,17 +516,18 @@ def _shown_type(name: str, held: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _shown_chain(line: Mapping[str, Any]) -> dict[str, str]:
+def _shown_layer(layer: Layer) -> dict[str, str]:
+    point, together, total = layer.point, layer.together_ms, layer.sum_ms
     return {
-        "phase": str(line["phase"]),
-        "batch": str(line["step_batch"]),
-        "context": str(line["context"]),
-        "weights": _format(str(line["weights"])),
-        "cache": _format(str(line["kv"])),
-        "us in one graph": "-" if line["chain_ms"] is None else _number(line["chain_ms"] * 1e3),
-        "us, sum of parts": "-" if line["sum_ms"] is None else _number(line["sum_ms"] * 1e3),
-        "graph / sum": "-" if line["ratio"] is None else f"{line['ratio']:.3f}",
-        "status": line["reason"] or "ok",
+        "phase": point.phase,
+        "batch": str(point.batch),
+        "context": str(point.context),
+        "weights": _format(point.weights),
+        "cache": _format(point.kv),
+        "us together": "-" if together is None else _number(together * 1e3),
+        "us, sum": "-" if total is None else _number(total * 1e3),
+        "together / sum": f"{together / total:.3f}" if together and total else "-",
+        "status": layer.reason or "ok",
     }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bwprof import registry
+from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import DEFAULT_CACHE, Spec
-from bwprof.models.question import Question
+from bwprof.models.question import LAYER, Question
 from bwprof.models.steps import Part, Point
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs, Wanted
@@ -46,25 +47,78 @@ class Piece:
         return self.spec.blank_row(context) | self.labels
 
 
+@dataclass(frozen=True, slots=True)
+class LayerPiece:
+    """A layer of a step in one graph, as a run measures it."""
+
+    chain: Chain
+    point: Point
+    repeatable: ClassVar[bool] = False
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """As a `Piece` has them."""
+        return self.chain.labels
+
+    @property
+    def title(self) -> str:
+        """For progress lines."""
+        return self.chain.title
+
+    @property
+    def cache(self) -> str:
+        """cold, at its begin."""
+        return self.chain.cache
+
+    def blank_row(self, context: Context) -> Row:
+        """Its row before it has run."""
+        return self.chain.blank_row(context)
+
+
+AnyPiece = Piece | LayerPiece
+
+
 def pieces_of(question: Question) -> list[Piece]:
     """Every operation of every step that is asked for, in their order."""
     return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
 
 
+def layers_of(question: Question) -> list[LayerPiece]:
+    """A layer of each step in one graph, where that is asked for. They come behind the pieces: what runs graphs on a
+    second stream may slow all that follows (`bwprof.hardware.open_device`).
+    """
+    return [_layer(question, point) for point in question.points] if question.chain else []
+
+
+def items_of(question: Question) -> list[AnyPiece]:
+    """All that a run measures."""
+    return [*pieces_of(question), *layers_of(question)]
+
+
+def _layer(question: Question, point: Point) -> LayerPiece:
+    parts = question.layer_parts(point)
+    specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
+    labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
+    return LayerPiece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point)
+
+
 def _piece(question: Question, point: Point, part: Part) -> Piece:
     case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
     spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
-    labels = {
+    return Piece(spec, point, _labels(question, point, part.role, part.count))
+
+
+def _labels(question: Question, point: Point, role: str, count: int) -> dict[str, Any]:
+    return {
         "model": question.model.name,
         "phase": point.phase,
-        "role": part.role,
-        "count": part.count,
+        "role": role,
+        "count": count,
         "step_batch": point.batch,
         "context": point.context,
         "weights": point.weights,
         "kv": point.kv,
     }
-    return Piece(spec, point, labels)
 
 
 def plan_of(pieces: Sequence[Piece], *, max_seconds: float | None = None) -> Plan:
@@ -99,12 +153,12 @@ class PiecesExecutor:
     """
 
     def __init__(
-        self, question: Question, inner: Executor[Spec], predict: Predict, earlier: Sequence[Row] = ()
+        self, question: Question, inner: Executor[Spec | Chain], predict: Predict, earlier: Sequence[Row] = ()
     ) -> None:
         self._question = question
         self._inner = inner
         self._predict = predict
-        self._measured = [row for row in earlier if row["status"] == "ok"]
+        self._measured = [row for row in earlier if row["status"] == "ok" and row["role"] != LAYER]
         self._context: Context | None = None
         self._found: dict[_Shape, Outcome] = {}
         self._owner: dict[_Shape, Key] = {}
@@ -125,13 +179,15 @@ class PiecesExecutor:
         self._context = context
         self._inner.set_context(context)
 
-    def measure(self, piece: Piece, max_seconds: float, deadline: float | None) -> Outcome:
+    def measure(self, piece: AnyPiece, max_seconds: float, deadline: float | None) -> Outcome:
         """One piece: measured, or as its shape was; a second try of the piece that was measured is one."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         refused = self._why_not(piece.point)
         if refused:
             return unmeasured(piece, self._context, "skipped", refused)
+        if isinstance(piece, LayerPiece):
+            return self._inner.measure(piece.chain, max_seconds, deadline)
         spec = piece.spec
         shape = _shape(spec.operation, spec.precision, spec.params)
         key = key_of(piece.labels)

@@ -35,6 +35,7 @@ def model_step(
     weights: Words = None,
     kv: Words = None,
     layout: str = "fused",
+    chain: bool = False,
     reserve: float = 0.1,
     memory: int | str | None = None,
     device: Device = None,
@@ -72,6 +73,8 @@ def model_step(
     layout : {"fused", "separate"}
         q, k and v in one product, gate and up in one, as vLLM, SGLang and TensorRT-LLM run them; or each by itself, as
         transformers and llama.cpp do. A .gguf file's stored weights are always separate.
+    chain : bool
+        Measure a layer's operations back to back, too, on a GPU in one CUDA graph, beside the sum of their times.
     reserve : float
         The share of the memory that weights and caches leave for activations and scratch.
     memory : int or str, optional
@@ -131,6 +134,7 @@ def model_step(
         kvs=_words("kv", kv),
         prefill=truth(prefill, "prefill"),
         layout=layout,
+        chain=truth(chain, "chain"),
         reserve=reserve,
         memory_bytes=None if memory is None else whole_number(memory, "memory"),
     )
@@ -146,11 +150,10 @@ def model_step(
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
     choice = hardware.choose(backend, device)
-    pieces = running.pieces_of(asked)
-    plan = running.plan_of(pieces, max_seconds=most)
+    plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
-        pieces,
+        running.items_of(asked),
         running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
         data,
         Limits(None, how.max_total_seconds, started, max_seconds=most),
@@ -206,6 +209,7 @@ def ask(
     kvs: tuple[str, ...],
     prefill: bool,
     layout: str,
+    chain: bool,
     reserve: float,
     memory_bytes: int | None,
 ) -> Question:
@@ -216,7 +220,7 @@ def ask(
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
-    asked = Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored)
+    asked = Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked
 

@@ -63,6 +63,7 @@ class Part:
     params: dict[str, int]
     count: int
     formats: str
+    layer: bool = True  # of every layer, or of one kind of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ def parts(
         shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
         for precision, times in _divided(count, shares):
             whole = registry.complete(entry["operation"], precision, params)
-            found.append(Part(entry["role"], entry["operation"], precision, whole, times, entry["formats"]))
+            role, operation = entry["role"], entry["operation"]
+            found.append(Part(role, operation, precision, whole, times, entry["formats"], entry.get("layer", True)))
     return found
 
 
