@@ -52,6 +52,32 @@ def test_ridges_of_data_sheets(peak_tflops: float, bandwidth_gb_s: float, expect
     assert analysis.ridge(peak_tflops, bandwidth_gb_s) == pytest.approx(expected, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("operation", "shape", "intensity", "side"),
+    [
+        ("gemm", {"M": 1024, "N": 1024, "K": 1024}, 1024 / 3, "compute"),  # N / 3 in FP16, not N / 2
+        ("gemm", {"M": 64, "N": 64, "K": 64}, 64 / 3, "memory"),
+        ("gemm", {"M": 8192, "N": 8192, "K": 128}, 124.1, "memory"),
+        # Of a decode step H / G queries share a key and a value of 2 bytes each: H / G operations a byte ...
+        ("attention_decode", {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "kv_len": 1 << 15}, 4.0, "memory"),
+        ("attention_decode", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_len": 1 << 15}, 7.0, "memory"),
+        # ... and of a prompt all its tokens do.
+        ("attention_prefill", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "seq_len": 512}, 224.4, "compute"),
+        (
+            "attention_prefill",
+            {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "seq_len": 4096},
+            1638.8,
+            "compute",
+        ),
+    ],
+)
+def test_sides_of_well_known_shapes(operation: str, shape: dict[str, int], intensity: float, side: str) -> None:
+    """On an A100 of 80 GB, in FP16."""
+    found = bwprof.cost(operation, precision="fp16", **shape).arithmetic_intensity
+    assert found == pytest.approx(intensity, rel=1e-3)
+    assert analysis.classify(found, analysis.ridge(312, 2039)) == side
+
+
 def test_side_of_a_thin_product() -> None:
     """8192 x 8192 x 128 in FP16: 2 M N K operations over 2 (M K + K N + M N) bytes."""
     intensity = 2 * 8192 * 8192 * 128 / (2 * (8192 * 128 + 128 * 8192 + 8192 * 8192))

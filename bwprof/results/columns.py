@@ -367,8 +367,8 @@ _LATER_METRICS = _columns(
     "number",
     "metrics",
     "%",
-    dram_pct="DRAM's throughput while the launch ran, of its peak; some us beside it count, too",
-    sm_pct="the busiest pipe's of the multiprocessors, likewise",
+    dram_pct="bytes that DRAM moved in the time in which multiprocessors were at work, of the most that it can",
+    sm_pct="the busiest pipe of the multiprocessors, of its peak over the active cycles",
 )
 
 METRICS = (*_METRICS, *_LATER_METRICS)
