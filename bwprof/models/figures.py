@@ -236,7 +236,7 @@ def projected_ms(
     now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
     if base.time_ms is None:
         return [None] * len(pairs)
-    before = [_part_of(row) for row in base.rows]
+    before = [part_of(row) for row in base.rows]
     flat = [part for parts in now for part in parts or ()]
     times = list(best([*before, *flat])) if best is not None else [float(_moved(part)) for part in (*before, *flat)]
     old, rest = times[: len(before)], iter(times[len(before) :])
@@ -247,9 +247,16 @@ def _sum(base: Step, before: Sequence[float], after: Sequence[float]) -> float:
     """The step's time, each operation's changed as its best time changes."""
     total = 0.0
     for row, old, new in zip(base.rows, before, after, strict=True):
-        factor = new / old if old else 1.0
-        total += int(row["count"]) * float(row["time_ms"]) * (factor if _memory_bound(row) else max(factor, 1.0))
+        total += int(row["count"]) * float(row["time_ms"]) * gain(row, old, new)
     return total
+
+
+def gain(row: Row, before: float, after: float) -> float:
+    """How much longer a row takes in another format, from its best times there: fewer bytes are no less time where
+    arithmetic or a launch's latency limits.
+    """
+    factor = after / before if before else 1.0
+    return factor if _memory_bound(row) else max(factor, 1.0)
 
 
 def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[Part] | None:
@@ -266,9 +273,10 @@ def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[
     return [by_role[row["role"]] for row in base.rows]
 
 
-def _part_of(row: Row) -> Part:
+def part_of(row: Row) -> Part:
+    """The operation that a row is of."""
     params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
-    return Part(row["role"], row["operation"], row["precision"], params, int(row["count"]), "")
+    return Part(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
 
 
 def _moved(part: Part) -> int:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.forecast.cards import Card, card_of
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, predict_rows
+from bwprof.models.figures import gain, part_of
 from bwprof.models.question import Question
 from bwprof.models.running import Piece, pieces_of
 from bwprof.models.steps import Part
+from bwprof.results.frame import from_rows, to_rows
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 
@@ -53,8 +56,6 @@ def predicted(
     ValueError
         For a device that is not known, with the nearest name.
     """
-    from bwprof.results.frame import from_rows, to_rows
-
     card = card_of(device)
     memory = memory_bytes(card)
     pieces = pieces_of(question)
@@ -75,7 +76,8 @@ def _case(piece: Piece) -> Case:
 
 
 def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) -> Row:
-    row = row | {"case": piece.spec.case, "seed": None} | piece.labels
+    reason = (row["reason"] or "").removeprefix("predicted: ") or None
+    row = row | {"case": piece.spec.case, "seed": None, "reason": reason} | piece.labels
     known = question.memory_bytes or memory
     if known and not question.fit(piece.point, known).fits:
         return row | {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
@@ -107,17 +109,30 @@ _FILLED = (
 def fill(row: Row, roofs: Roofs, measured: Sequence[Row]) -> None:
     """The time of a row that no kernel runs, on the device whose roofs and measured rows these are.
 
-    The efficiency is what the measured rows teach, where there are any.
+    Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
+    is none, as the measured rows teach.
     """
-    from bwprof import registry
-    from bwprof.results.frame import from_rows, to_rows
-
-    params = {name: row[name] for name in registry.param_names(row["operation"])}
-    efficiency: Any = from_rows(measured) if measured else DEFAULT_EFFICIENCY
-    try:
-        whole = predict_rows([(row["operation"], params, row["precision"])], roofs, efficiency)
-    except ValueError:  # nothing to learn from in these rows
-        whole = predict_rows([(row["operation"], params, row["precision"])], roofs)
-    found = to_rows(whole)[0]
+    part = part_of(row)
+    best = best_ms([part], card_of(roofs))[0]
+    alike = next((other for other in measured if _same_shape(row, other)), None)
+    if alike is not None:
+        share = min(1.0, best / (alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card_of(roofs))[0], best)))
+        found = _predicted(part, roofs, share)
+        said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
+    else:
+        try:
+            found = _predicted(part, roofs, from_rows(measured) if measured else DEFAULT_EFFICIENCY)
+        except ValueError:  # nothing to learn from in these rows
+            found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
+        said = str(found["reason"]).removeprefix("predicted: ")
     row.update({name: found[name] for name in _FILLED if row.get(name) is None})
-    row["reason"] = found["reason"]
+    row["reason"] = said
+
+
+def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:
+    return to_rows(predict_rows([(part.operation, part.params, part.precision)], roofs, efficiency))[0]
+
+
+def _same_shape(row: Row, other: Row) -> bool:
+    names = registry.param_names(row["operation"])
+    return row["operation"] == other["operation"] and all(row[name] == other[name] for name in names)

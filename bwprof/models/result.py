@@ -554,7 +554,7 @@ def _notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list
         )
     told = next((row["reason"] for row in step.rows if row["status"] == "predicted" and row["reason"]), None)
     if told is not None and step.time_ms is not None:
-        notes.append(f"{told[:1].upper()}{told[1:]}.")
+        notes.append(f"Predicted: {told}.")
     launches = sum(int(row["count"]) for row in step.rows)
     more = sum(item.count for item in left_out)
     timed = [item.time_ms for item in left_out if item.time_ms is not None]

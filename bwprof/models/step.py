@@ -10,13 +10,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.models import architecture, config, question, running
+from bwprof.models import architecture
 from bwprof.models.architecture import Architecture
-from bwprof.models.question import Question, Stored
 from bwprof.text import quoted, seconds, shown, truth, whole_number
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
+    from bwprof.models.question import Question, Stored
     from bwprof.models.result import ModelStep
     from bwprof.results.row import Row
     from bwprof.roofs import Given, Roofs
@@ -116,7 +116,7 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
-    from bwprof.models import predicting
+    from bwprof.models import predicting, running
     from bwprof.models.result import ModelStep
     from bwprof.roofs.given import check
     from bwprof.runs import inprocess, metadata
@@ -214,13 +214,15 @@ def ask(
     memory_bytes: int | None,
 ) -> Question:
     """What is asked, checked; ValueError for what cannot be."""
+    from bwprof.models import question
+
     found, stored = load(model)
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
-    asked = Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
+    asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked
 
@@ -233,6 +235,8 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     ValueError
         For what is none of them, with the nearest name.
     """
+    from bwprof.models import config
+
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
