@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.models.result import ModelStep
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "plot": "",
@@ -50,6 +52,7 @@ __all__ = [
     "BandwidthAnalysis",
     "Case",
     "Cost",
+    "ModelStep",
     "Profiler",
     "Roofs",
     "Row",

@@ -360,7 +360,7 @@ def test_a_prediction_by_numbers() -> None:
 def test_a_prediction_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "step.json"
     found = bwprof.model_step("qwen2.5-0.5b", device="L4", output=path)
-    again = ModelStep.from_frame(bwprof.load(path))
+    again = bwprof.ModelStep.from_frame(bwprof.load(path))
     assert again.answer == found.answer
     assert again.formats.equals(found.formats)
     with pytest.raises(FileExistsError):

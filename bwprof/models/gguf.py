@@ -5,6 +5,7 @@ Reading them takes the package `gguf` (``pip install 'bwprof[gguf]'``).
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def read(path: Path) -> tuple[Architecture, Stored]:
         When it cannot be read.
     """
     try:
-        import gguf
+        gguf: Any = importlib.import_module("gguf")
     except ImportError:
         raise ImportError("a .gguf file is read by the package gguf: pip install 'bwprof[gguf]'") from None
     source = quoted(path)

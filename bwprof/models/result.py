@@ -52,6 +52,13 @@ class ModelStep:
         What the sum leaves out, with its bytes and, where they can be told, its time.
     layers : pandas.DataFrame
         With `chain`: a layer's operations in one graph, beside the sum of their own times.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> step = bwprof.model_step("llama-3.1-8b", batch=[1, 16], device="H100-SXM")
+    >>> step.answer.partition(";")[0], step.steps["limiter"].tolist()
+    ('Decode is memory-bound', ['memory', 'memory'])
     """
 
     def __init__(
