@@ -240,20 +240,22 @@ def test_without_roofs_it_has_no_time_and_says_so() -> None:
     found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None
     assert "no time for a step of decode (predicted: no kernel)" in found.answer
-    assert "No time for FP8_E4M3 weights: predicted: no kernel." in found.notes()
+    assert "No time for weights FP8_E4M3: predicted: no kernel." in found.notes()
 
 
 def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     executor = Pretended(facts={"memory_bytes": 17_000_000_000})
     found = answered(Question(LLAMA, (point(), point(weights="int8"))), executor)
-    assert "llama-3.1-8b in FP16 does not fit" not in found.answer  # INT8 does, and is the first that has a time
+    assert "does not fit" not in found.answer  # INT8 does, and is the first that has a time
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
     large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
-    assert large.answer.startswith("llama-3.1-8b in FP16 does not fit: 16.1 GB of weights and 0.537 GB of KV cache")
+    assert large.answer.startswith(
+        "llama-3.1-8b, weights FP16, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
+    )
     assert "tokens/s" not in large.answer
     assert "of 17 GB of memory 15.3 GB can be used" in large.answer
-    assert "In FP8_E4M3 it does, with 8.56 GB of weights" in large.answer
+    assert "With weights FP8_E4M3 it does: 8.56 GB" in large.answer
     assert set(large.frame["status"]) == {"skipped"}
     tiny = answered(Question(LLAMA, (point(),), memory_bytes=1_000_000_000))
     assert "It would take 19 such devices" in tiny.answer  # 16.6 GB, 0.9 each
@@ -468,7 +470,7 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
 
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
-    assert capsys.readouterr().out.startswith("llama-3.1-70b in FP16 does not fit")
+    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, does not fit")
     given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
     assert model_command.main(given) == 0
     out, err = capsys.readouterr()

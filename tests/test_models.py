@@ -475,6 +475,10 @@ def test_gguf(tmp_path: Path) -> None:
         ("lm head", "int8", 1),
     ]
     assert asked.weight_bytes(question.AS_STORED) == stored.total_bytes
+    step = bwprof.model_step(tmp_path / "small.gguf", device="H200", context=32, weights=["stored", "fp16"])
+    assert step.frame.groupby("weights")["role"].nunique().tolist() == [10, 10]  # both as llama.cpp runs them
+    assert stored.total_bytes in step.steps["weight_bytes"].tolist()
+    assert "Q6_K" in str(step)
     assert question.Question.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
 
 

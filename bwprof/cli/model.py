@@ -82,8 +82,8 @@ def _parser() -> Parser:
     what.add_argument(
         "--layout",
         metavar="fused|separate",
-        help="q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them (default), or each by "
-        "itself, as transformers and llama.cpp do",
+        help="q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by itself, as "
+        "transformers and llama.cpp do (default: fused; of a .gguf file separate)",
     )
     what.add_argument(
         "--chain",
@@ -160,7 +160,7 @@ def _asked(parsed: argparse.Namespace) -> Question:
         weights=_words(parsed.weights, "--weights"),
         kvs=_words(parsed.kv, "--kv"),
         prefill=parsed.prefill,
-        layout=parsed.layout or "fused",
+        layout=parsed.layout,
         chain=parsed.chain,
         reserve=0.1 if parsed.reserve is None else _share(parsed.reserve),
         memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),

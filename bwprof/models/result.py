@@ -245,7 +245,7 @@ class ModelStep:
     def notes(self) -> list[str]:
         """What the figures assume, and what they leave out."""
         untimed = {step.point.weights: step.missing for step in self._steps if step.missing and _may_fit(step)}
-        notes = [f"No time for {_format(name)} weights: {missing}." for name, missing in untimed.items()]
+        notes = [f"No time for weights {_format(name)}: {missing}." for name, missing in untimed.items()]
         return notes + _notes(self.question, self._first, self._left_out)
 
     def renderables(self, screen: Any) -> list[RenderableType]:
@@ -332,8 +332,8 @@ def _answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
     gain = _gain(step, formats)
     if gain:
         said.append(gain)
-    batch = f"batch {point.batch}, context {point.context}, {_format(point.weights)} weights, {_format(point.kv)} cache"
-    return f"{'; '.join(said)}. {name}, {batch}."
+    where = f"batch {point.batch}, context {point.context}, weights {_format(point.weights)}, cache {_format(point.kv)}"
+    return f"{'; '.join(said)}. {name}, {where}."
 
 
 def _gain(step: Step, formats: Sequence[Format]) -> str:
@@ -355,14 +355,12 @@ def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     needed = (
         f"{_gb(fit.weights)} of weights and {_gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
     )
-    said = (
-        f"{name} in {_format(point.weights)} does not fit: {needed}, of {_gb(fit.memory)} of memory {_gb(fit.usable)} "
-    )
-    said += f"can be used ({fit.reserve:.0%} is left for activations and scratch)."
+    said = f"{name}, weights {_format(point.weights)}, does not fit: {needed}, of {_gb(fit.memory)} of memory "
+    said += f"{_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
     others = [line for line in formats if line.fits and line.weight_bytes < fit.weights]
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)
-        return f"{said} In {_format(widest.weights)} it does, with {_gb(widest.weight_bytes)} of weights."
+        return f"{said} With weights {_format(widest.weights)} it does: {_gb(widest.weight_bytes)}."
     count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
     return f"{said} It would take {count} such devices, or a smaller model."
 
@@ -544,7 +542,7 @@ def _notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list
         f"{model.parameters / 1e9:.3g} billion weights. "
         + (
             "Fused products: q, k and v in one, gate and up in one."
-            if question.layout == "fused" and question.stored is None
+            if question.layout == "fused"
             else "Separate products: q, k, v, gate and up each."
         )
         + " Attention over a cache of that context, the new token included.",

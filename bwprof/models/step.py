@@ -34,7 +34,7 @@ def model_step(
     prefill: bool = False,
     weights: Words = None,
     kv: Words = None,
-    layout: str = "fused",
+    layout: str | None = None,
     chain: bool = False,
     reserve: float = 0.1,
     memory: int | str | None = None,
@@ -70,9 +70,9 @@ def model_step(
         file "stored" (when left out), each tensor in its own.
     kv : str or iterable of str, optional
         Precisions of the KV cache; that of the weights when left out, but no fewer than 16 bits.
-    layout : {"fused", "separate"}
+    layout : {"fused", "separate"}, optional
         q, k and v in one product, gate and up in one, as vLLM, SGLang and TensorRT-LLM run them; or each by itself, as
-        transformers and llama.cpp do. A .gguf file's stored weights are always separate.
+        transformers and llama.cpp do. Left out: separate for a .gguf file, whose stored weights always are, else fused.
     chain : bool
         Measure a layer's operations back to back, too, on a GPU in one CUDA graph, beside the sum of their times.
     reserve : float
@@ -208,7 +208,7 @@ def ask(
     weights: tuple[str, ...],
     kvs: tuple[str, ...],
     prefill: bool,
-    layout: str,
+    layout: str | None,
     chain: bool,
     reserve: float,
     memory_bytes: int | None,
@@ -222,6 +222,7 @@ def ask(
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
+    layout = layout or ("fused" if stored is None else "separate")
     asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked
