@@ -168,10 +168,10 @@ def test_formats_by_their_bytes() -> None:
     assert lines.loc["int8", "time_ms"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("bound", ["compute", "latency"])
-def test_no_gain_is_promised_where_bytes_do_not_limit(bound: str) -> None:
+@pytest.mark.parametrize("limiter", ["compute", "latency", "kernel"])
+def test_no_gain_is_promised_where_bytes_do_not_limit(limiter: str) -> None:
     found = answered(Question(LLAMA, (point(),)))
-    rows = [{**row, "bound": bound} for row in frames.to_rows(found.frame)]
+    rows = [{**row, "limiter": limiter} for row in frames.to_rows(found.frame)]
     other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
     assert "FP8 weights would bring nothing" in other.answer
     lines = other.formats.set_index("weights")

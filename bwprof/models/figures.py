@@ -230,8 +230,8 @@ def projected_ms(
     """The time of a step with its weights and its cache in other formats.
 
     What memory limits takes as much longer or shorter as it would at the device's roofs (`best`; as its bytes, where
-    those are not known), at the same share of them. What arithmetic or a launch's latency limits gains nothing. None
-    where the step has no time, or an operation does not take the format.
+    those are not known), at the same share of them. What arithmetic, a launch's latency or the kernel limits gains
+    nothing, as `bwprof.speedup` has it. None where the step has no time, or an operation does not take the format.
     """
     now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
     if base.time_ms is None:
@@ -253,7 +253,7 @@ def _sum(base: Step, before: Sequence[float], after: Sequence[float]) -> float:
 
 def gain(row: Row, before: float, after: float) -> float:
     """How much longer a row takes in another format, from its best times there: fewer bytes are no less time where
-    arithmetic or a launch's latency limits.
+    something else limits.
     """
     factor = after / before if before else 1.0
     return factor if _memory_bound(row) else max(factor, 1.0)
@@ -285,11 +285,8 @@ def _moved(part: Part) -> int:
 
 
 def _memory_bound(row: Row) -> bool:
-    """Whether fewer bytes are less time: not where arithmetic or a launch's latency limits."""
-    return "latency" not in (row.get("bound"), row.get("limiter")) and "compute" not in (
-        row.get("bound"),
-        row.get("limiter"),
-    )
+    """Whether fewer bytes are less time: not where arithmetic, a launch's latency or the kernel itself limits."""
+    return not {row.get("bound"), row.get("limiter")} & {"latency", "compute", "kernel"}
 
 
 def narrower(base: Point) -> tuple[str, str] | None:
