@@ -18,6 +18,7 @@ from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
 from bwprof.measuring.function import measure
+from bwprof.models.step import model_step
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from bwprof.analysis.narrowing import speedup
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
+    from bwprof.models.result import ModelStep
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "outliers": "bwprof.analysis.outliers",
@@ -54,6 +57,7 @@ __all__ = [
     "BandwidthAnalysis",
     "Case",
     "Cost",
+    "ModelStep",
     "Profiler",
     "Roofs",
     "Row",
@@ -71,6 +75,7 @@ __all__ = [
     "load",
     "load_example",
     "measure",
+    "model_step",
     "operations",
     "outliers",
     "plot",

@@ -14,6 +14,7 @@ from bwprof.text import nearest, unknown
 
 _COMMANDS = (
     "sweep",
+    "model",
     "analyze",
     "report",
     "show",
@@ -30,6 +31,7 @@ _HOMES = {"view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same

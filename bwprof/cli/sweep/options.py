@@ -102,7 +102,40 @@ def parser(program: str) -> Parser:
     where = result.add_argument_group("where")
     where.add_argument("--device", metavar="D", help=DEVICE_HELP)
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    out = result.add_argument_group("output")
+    add_output(result).add_argument(
+        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
+    )
+    how = result.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    add_limits(how)
+    how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
+    )
+    add_roofs(how)
+    how.add_argument(
+        "--once",
+        action="store_true",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
+    )
+    result.add_argument("--verbose", action="store_true", help="log what is going on")
+    result.add_old_name("--max-time", "--max-total-seconds")
+    result.add_old_name("--max-case-time", "--max-case-seconds")
+    return result
+
+
+def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The options that say where a run writes; their group."""
+    out = parser.add_argument_group("output")
     out.add_argument(
         "--output",
         metavar="DIR",
@@ -112,13 +145,12 @@ def parser(program: str) -> Parser:
     out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
-    out.add_argument(
-        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
-    )
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
-    how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    return out
+
+
+def add_limits(how: argparse._ArgumentGroup) -> None:
+    """The options that say how long a run and its cases may take."""
     how.add_argument(
         "--max-total-seconds",
         metavar="SECONDS",
@@ -131,20 +163,14 @@ def parser(program: str) -> Parser:
         help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
     )
     how.add_argument(
-        "--target-seconds",
-        metavar="SECONDS",
-        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
-    )
-    how.add_argument(
         "--max-seconds",
         metavar="SECONDS",
         help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
     )
-    how.add_argument(
-        "--rel-ci",
-        metavar="FRACTION",
-        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
-    )
+
+
+def add_roofs(how: argparse._ArgumentGroup) -> None:
+    """The options that say what rows are held against."""
     how.add_argument(
         "--roofs",
         metavar="auto|stored|RUN|FILE",
@@ -157,17 +183,6 @@ def parser(program: str) -> Parser:
         action="store_true",
         help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
     )
-    how.add_argument(
-        "--once",
-        action="store_true",
-        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
-        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
-        "fill the operands, too",
-    )
-    result.add_argument("--verbose", action="store_true", help="log what is going on")
-    result.add_old_name("--max-time", "--max-total-seconds")
-    result.add_old_name("--max-case-time", "--max-case-seconds")
-    return result
 
 
 def _example_text() -> str:
@@ -183,7 +198,7 @@ def request(options: argparse.Namespace) -> Request:
     return Request(
         operations=_words(options.operations, "OPERATION"),
         params=_params(options.param),
-        seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
+        seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=_words(options.precision, "--precision"),
         variants=_words(options.variant, "--variant"),
         caches=_words(options.cache, "--cache"),
@@ -195,7 +210,7 @@ def request(options: argparse.Namespace) -> Request:
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
-        kv_lens=_numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
+        kv_lens=numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
         only=_words(options.only, "--only"),
@@ -240,7 +255,8 @@ def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     """The columns to print instead of the summary, None for that; ValueError for an unknown one."""
     from bwprof.analysis.views import check_columns
 
-    return None if options.columns is None else check_columns(words("--columns", options.columns))
+    given = getattr(options, "columns", None)
+    return None if given is None else check_columns(words("--columns", given))
 
 
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
@@ -314,7 +330,8 @@ def _number(text: str, name: str) -> int:
     return parse_count(text, name)
 
 
-def _numbers(text: str, name: str) -> tuple[int, ...]:
+def numbers(text: str, name: str) -> tuple[int, ...]:
+    """The numbers of a list with commas, ranges among them; ValueError where there are none."""
     found = tuple(spread((word for word in text.split(",") if word.strip()), name))
     if not found:
         raise ValueError(f"{name}: no values in '{quoted(text)}'")
@@ -330,5 +347,5 @@ def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name = name.strip()
         if name in result:
             raise ValueError(f"--param {name} is given twice")
-        result[name] = _numbers(values, f"--param {name}")
+        result[name] = numbers(values, f"--param {name}")
     return result
