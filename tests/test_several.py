@@ -137,6 +137,21 @@ def test_one_run_on_all_devices_one_after_the_other(capsys: pytest.CaptureFixtur
     assert [title.split()[-1] for title in titles] == ["CPU-0", "CPU-1", "CPU-2"]
 
 
+def test_each_device_has_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, list[str]] = {}
+
+    def save(frame: Any, path: Path) -> None:
+        drawn[path.name] = [frame.attrs["run"]["facts"]["uuid"], *frame["device_uuid"].unique()]
+
+    monkeypatch.setattr(plot, "save", save)
+    plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("gone"))
+    assert main([*TINY, "--device", "all"]) == 3
+    assert drawn == {f"{command.PICTURE_NAME}_cpu{number}": [f"CPU-{number}"] * 2 for number in (0, 2)}
+    drawn.clear()
+    assert main([*TINY, "--device", "2"]) == 0
+    assert drawn == {command.PICTURE_NAME: ["CPU-2", "CPU-2"]}
+
+
 def test_a_frame_of_several_devices() -> None:
     frame = bwprof.sweep("gemm", M=[1, 2], device=["cpu:1", 0], **POINT)  # type: ignore[call-overload]
     assert frame[["device_uuid", "M"]].to_numpy().tolist() == [["CPU-1", 1], ["CPU-1", 2], ["CPU-0", 1], ["CPU-0", 2]]

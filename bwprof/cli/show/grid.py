@@ -18,7 +18,7 @@ _UNDERSCORE = re.compile("_(?!s$)")  # not that of a GB_s
 _ROOMY = 100  # letters a line, from which on there is room for rules between the columns
 # Letters of a text that stand in a line, at least: where there is little room, and where there is.
 _LEAST_TEXT = (10, 24)
-_HEADING = 10  # letters of a heading's line, where its words allow it
+_HEADING = (6, 10)  # of a heading's line, at most, where its words allow it
 
 
 def print_view(
@@ -52,11 +52,11 @@ def _cell(value: Any) -> str:
     return str(value).replace(";", "; ")  # lists break there
 
 
-def _heading(name: str) -> str:
+def _heading(name: str, longest: int) -> str:
     """A column's name in lines, so that a column of numbers is no wider than these."""
     lines = [""]
     for word in _UNDERSCORE.split(name):
-        if lines[-1] and len(lines[-1]) + len(word) > _HEADING:
+        if lines[-1] and len(lines[-1]) + len(word) > longest:
             lines.append("")
         lines[-1] += f"{word}_"
     return "\n".join(lines).removesuffix("_")
@@ -65,8 +65,12 @@ def _heading(name: str) -> str:
 def _blocks(cells: dict[str, list[str]], width: int) -> list[list[str]]:
     """The columns in as many tables as it takes for each to fit into `width` letters."""
     keys = [name for name in _KEYS if name in cells]
-    between, text = (2, _LEAST_TEXT[1]) if width >= _ROOMY else (1, _LEAST_TEXT[0])
-    needed = {name: _least_width(name, held, text) + between for name, held in cells.items()}
+    roomy = width >= _ROOMY
+    between, text = 1 + roomy, _LEAST_TEXT[roomy]
+    needed = {
+        name: between + max(_least_width(name, held, text), *map(len, _heading(name, _HEADING[roomy]).split("\n")))
+        for name, held in cells.items()
+    }
     blocks = [list(keys)]
     for name in (name for name in cells if name not in keys):
         if sum(needed[other] for other in (*blocks[-1], name)) > width + between and len(blocks[-1]) > len(keys):
@@ -76,9 +80,9 @@ def _blocks(cells: dict[str, list[str]], width: int) -> list[list[str]]:
 
 
 def _least_width(name: str, cells: Sequence[str], text: int) -> int:
-    """Letters that a column cannot do without: a number is never broken, a text may be after `text` of them."""
+    """Letters that a column's cells cannot do without: a number is never broken, a text may be after `text` of them."""
     longest = max(map(len, cells), default=0)
-    return max(*map(len, _heading(name).split("\n")), 1, min(longest, text) if _is_text(name) else longest)
+    return max(1, min(longest, text) if _is_text(name) else longest)
 
 
 def _is_text(name: str) -> bool:
@@ -88,7 +92,7 @@ def _is_text(name: str) -> bool:
 def _print_block(screen: Console, cells: dict[str, list[str]], data: pd.DataFrame) -> None:
     from bwprof.terminal import table
 
-    headings = {name: _heading(name) for name in cells}
+    headings = {name: _heading(name, _HEADING[screen.width >= _ROOMY]) for name in cells}
     grid = table(screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)])
     if screen.width < _ROOMY:
         grid.box = None
