@@ -397,7 +397,7 @@ def _bounds(made: pd.DataFrame) -> Any:
     open_ = found == 0
     if not open_.any():
         return found
-    rest = made[open_]
+    rest = made if open_.all() else made[open_]
     limits, intensity = limits_of(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
     with np.errstate(invalid="ignore"):
         memory = (intensity < limits.ridge) | (numbers(rest, "flops") == 0) | limits.by("memory")
