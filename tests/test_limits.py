@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,7 @@ def test_frames_of_others() -> None:
     hostile = frame_of_all().astype(object)
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
     hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
+    hostile.loc[5, "measured_tflops"], hostile["peak_gb_s"] = 10**400, 1j
     found = analysis.with_limits(hostile)
     assert found.loc[0, ["limiter", "pct_limit"]].isna().all()
     assert found.loc[4, "limiter"] == "memory"
@@ -262,6 +264,17 @@ def test_frames_of_others() -> None:
         analysis.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
     with pytest.raises(TypeError, match=r"pandas\.DataFrame is needed, not list"):
         analysis.with_limits([])  # type: ignore[arg-type]
+
+
+def test_a_run_of_the_first_schema(source_tree: Path) -> None:
+    """Written before these columns: its own roofs tell them, on both sides."""
+    old = bwprof.load(source_tree / "tests/data/first_schema/results.csv")
+    assert old[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
+    found = analysis.with_limits(old)
+    assert found["ridge"].tolist() == pytest.approx((1e3 * old["measured_tflops"] / old["ceiling_gb_s"]).tolist())
+    assert found["limiter"].tolist() == ["kernel", "kernel", "memory", "memory"]
+    assert found["pct_limit"][2:].tolist() == pytest.approx(old["pct_attainable"][2:].tolist())
+    assert bwprof.summary(old)["limiter"].tolist() == ["kernel", "memory"]
 
 
 def test_a_rows_grade() -> None:

@@ -266,3 +266,10 @@ def test_what_the_callers_functions_raise_comes_out() -> None:
 
     with pytest.raises(TypeError, match="it does no work"):
         measured(output=later)
+
+    class Lost(Tensor):
+        def cpu(self) -> Tensor:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        measured(output=Lost([1.0]))

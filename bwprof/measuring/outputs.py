@@ -241,7 +241,7 @@ def _array_of(given: Any, name: str) -> _Typed:
     dtype = str(getattr(given, "dtype", "")).rpartition(".")[2]
     try:
         found = np.asarray(_on_the_host(given, dtype))
-    except (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except (BufferError, OverflowError, TypeError, ValueError) as error:
         raise TypeError(f"{said}; {type(error).__name__}: {error}") from None
     if found.dtype.kind == "c":
         raise TypeError(f"{name} holds complex numbers: compare .real and .imag, as a list of two")

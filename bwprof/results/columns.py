@@ -164,7 +164,7 @@ _TIME = [
         "time",
         "ms",
         "lower",
-        time_ms_lo="lower end of the median's 95 % confidence interval",
+        time_ms_lo="lower end of the median's 95 % confidence interval; predicted: of what holds nine of ten times",
         time_ms_hi="upper end",
         time_ms_min="fastest sample",
     ),
