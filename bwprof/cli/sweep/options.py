@@ -137,7 +137,7 @@ def parser(program: str) -> Parser:
         "--roofs",
         metavar="auto|stored|RUN|FILE",
         help="what rows are held against: stored roofs, checked, or measured now (auto, the default); stored ones as "
-        "they are; those of a run",
+        "they are; those of a run, or of a file that bwprof roofs export wrote",
     )
     how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
     how.add_argument(
