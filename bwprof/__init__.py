@@ -17,6 +17,7 @@ from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
 from bwprof.measuring.function import measure
+from bwprof.models.step import model_step
 from bwprof.registry import operations
 from bwprof.results import load, save
 from bwprof.results.row import Row
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.models.result import ModelStep
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "plot": "",
@@ -49,6 +52,7 @@ __all__ = [
     "BandwidthAnalysis",
     "Case",
     "Cost",
+    "ModelStep",
     "Profiler",
     "Roofs",
     "Row",
@@ -65,6 +69,7 @@ __all__ = [
     "info",
     "load",
     "measure",
+    "model_step",
     "operations",
     "plot",
     "predict",

@@ -77,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "case": _WORKING | {"costs", "measuring", "results", "roofs"},
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
+    "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "hooks": {"_core", "hardware", "results"},
     "plot": {"analysis", "results", "roofs"},
     "report": {"results"},
@@ -88,6 +89,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 DEVICE_FREE = {
     "measuring.grade": {"results.schema", "roofs.limits", "roofs.model", "roofs.signs"},
     "roofs.limits": {"text"},
+    "models.architecture": {"text"},
+    "models.config": {"models.architecture", "text"},
+    "models.steps": {"costs", "models.architecture", "registry", "text"},
+    "models.storage": {"_core", "models.architecture", "models.steps"},
+    "models.question": {"models.architecture", "models.steps", "models.storage", "text"},
+    "models.gguf": {"models.architecture", "models.question", "text"},
+    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry"},
     "measuring.outputs": {"callables", "text"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from bwprof.cli.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
-_COMMANDS = ("sweep", "analyze", "report", "plot", "predict", "roofs", "columns", "selftest", "info")
+_COMMANDS = ("sweep", "model", "analyze", "report", "plot", "predict", "roofs", "columns", "selftest", "info")
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars

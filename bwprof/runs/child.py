@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
+from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
@@ -89,19 +90,21 @@ class ChildExecutor:
         if self._child is not None:
             self._ask({"do": "context", "context": worker.context_to_dict(context)}, _first(None, _OPEN_SECONDS))
 
-    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case, in the child; a child that dies leaves a failed row."""
+    def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
+        """One case, or several as one, in the child; a child that dies leaves a failed row."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         until = _with_grace(deadline)
         longer = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # of sampling than the estimate knows of
-        estimated = longer + estimate.limit_seconds(spec, self._context.facts, self._backend)
+        cases = spec.specs if isinstance(spec, Chain) else (spec,)
+        estimated = longer + sum(estimate.limit_seconds(case, self._context.facts, self._backend) for case in cases)
         limit = self._max_case_seconds or estimated
         try:
             if self._child is None:
                 self.open(until)
                 self.set_context(self._context)
-            request = {"do": "case", "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
+            kind = "chain" if isinstance(spec, Chain) else "case"
+            request = {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
             answer = self._ask(request, _first(until, limit))
         except ChildDiedError as error:
             return unmeasured(spec, self._context, "failed", f"the process that ran this case {error}")

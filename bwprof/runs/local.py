@@ -7,6 +7,8 @@ from typing import Any
 
 from bwprof import _core, hardware, roofs
 from bwprof.measuring import case as measuring
+from bwprof.measuring import chain as chains
+from bwprof.measuring.chain import Chain
 from bwprof.measuring.contexts import learned
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import Spec
@@ -46,10 +48,12 @@ class LocalExecutor:
         """What the rows of this run share."""
         self._context = context
 
-    def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
-        """One case, here."""
+    def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
+        """One case, or several as one, here."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
+        if isinstance(spec, Chain):
+            return chains.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
         with hardware.current_device_kept(self._backend):
             outcome = measuring.measure(
                 self.device, spec, self._context, max_seconds=max_seconds, deadline=deadline, poll=self._poll

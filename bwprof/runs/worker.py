@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
+from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
@@ -89,7 +90,8 @@ class Worker:
                 self._executor.set_context(context_from_dict(request["context"]))
                 return {}
             # The monotonic clock is the system's: the command's deadline is this process's too.
-            spec = Spec.from_dict(request["spec"])
+            kind: type[Spec | Chain] = Chain if request["do"] == "chain" else Spec
+            spec = kind.from_dict(request["spec"])
             outcome = self._executor.measure(spec, request["max_seconds"], request["deadline"])
             return {"row": outcome.row, "samples": outcome.samples, "fatal": outcome.fatal}
         except (_core.UnavailableError, _core.DeviceError, ValueError, MemoryError, OSError) as error:

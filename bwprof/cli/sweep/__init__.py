@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 
 from bwprof import hardware
-from bwprof.cli.guard import OK, USAGE, coded, guarded
+from bwprof.cli.guard import OK, USAGE, guarded
+from bwprof.cli.measuring import measuring
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
 from bwprof.runs.interrupts import Interrupts
@@ -30,16 +31,7 @@ def _main(given: list[str]) -> int:
         parsed = parser.parse_args(given)
     except SystemExit as ended:
         return USAGE if ended.code else OK
-    level = logging.DEBUG if parsed.verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=level, force=True)
-    for noisy in ("matplotlib", "PIL"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-    def held() -> int:
-        with Interrupts() as interrupts:
-            return _command(parsed, given, interrupts, started)
-
-    return coded(held)
+    return measuring(parsed, lambda interrupts: _command(parsed, given, interrupts, started))
 
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
@@ -55,7 +47,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             listing.print_operations(sys.stdout)
         return OK
     if parsed.resume is not None:
-        return command.resume(parsed, given, interrupts, wanted)
+        clash = options.asks_for_cases(parsed)
+        clash += [name for name, asked in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if asked]
+        return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
         choice = hardware.choose(request.backend, request.device)
@@ -70,7 +64,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.once:
         _say_unused(parsed, "--once")
         return command.once(made, choice, interrupts)
-    return command.run(parsed, given, interrupts, made, choice, wanted)
+    return command.run(parsed, given, interrupts, command.Job(made, made.specs), choice, wanted)
 
 
 def _say_unused(parsed: argparse.Namespace, instead: str) -> None:

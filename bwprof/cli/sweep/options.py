@@ -93,7 +93,38 @@ def parser(program: str) -> Parser:
     where = result.add_argument_group("where")
     where.add_argument("--device", metavar="D", help=DEVICE_HELP)
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    out = result.add_argument_group("output")
+    add_output(result)
+    how = result.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    add_limits(how)
+    how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
+    )
+    add_roofs(how)
+    how.add_argument(
+        "--once",
+        action="store_true",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
+    )
+    result.add_argument("--verbose", action="store_true", help="log what is going on")
+    result.add_old_name("--max-time", "--max-total-seconds")
+    result.add_old_name("--max-case-time", "--max-case-seconds")
+    return result
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The options that say where a run writes."""
+    out = parser.add_argument_group("output")
     out.add_argument(
         "--output",
         metavar="DIR",
@@ -104,9 +135,10 @@ def parser(program: str) -> Parser:
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
-    how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+
+
+def add_limits(how: argparse._ArgumentGroup) -> None:
+    """The options that say how long a run and its cases may take."""
     how.add_argument(
         "--max-total-seconds",
         metavar="SECONDS",
@@ -119,20 +151,14 @@ def parser(program: str) -> Parser:
         help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
     )
     how.add_argument(
-        "--target-seconds",
-        metavar="SECONDS",
-        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
-    )
-    how.add_argument(
         "--max-seconds",
         metavar="SECONDS",
         help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
     )
-    how.add_argument(
-        "--rel-ci",
-        metavar="FRACTION",
-        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
-    )
+
+
+def add_roofs(how: argparse._ArgumentGroup) -> None:
+    """The options that say what rows are held against."""
     how.add_argument(
         "--roofs",
         metavar="auto|stored|RUN|FILE",
@@ -145,17 +171,6 @@ def parser(program: str) -> Parser:
         action="store_true",
         help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
     )
-    how.add_argument(
-        "--once",
-        action="store_true",
-        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
-        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
-        "fill the operands, too",
-    )
-    result.add_argument("--verbose", action="store_true", help="log what is going on")
-    result.add_old_name("--max-time", "--max-total-seconds")
-    result.add_old_name("--max-case-time", "--max-case-seconds")
-    return result
 
 
 def _example_text() -> str:

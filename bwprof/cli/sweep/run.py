@@ -9,15 +9,16 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, results, roofs
+from bwprof.cli import analyze, summary
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT, asks_for_cases
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
@@ -29,23 +30,57 @@ from bwprof.cli.sweep.targets import (
     unwritable,
 )
 from bwprof.hardware import Choice
+from bwprof.measuring.row import Item
 from bwprof.measuring.spec import Spec
 from bwprof.results import schema
+from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import loop, metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
-from bwprof.runs.loop import Limits
+from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import still_to_do
 from bwprof.text import finite_number, seconds_text, shown, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _log = logging.getLogger("bwprof.sweep")
 
 PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
+
+
+# Prints what a run has found: its rows, the folder that it is in, if any.
+Show = Callable[[Store, Path | None, "Console"], None]
+
+
+def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
+    """The summary of a sweep's rows, and on a terminal what limits them."""
+    summary.print_summary(store.rows, screen)
+    if screen.is_terminal:
+        analyze.print_answer(store.rows, folder, screen)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run of a command measures, and how: its plan, the items (a model's, say) that its cases stand for, in a
+    device's executor, and what it shows at its end.
+    """
+
+    plan: Plan
+    items: Sequence[Item]
+    command: str = "sweep"
+    executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
+    show: Show = show_cases
+    after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
+
+
+# The job of a run that goes on, from its folder, its metadata and the rows that stay.
+Continued = Callable[[Path, dict[str, Any], Sequence[Row]], tuple[Sequence[int], int, Job]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +99,20 @@ def run(
     parsed: argparse.Namespace,
     argv: Sequence[str],
     interrupts: Interrupts,
-    plan: Plan,
+    job: Job,
     choice: Choice,
     given: Given,
+    more: Mapping[str, Any] | None = None,
 ) -> int:
-    """A new run; returns the exit code."""
+    """A new run, with `more` metadata; returns the exit code."""
     run_id, targets = new_targets(parsed)
     chosen: roofs.Given = "auto" if given.roofs is None else given.roofs
-    data = metadata.describe_run(run_id, plan, choice, argv, chosen)
+    data = metadata.describe_run(run_id, job.plan, choice, argv, chosen) | dict(more or {})
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
             store = open_store(data, targets)
-        return _measure(parsed, interrupts, choice, store, targets, plan, plan.specs, replace(given, roofs=chosen))
+        return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
@@ -84,12 +120,20 @@ def run(
         raise
 
 
-def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, given: Given) -> int:
-    """Go on with a run: its finished rows stay, the others are measured; returns the exit code."""
-    clash = asks_for_cases(parsed)
-    if clash or parsed.dry_run or parsed.once:
-        extra = ", ".join(clash) or ("--dry-run" if parsed.dry_run else "--once")
-        raise ValueError(f"--resume takes its cases from the run: leave out {extra}")
+def resume(
+    parsed: argparse.Namespace,
+    argv: Sequence[str],
+    interrupts: Interrupts,
+    given: Given,
+    clash: Sequence[str],
+    continued: Continued,
+) -> int:
+    """Go on with a run: its finished rows stay, the others are measured; returns the exit code.
+
+    `clash` are the options given that say what to run, which the run says itself.
+    """
+    if clash:
+        raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
     parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
@@ -97,7 +141,7 @@ def resume(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     with interrupts.at_once(), unwritable():
         claims = claimed([folder / results.CSV_NAME, folder / results.JSON_NAME])
     try:  # nobody else writes there from before it is read
-        return _go_on(parsed, argv, interrupts, folder, claims, given)
+        return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
     finally:
         release(claims)
 
@@ -109,12 +153,12 @@ def _go_on(
     folder: Path,
     claims: Claims,
     given: Given,
+    continued: Continued,
 ) -> int:
     with interrupts.at_once():
         rows, samples, data = results.read_rows(folder)
-        plan = _earlier_plan(folder, data)
+        kept, strangers, job = continued(folder, data, rows)
         choice = hardware.choose(data["backend"], data["device_index"])
-        kept, missing, strangers = still_to_do(plan.specs, rows)
         chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
         data |= metadata.chosen_roofs(chosen)
     if choice.name != data.get("device"):
@@ -129,7 +173,7 @@ def _go_on(
     targets = targets_of(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
         store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
-    return _measure(parsed, interrupts, choice, store, targets, plan, missing, replace(given, roofs=chosen))
+    return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
 
 
 def _earlier_roofs(folder: Path, data: dict[str, Any]) -> roofs.Given:
@@ -158,7 +202,16 @@ def once(plan: Plan, choice: Choice, interrupts: Interrupts) -> int:
     return code
 
 
-def _earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
+def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, Job]:
+    """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
+    if data.get("model") is not None:
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {folder}")
+    plan = earlier_plan(folder, data)
+    kept, missing, strangers = still_to_do(plan.specs, rows)
+    return kept, strangers, Job(plan, missing)
+
+
+def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {results.JSON_NAME} that bwprof sweep wrote)")
@@ -197,19 +250,20 @@ def _measure(
     choice: Choice,
     store: Store,
     targets: Targets,
-    plan: Plan,
-    specs: Sequence[Spec],
+    job: Job,
     given: Given,
 ) -> int:
-    """Measure those cases of a plan, write, show; returns the exit code."""
+    """Measure a job's items, write, show; returns the exit code."""
+    plan = job.plan
     limits = Limits(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
-    executor = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_seconds)
+    inner = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_seconds)
     if not parsed.quiet:
         sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_specs(parsed, given.roofs or False, executor, store, specs, limits)
+        _run_items(parsed, given.roofs or False, job.executor(inner), store, job.items, limits)
+        job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -228,18 +282,18 @@ def _measure(
     except StoppedError:
         stopped = True
     if not parsed.quiet:
-        _show(store, targets, status, limits.started)
+        _show(store, targets, status, limits.started, job)
     if stopped:
         return INTERRUPTED
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
 
 
-def _run_specs(
+def _run_items(
     parsed: argparse.Namespace,
     given: roofs.Given,
-    executor: ChildExecutor,
+    executor: Executor[Any],
     store: Store,
-    specs: Sequence[Spec],
+    items: Sequence[Item],
     limits: Limits,
 ) -> None:
     progress = on_stderr(quiet=parsed.quiet)
@@ -247,13 +301,13 @@ def _run_specs(
         context = loop.prepare(
             executor,
             store.run,
-            specs,
+            items,
             limits=limits,
             progress=progress,
             given=given,
             recalibrate=parsed.recalibrate,
         )
-        loop.run_cases(specs, executor, context, store, limits=limits, progress=progress)
+        loop.run_cases(items, executor, context, store, limits=limits, progress=progress)
     finally:
         progress.end()
         executor.close()
@@ -315,20 +369,16 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _show(store: Store, targets: Targets, status: str, started: float) -> None:
+def _show(store: Store, targets: Targets, status: str, started: float, job: Job) -> None:
     """The summary on standard output (on standard error when the data is there), and where the files are."""
-    from bwprof.cli.analyze import print_answer
-    from bwprof.cli.summary import print_summary
     from bwprof.terminal import console
 
     if store.rows:
-        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
-        print_summary(store.rows, screen)
-        if screen.is_terminal:
-            print_answer(store.rows, targets.folder, screen)
+        job.show(store, targets.folder, console(sys.stderr if targets.uses_stdout else sys.stdout))
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")
     tell_where(targets)
     if status == "interrupted" and targets.folder is not None:
-        sys.stderr.write(f"bwprof: go on with --resume {targets.folder}\n")
+        command = f"bwprof {job.command} " if job.command != "sweep" else ""
+        sys.stderr.write(f"bwprof: go on with {command}--resume {targets.folder}\n")

@@ -1,0 +1,309 @@
+"""The command ``bwprof model``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof import hardware
+from bwprof.cli.arguments import BACKEND_HELP, Parser
+from bwprof.cli.guard import OK, USAGE, check_open, guarded
+from bwprof.cli.measuring import measuring
+from bwprof.cli.predict import efficiency_of
+from bwprof.cli.sweep import options, run
+from bwprof.models import architecture, running, step
+from bwprof.models.question import LAYER, Question
+from bwprof.results.schema import Row
+from bwprof.results.writer import Store
+from bwprof.roofs import Roofs
+from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.resuming import still_to_do
+from bwprof.text import parse_count, quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+_log = logging.getLogger("bwprof.sweep")
+
+_DESCRIPTION = """\
+One decode step of a language model, and its prefill: tokens per second, what limits them, what other formats would
+bring, and which batch and context fit. Every operation of the step is measured, each shape once; on a device that is
+not at hand it is predicted. MODEL is a name (see --list), a Hugging Face config.json or its folder, or a .gguf file.
+"""
+
+_EPILOG = """\
+examples:
+  %(prog)s llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
+  %(prog)s llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
+  %(prog)s path/to/config.json --device A100-80GB --csv - | column -s, -t
+  %(prog)s mixtral-8x7b --device bandwidth=3200,fp16=400,memory=96
+
+exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(lambda: _main(given))
+
+
+def _main(given: list[str]) -> int:
+    started = time.monotonic()
+    try:
+        parsed = _parser().parse_args(given)
+    except SystemExit as ended:
+        return USAGE if ended.code else OK
+    return measuring(parsed, lambda interrupts: _command(parsed, given, interrupts, started))
+
+
+def _parser() -> Parser:
+    result = Parser("bwprof model", _DESCRIPTION, _EPILOG)
+    result.add_argument("model", nargs="?", metavar="MODEL", help="a name, a config.json, its folder, or a .gguf file")
+    what = result.add_argument_group("what to measure")
+    what.add_argument("--batch", metavar="N,…", help="sequences (default: 1)")
+    what.add_argument(
+        "--context", metavar="N,…", help="tokens in each one's cache, the new one included (default: 4Ki)"
+    )
+    what.add_argument("--prefill", action="store_true", help="prompts of so many tokens as well")
+    what.add_argument(
+        "--weights",
+        metavar="P,…",
+        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf "
+        "file stored (default): each tensor as it is",
+    )
+    what.add_argument("--kv", metavar="P,…", help="of the KV cache (default: the weights', but no fewer than 16 bits)")
+    what.add_argument(
+        "--layout",
+        metavar="fused|separate",
+        help="q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by itself, as "
+        "transformers and llama.cpp do (default: fused; of a .gguf file separate)",
+    )
+    what.add_argument(
+        "--chain",
+        action="store_true",
+        help="a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times",
+    )
+    what.add_argument("--memory", metavar="BYTES", help="to fit into, 24G or 24Gi (default: the device's)")
+    what.add_argument(
+        "--reserve", metavar="SHARE", help="of the memory for activations and scratch (default: 10%%, or 0.1)"
+    )
+    where = result.add_argument_group("where")
+    where.add_argument(
+        "--device",
+        metavar="D",
+        help="cpu, cuda, cuda:1, a number; or a device to predict for: A100-80GB, H100-SXM, …, or "
+        "bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)",
+    )
+    where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
+    where.add_argument("--predict", action="store_true", help="measure nothing: for --device, or what --roofs is of")
+    where.add_argument(
+        "--efficiency",
+        metavar="SHARE|RUN|FILE",
+        help="of predictions: what share of its roof a kernel reaches, or measured results to learn it from, as bwprof "
+        "predict has it (default: 0.9)",
+    )
+    options.add_output(result)
+    how = result.add_argument_group("how")
+    options.add_limits(how)
+    options.add_roofs(how)
+    how.add_argument("--list", action="store_true", help="print the models that are known by name")
+    result.add_argument("--verbose", action="store_true", help="log what is going on")
+    result.set_defaults(suite=None)
+    return result
+
+
+def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
+    from bwprof.models import predicting
+
+    options.check_paths(parsed)
+    most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
+    total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
+    wanted = run.Given(
+        started, total, options.limit(parsed.max_case_seconds, "--max-case-seconds"), options.roofs(parsed)
+    )
+    if parsed.list:
+        _print_models()
+        return OK
+    if parsed.resume is not None:
+        return run.resume(parsed, given, interrupts, wanted, _asks(parsed), _go_on)
+    if parsed.model is None:
+        raise ValueError(f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.names())}")
+    with interrupts.at_once():  # a file may be a pipe
+        asked = _asked(parsed)
+        if Path(parsed.model).is_file():
+            parsed.suite = parsed.model  # which no output may replace
+        elsewhere = step.predicted_on(
+            parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
+        )
+        if elsewhere is not None:
+            return _predict(parsed, asked, elsewhere)
+        if parsed.efficiency is not None:
+            raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
+        choice = hardware.choose(parsed.backend, parsed.device)
+    if choice.warning:
+        _log.warning("%s", choice.warning)
+    plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
+    job = run.Job(
+        plan,
+        running.items_of(asked),
+        "model",
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
+        _show,
+    )
+    return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
+
+
+def _asked(parsed: argparse.Namespace) -> Question:
+    return step.ask(
+        parsed.model,
+        batches=_numbers(parsed.batch or "1", "--batch"),
+        contexts=_numbers(parsed.context or "4Ki", "--context"),
+        weights=_words(parsed.weights, "--weights"),
+        kvs=_words(parsed.kv, "--kv"),
+        prefill=parsed.prefill,
+        layout=parsed.layout,
+        chain=parsed.chain,
+        reserve=0.1 if parsed.reserve is None else _share(parsed.reserve),
+        memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),
+    )
+
+
+def _asks(parsed: argparse.Namespace) -> list[str]:
+    """The options given that say what to measure."""
+    names = (
+        "batch",
+        "context",
+        "weights",
+        "kv",
+        "layout",
+        "memory",
+        "reserve",
+        "device",
+        "backend",
+        "efficiency",
+        "max_seconds",
+    )
+    found = ["MODEL"] if parsed.model is not None else []
+    found += [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name) is not None]
+    return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
+
+
+def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
+    """The rows of a model's run that stay, and what is left to do."""
+    from bwprof.models import predicting
+
+    if data.get("model") is None:
+        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {folder}")
+    plan = run.earlier_plan(folder, data)
+    try:
+        asked = Question.from_dict(data["model"])
+    except ValueError as error:
+        raise ValueError(f"{folder} cannot be resumed: {error}") from None
+    kept, _, strangers = still_to_do(plan.specs, rows)
+    layers = [place for place in kept if rows[place]["role"] == LAYER]
+    kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
+    there = Counter(running.key_of(rows[place]) for place in kept)
+    missing: list[running.AnyPiece] = []
+    for piece in running.items_of(asked):
+        key = running.key_of(piece.labels)
+        if there[key]:
+            there[key] -= 1
+        else:
+            missing.append(piece)
+    earlier = [rows[place] for place in kept]
+    job = run.Job(
+        plan, missing, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill, earlier), _show
+    )
+    return kept, strangers - len(layers), job
+
+
+def _show(store: Store, _folder: Path | None, screen: Console) -> None:
+    """The result of a run's rows."""
+    from bwprof.results import frame
+
+    _print_result(frame.from_rows(store.rows, store.run), screen)
+
+
+def _print_result(frame: pd.DataFrame, screen: Console) -> None:
+    from bwprof.models.result import ModelStep
+
+    for renderable in ModelStep.from_frame(frame).renderables(screen):
+        screen.print(renderable)
+
+
+def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -> int:
+    """A prediction: its tables, and its rows where they were asked for."""
+    from bwprof.models import predicting
+    from bwprof.results import csvfile, jsonfile, save
+    from bwprof.results.frame import to_rows
+    from bwprof.terminal import console
+
+    frame = predicting.predicted(asked, device, efficiency_of(parsed.efficiency))
+    to_stdout = False
+    for option, given in (("--output", parsed.output), ("--csv", parsed.csv), ("--json", parsed.json)):
+        if given == "-" and option != "--output":
+            if to_stdout:
+                raise ValueError("--csv - and --json - cannot both have the standard output")
+            check_open(f"{option} -")
+            rows = to_rows(frame)
+            text = (
+                csvfile.text(rows) if option == "--csv" else jsonfile.text(rows, [None] * len(rows), frame.attrs["run"])
+            )
+            sys.stdout.write(text)
+            to_stdout = True
+        elif given is not None:
+            step.refuse_replacing(Path(given), force=parsed.force)
+            ending = {"--csv": ".csv", "--json": ".json"}.get(option)
+            if ending is not None and Path(given).suffix.lower() != ending:
+                raise ValueError(f"{option} is '{quoted(given)}': a file ending in {ending} is needed")
+            save(frame, given)
+    if not parsed.quiet:
+        _print_result(frame, console(sys.stderr if to_stdout else sys.stdout))
+    return OK
+
+
+def _print_models() -> None:
+    from bwprof.models import config
+    from bwprof.terminal import console, table
+
+    screen = console(sys.stdout)
+    numbers = ["billion weights", "layers", "hidden", "heads", "KV heads", "experts", "window"]
+    grid = table(screen, "", ["model", *numbers], numbers=numbers)
+    for name in architecture.names():
+        model = architecture.named(name)
+        sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
+        rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
+        grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
+    screen.print(grid)
+    sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")
+
+
+def _numbers(text: str, name: str) -> tuple[int, ...]:
+    found = tuple(parse_count(word, name) for word in text.split(",") if word.strip())
+    if not found:
+        raise ValueError(f"{name}: no values in '{quoted(text)}'")
+    return found
+
+
+def _words(text: str | None, name: str) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    found = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not found:
+        raise ValueError(f"{name} is '{quoted(text)}': at least one name is needed")
+    return found
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"--reserve is '{quoted(text)}': a share such as 10% or 0.1 is needed") from None

@@ -1,0 +1,374 @@
+"""What a model's rows say: per step its time and tokens, what limits it, what other formats would bring, what fits.
+
+Rows are plain dicts with the columns of the schema and those of `bwprof.models.question.LABELS`; no device is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bwprof import registry
+from bwprof.costs import cost
+from bwprof.models import steps, storage
+from bwprof.models.question import AS_STORED, LAYER, Question
+from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
+
+Row = Mapping[str, Any]
+
+# Of which roof a row's share counts, by the side of the ridge that it is on.
+_SHARES = {"memory": "pct_attainable", "compute": "pct_roofline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its rows, and what they add up to. None where a row has no time, or its device no such figure.
+
+    `limit_pct`: the time at the roofs that apply, of the time taken. `mbu_pct`: the bytes of weights and cache that the
+    step reads, by its time, of the theoretical peak. `measured_pct`: of the time, what was measured.
+    """
+
+    point: Point
+    rows: tuple[Row, ...]
+    fit: storage.Fit | None
+    time_ms: float | None
+    tokens_s: float | None
+    moved_bytes: int
+    read_bytes: int
+    mbu_pct: float | None
+    limit_pct: float | None
+    limiter: str | None
+    measured_pct: float | None
+    missing: str
+
+
+def steps_of(question: Question, rows: Sequence[Row], memory_bytes: int | None) -> list[Step]:
+    """The steps of a question, in its order, from their rows; those that have none are left out."""
+    by_point: dict[tuple[object, ...], list[Row]] = {}
+    for row in (row for row in rows if row["role"] != LAYER):
+        by_point.setdefault(tuple(row[name] for name in _POINT), []).append(row)
+    found = []
+    for point in question.points:
+        own = by_point.get((point.phase, point.batch, point.context, point.weights, point.kv))
+        if own:
+            memory = question.memory_bytes or memory_bytes
+            found.append(_step(question, point, own, question.fit(point, memory) if memory else None))
+    return found
+
+
+_POINT = ("phase", "step_batch", "context", "weights", "kv")
+
+
+def _step(question: Question, point: Point, rows: list[Row], fit: storage.Fit | None) -> Step:
+    by_part = {(part.role, part.precision): part for part in question.parts(point)}
+    read = sum(
+        int(row["count"]) * storage.read_by(part, question.model)
+        for row in rows
+        if (part := by_part.get((row["role"], row["precision"]))) is not None
+    )
+    moved = sum(int(row["count"]) * ((row["bytes_read"] or 0) + (row["bytes_written"] or 0)) for row in rows)
+    missing = "; ".join(dict.fromkeys(_why(row) for row in rows if row["time_ms"] is None))
+    if missing or (fit is not None and not fit.fits):
+        return Step(point, tuple(rows), fit, None, None, moved, read, None, None, None, None, missing)
+    times = [int(row["count"]) * float(row["time_ms"]) for row in rows]
+    total = sum(times)
+    peak = next((row["peak_gb_s"] for row in rows if row["peak_gb_s"] is not None), None)
+    measured = sum(time for row, time in zip(rows, times, strict=True) if row["status"] == "ok")
+    return Step(
+        point,
+        tuple(rows),
+        fit,
+        total,
+        (point.tokens if point.phase != DECODE else point.batch) / total * 1e3,
+        moved,
+        read,
+        100 * read / total / 1e6 / peak if peak else None,
+        _weighted([limit_pct(row) for row in rows], times),
+        _most([limiter(row) for row in rows], times),
+        100 * measured / total,
+        "",
+    )
+
+
+def _why(row: Row) -> str:
+    return f"{row['status']}: {row['reason'] or 'no time'}"
+
+
+def limiter(row: Row) -> str | None:
+    """What limits a row: its column of that name, else the side of the ridge."""
+    return row.get("limiter") or row.get("bound") or None
+
+
+def limit_pct(row: Row) -> float | None:
+    """A row's share of the roof that applies to it."""
+    found = row.get("pct_limit")
+    if found is None:
+        found = row.get(_SHARES.get(row.get("bound") or "", "pct_attainable"))
+    return found
+
+
+def _weighted(shares: Iterable[float | None], times: Sequence[float]) -> float | None:
+    """The shares' mean by time, where they are known of nearly all of it."""
+    known = [(share, time) for share, time in zip(shares, times, strict=True) if share is not None]
+    weight = sum(time for _, time in known)
+    if weight < 0.95 * sum(times):
+        return None
+    return sum(share * time for share, time in known) / weight
+
+
+def _most(words: Iterable[str | None], times: Sequence[float]) -> str | None:
+    """The word that stands for most of the time; None where it is not known of half of it."""
+    found: dict[str, float] = {}
+    for word, time in zip(words, times, strict=True):
+        if word:
+            found[word] = found.get(word, 0.0) + time
+    if sum(found.values()) < sum(times) / 2:
+        return None
+    return max(found, key=lambda word: found[word], default=None)
+
+
+# ---- a layer in one graph ----
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer's operations in one graph, and the sum of their own times; None where there is no time, with why."""
+
+    point: Point
+    together_ms: float | None
+    sum_ms: float | None
+    reason: str
+
+
+def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) -> list[Layer]:
+    """Every layer that was measured in one graph."""
+    steps_by = {(step.point.phase, *_key(step.point)): step for step in found}
+    result = []
+    for row in (row for row in rows if row["role"] == LAYER):
+        step = steps_by.get(tuple(row[name] for name in _POINT))
+        if step is None:
+            continue
+        times = {part["role"]: part["time_ms"] for part in step.rows}
+        parts = question.layer_parts(step.point)
+        known = [times.get(part.role) for part in parts]
+        total = None
+        if all(time is not None for time in known):
+            total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
+        said = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
+        result.append(Layer(step.point, row["time_ms"], total, said))
+    return result
+
+
+def _key(point: Point) -> tuple[object, ...]:
+    return point.batch, point.context, point.weights, point.kv
+
+
+# ---- other formats ----
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A step with its weights and its cache in other formats. `source`: measured or predicted."""
+
+    weights: str
+    kv: str
+    weight_bytes: int
+    fits: bool | None
+    time_ms: float | None
+    source: str
+
+
+# What parts would take at their device's roofs, ms each.
+Best = Callable[[Sequence[Part]], Sequence[float]]
+
+
+def formats_of(question: Question, found: Sequence[Step], base: Step, best: Best | None = None) -> list[Format]:
+    """A step in every format: as it was measured, else as its own operations would do with other bytes."""
+    names = [name for name in steps.formats_of(WEIGHTS) if name != "tf32"]
+    if base.point.weights not in names:
+        names.append(base.point.weights)
+    pairs = [(name, base.point.kv if name == base.point.weights else _kv_beside(name, base.point.kv)) for name in names]
+    projected = projected_ms(question, base, pairs, best)
+    result = []
+    for (weights, kv), other in zip(pairs, projected, strict=True):
+        own = _same(found, base.point, weights, kv)
+        time_ms: float | None
+        if own is not None and own.time_ms is not None:
+            time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
+        else:
+            time_ms, source = other, "predicted" if other is not None else ""
+        size = question.weight_bytes(weights)
+        fits = None
+        if base.fit is not None:
+            cache = storage.kv_bytes(question.model, kv, base.point.batch, base.point.context)
+            fits = size + cache <= base.fit.usable
+        result.append(Format(weights, kv, size, fits, time_ms if fits is not False else None, source))
+    return result
+
+
+def _kv_beside(weights: str, kv: str) -> str:
+    """The cache's format in a table over the weights' formats: FP32 beside FP32; else as it was."""
+    if weights in ("fp32", "bf16") or kv == "fp32":
+        return steps.kv_format(weights)
+    return kv
+
+
+def _same(found: Sequence[Step], base: Point, weights: str, kv: str) -> Step | None:
+    """The step of these formats that was asked for, else None."""
+    for step in found:
+        point = step.point
+        alike = (point.phase, point.batch, point.context) == (base.phase, base.batch, base.context)
+        if alike and (point.weights, point.kv) == (weights, kv):
+            return step
+    return None
+
+
+def projected_ms(
+    question: Question, base: Step, pairs: Sequence[tuple[str, str]], best: Best | None = None
+) -> list[float | None]:
+    """The time of a step with its weights and its cache in other formats.
+
+    What memory limits takes as much longer or shorter as it would at the device's roofs (`best`; as its bytes, where
+    those are not known), at the same share of them. What arithmetic, a launch's latency or the kernel limits gains
+    nothing, as `bwprof.speedup` has it. None where the step has no time, or an operation does not take the format.
+    """
+    now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
+    if base.time_ms is None:
+        return [None] * len(pairs)
+    before = [part_of(row) for row in base.rows]
+    flat = [part for parts in now for part in parts or ()]
+    times = list(best([*before, *flat])) if best is not None else [float(_moved(part)) for part in (*before, *flat)]
+    old, rest = times[: len(before)], iter(times[len(before) :])
+    return [None if parts is None else _sum(base, old, [next(rest) for _ in parts]) for parts in now]
+
+
+def _sum(base: Step, before: Sequence[float], after: Sequence[float]) -> float:
+    """The step's time, each operation's changed as its best time changes."""
+    total = 0.0
+    for row, old, new in zip(base.rows, before, after, strict=True):
+        total += int(row["count"]) * float(row["time_ms"]) * gain(row, old, new)
+    return total
+
+
+def gain(row: Row, before: float, after: float) -> float:
+    """How much longer a row takes in another format, from its best times there: fewer bytes are no less time where
+    something else limits.
+    """
+    factor = after / before if before else 1.0
+    return factor if _memory_bound(row) else max(factor, 1.0)
+
+
+def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[Part] | None:
+    """The step's operations in other formats, as its rows have them; None where one does not take its format."""
+    if weights == AS_STORED:
+        return None
+    point = base.point
+    layout = "separate" if point.weights == AS_STORED else question.layout
+    try:
+        found = steps.parts(question.model, Point(point.phase, point.batch, point.context, weights, kv), layout)
+    except ValueError:
+        return None
+    by_role = {part.role: part for part in found}
+    return [by_role[row["role"]] for row in base.rows]
+
+
+def part_of(row: Row) -> Part:
+    """The operation that a row is of."""
+    params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
+    return Part(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
+
+
+def _moved(part: Part) -> int:
+    params: dict[str, Any] = dict(part.params)
+    return int(cost(part.operation, precision=part.precision, **params).bytes)
+
+
+def _memory_bound(row: Row) -> bool:
+    """Whether fewer bytes are less time: not where arithmetic, a launch's latency or the kernel itself limits."""
+    return not {row.get("bound"), row.get("limiter")} & {"latency", "compute", "kernel"}
+
+
+def narrower(base: Point) -> tuple[str, str] | None:
+    """The next narrower format of the weights, and what people call it; None below 8 bits."""
+    for names, found in (
+        (("fp32", "tf32"), ("fp16", "FP16")),
+        (("fp16", "bf16"), ("fp8_e4m3", "FP8")),
+        (("fp8_e4m3", "int8"), ("q4_0", "Q4_0")),
+    ):
+        if base.weights in names:
+            return found
+    return None
+
+
+# ---- what fits ----
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The largest batch at a context, or the longest context of a batch, that fits beside the weights."""
+
+    weights: str
+    kv: str
+    weight_bytes: int
+    token_bytes: int
+    batches: dict[int, int]
+    contexts: dict[int, int]
+
+
+def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
+    """For each pair of formats that was asked for."""
+    memory = question.memory_bytes or memory_bytes
+    pairs = dict.fromkeys((point.weights, point.kv) for point in question.points)
+    contexts = dict.fromkeys(point.context for point in question.points)
+    batches = dict.fromkeys(point.batch for point in question.points)
+    found = []
+    for weights, kv in pairs:
+        size = question.weight_bytes(weights)
+        fit = storage.Fit(size, 0, memory, question.reserve)
+        found.append(
+            Room(
+                weights,
+                kv,
+                size,
+                question.model.layers * storage.kv_token_bytes(question.model, kv),
+                {at: storage.most_sequences(question.model, size, kv, at, fit) for at in contexts},
+                {of: storage.longest_context(question.model, size, kv, of, fit) for of in batches},
+            )
+        )
+    return found
+
+
+# ---- what is left out ----
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the sum of a step's operations leaves out: launches, bytes, and how long they would take (None: unknown)."""
+
+    what: str
+    count: int
+    bytes: int
+    time_ms: float | None
+
+
+def left_out(
+    question: Question, base: Step, bandwidth: Callable[[int, int], float | None] | None = None
+) -> list[Estimate]:
+    """Each thing that a step does beside its operations, at the bandwidth of a stream of its bytes plus a launch's
+    floor; kernels that engines fuse take less.
+
+    Parameters
+    ----------
+    bandwidth : callable, optional
+        GB/s of a stream that reads and writes so many bytes; the rows' theoretical peak where there is none.
+    """
+    floors = sorted(row["timer_floor_us"] for row in base.rows if row.get("timer_floor_us") is not None)
+    floor_ms = floors[len(floors) // 2] / 1e3 if floors else 0.0
+    peak = next((row["peak_gb_s"] for row in base.rows if row["peak_gb_s"] is not None), None)
+    found = []
+    for item in steps.left_out(question.model, base.point):
+        speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
+        once = item.bytes / speed / 1e6 + (0.0 if bandwidth else floor_ms) if speed else None
+        found.append(Estimate(item.what, item.count, item.bytes, None if once is None else item.count * once))
+    return found

@@ -1,0 +1,138 @@
+"""Times of a model's operations that are not measured: on a device that is not at hand, or without a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof import registry
+from bwprof.analysis.forecast.cards import Card, card_of
+from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY, predict_rows
+from bwprof.models.figures import gain, part_of
+from bwprof.models.question import Question
+from bwprof.models.running import Piece, pieces_of
+from bwprof.models.steps import Part
+from bwprof.results.frame import from_rows, to_rows
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Case = tuple[str, Mapping[str, int], str]
+
+
+def card_of_run(run: Mapping[str, Any]) -> Card | None:
+    """The device of a run, as predictions know it: by what it was predicted for, or by its roofs; None without both."""
+    try:
+        if run.get("roofs"):
+            roofs = Roofs.from_dict(dict(run["roofs"]))
+            return card_of(roofs) if roofs.points else None
+        asked = run.get("predict_device")
+        return card_of(asked) if isinstance(asked, str) else None
+    except ValueError:
+        return None
+
+
+def best_ms(parts: Sequence[Part], card: Card) -> list[float]:
+    """What parts would take at the device's roofs, a launch each."""
+    cases: list[Case] = [(part.operation, part.params, part.precision) for part in parts]
+    return [float(value) for value in predict_rows(cases, card, 1.0)["time_ms"]]
+
+
+def memory_bytes(card: Card) -> int | None:
+    """A device's memory, as its maker counts it."""
+    return None if math.isnan(card.memory_gb) else int(card.memory_gb * 1e9)
+
+
+def predicted(
+    question: Question, device: str | Roofs, efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+) -> pd.DataFrame:
+    """A model's rows on a device that is not at hand: as measuring gives them, status "predicted".
+
+    Raises
+    ------
+    ValueError
+        For a device that is not known, with the nearest name.
+    """
+    card = card_of(device)
+    memory = memory_bytes(card)
+    pieces = pieces_of(question)
+    whole = predict_rows([_case(piece) for piece in pieces], card, efficiency)
+    rows = [
+        _labelled(row, piece, question, memory) | {"run_id": run_id or None}
+        for row, piece in zip(to_rows(whole), pieces, strict=True)
+    ]
+    known = dict(whole.attrs.get("run", {}))
+    known |= {"run_id": run_id, "model": question.to_dict(), "device": card.name}
+    known |= {"facts": {"name": card.name, "memory_bytes": memory}}
+    known |= {"roofs": device.to_dict()} if isinstance(device, Roofs) else {"predict_device": device}
+    return from_rows(rows, known)
+
+
+def _case(piece: Piece) -> Case:
+    return piece.spec.operation, piece.spec.params, piece.spec.precision
+
+
+def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) -> Row:
+    reason = (row["reason"] or "").removeprefix("predicted: ") or None
+    row = row | {"case": piece.spec.case, "seed": None, "reason": reason} | piece.labels
+    known = question.memory_bytes or memory
+    if known and not question.fit(piece.point, known).fits:
+        return row | {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
+    return row
+
+
+# What a prediction says of a row that could not be measured; all else it has already.
+_FILLED = (
+    "time_ms",
+    "time_ms_lo",
+    "time_ms_hi",
+    "bandwidth_gb_s",
+    "tflops",
+    "attainable_gb_s",
+    "ceiling_gb_s",
+    "peak_gb_s",
+    "pct_peak",
+    "pct_ceiling",
+    "pct_attainable",
+    "pct_roofline",
+    "pct_limit",
+    "roofline_tflops",
+    "ridge",
+    "bound",
+    "limiter",
+)
+
+
+def fill(row: Row, roofs: Roofs, measured: Sequence[Row]) -> None:
+    """The time of a row that no kernel runs, on the device whose roofs and measured rows these are.
+
+    Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
+    is none, as the measured rows teach.
+    """
+    part = part_of(row)
+    best = best_ms([part], card_of(roofs))[0]
+    alike = next((other for other in measured if _same_shape(row, other)), None)
+    if alike is not None:
+        share = min(1.0, best / (alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card_of(roofs))[0], best)))
+        found = _predicted(part, roofs, share)
+        said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
+    else:
+        try:
+            found = _predicted(part, roofs, from_rows(measured) if measured else DEFAULT_EFFICIENCY)
+        except ValueError:  # nothing to learn from in these rows
+            found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
+        said = str(found["reason"]).removeprefix("predicted: ")
+    row.update({name: found[name] for name in _FILLED if row.get(name) is None})
+    row["reason"] = said
+
+
+def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:
+    return to_rows(predict_rows([(part.operation, part.params, part.precision)], roofs, efficiency))[0]
+
+
+def _same_shape(row: Row, other: Row) -> bool:
+    names = registry.param_names(row["operation"])
+    return row["operation"] == other["operation"] and all(row[name] == other[name] for name in names)

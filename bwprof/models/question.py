@@ -1,0 +1,166 @@
+"""What is asked of a model: which steps of it, on how much memory; and each step's operations as cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bwprof.models import steps, storage
+from bwprof.models.architecture import Architecture
+from bwprof.models.steps import DECODE, KV, PREFILL, WEIGHTS, Part, Point
+from bwprof.text import shown, unknown
+
+# The columns that a model's rows have beside the schema's.
+LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")
+
+LAYER = "layer"  # the role of a row that stands for a layer's operations in one graph
+
+AS_STORED = "stored"  # the weights' format of a GGUF file: each tensor's own
+_MOST_POINTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a file says of its weights: of each type its bytes and how many of them a token reads, and in which of our
+    precisions each tensor's matrices are timed (shares of them).
+    """
+
+    total_bytes: int
+    types: dict[str, dict[str, int]] = field(default_factory=dict)
+    tensors: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A model, its steps, and the share of the memory that they leave alone."""
+
+    model: Architecture
+    points: tuple[Point, ...]
+    layout: str = "fused"
+    reserve: float = storage.RESERVE
+    memory_bytes: int | None = None  # None: the device's
+    stored: Stored | None = None
+    chain: bool = False  # a layer in one graph as well
+
+    def parts(self, point: Point) -> list[Part]:
+        """A step's operations."""
+        if point.weights != AS_STORED or self.stored is None:
+            return steps.parts(self.model, point, self.layout)
+        plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
+        return steps.parts(self.model, plain, "separate", self.stored.tensors)
+
+    def layer_parts(self, point: Point) -> list[Part]:
+        """The operations of one layer, of the kind that there are most of."""
+        one = replace(self, model=self.model.one_layer)
+        return [part for part in one.parts(point) if part.layer]
+
+    def weight_bytes(self, weights: str) -> int:
+        """What the weights take in a precision, or as a file stores them."""
+        if weights == AS_STORED and self.stored is not None:
+            return self.stored.total_bytes
+        return storage.weight_bytes(self.model, weights)
+
+    def fit(self, point: Point, memory_bytes: int) -> storage.Fit:
+        """Whether a step fits a memory, or the one that was given."""
+        kv = storage.kv_bytes(self.model, point.kv, point.batch, point.context)
+        return storage.Fit(self.weight_bytes(point.weights), kv, self.memory_bytes or memory_bytes, self.reserve)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types for JSON."""
+        stored = self.stored
+        return {
+            "architecture": self.model.to_dict(),
+            "points": [[p.phase, p.batch, p.context, p.weights, p.kv] for p in self.points],
+            "layout": self.layout,
+            "reserve": self.reserve,
+            "memory_bytes": self.memory_bytes,
+            "chain": self.chain,
+            "stored": stored and {"total_bytes": stored.total_bytes, "types": stored.types, "tensors": stored.tensors},
+        }
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Question:
+        """The inverse of `to_dict`, of a file that may not be bwprof's own writing; ValueError for what is none."""
+        if not isinstance(found, Mapping):
+            raise ValueError(f"model is {shown(found)}: an object is needed")
+        try:
+            points = tuple(Point(str(p[0]), int(p[1]), int(p[2]), str(p[3]), str(p[4])) for p in found["points"])
+            stored = found.get("stored")
+            question = cls(
+                Architecture.from_dict(found["architecture"]),
+                points,
+                str(found["layout"]),
+                check_reserve(found["reserve"]),
+                None if found.get("memory_bytes") is None else int(found["memory_bytes"]),
+                Stored(int(stored["total_bytes"]), dict(stored["types"]), dict(stored["tensors"])) if stored else None,
+                bool(found.get("chain", False)),
+            )
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None
+        check_points(question)
+        return question
+
+
+def points_of(
+    *,
+    batches: tuple[int, ...],
+    contexts: tuple[int, ...],
+    weights: tuple[str, ...],
+    kvs: tuple[str, ...],
+    prefill: bool,
+    stored: bool,
+) -> tuple[Point, ...]:
+    """The product of what was asked for, checked; `stored`: the weights may be as a file has them.
+
+    Raises
+    ------
+    ValueError
+        For what is out of range, or not known.
+    """
+    for name, numbers in (("batch", batches), ("context", contexts)):
+        for number in numbers:
+            if not 1 <= number < 2**31:
+                raise ValueError(f"{name} is {number}: allowed are 1 to {2**31 - 1}")
+    first = [AS_STORED] if stored else ["fp16"]
+    formats = [
+        AS_STORED if stored and name == AS_STORED else steps.check_format(name, WEIGHTS) for name in weights or first
+    ]
+    caches = [steps.check_format(name, KV) for name in kvs]
+    pairs = [(w, kv) for w in formats for kv in (caches or [steps.kv_format(w)])]
+    found = [
+        Point(phase, batch, context, w, kv)
+        for phase in ((DECODE, PREFILL) if prefill else (DECODE,))
+        for w, kv in pairs
+        for context in contexts
+        for batch in batches
+    ]
+    points = tuple(dict.fromkeys(found))
+    if not 0 < len(points) <= _MOST_POINTS:
+        raise ValueError(f"{len(points)} steps are asked for: allowed are 1 to {_MOST_POINTS}")
+    return points
+
+
+def check_points(question: Question) -> None:
+    """ValueError where a step cannot be expanded: a size that an operation does not take, a format that is none."""
+    if question.layout not in steps.LAYOUTS:
+        raise ValueError(unknown("layout", question.layout, steps.LAYOUTS))
+    for point in question.points:
+        if point.phase not in (DECODE, PREFILL):
+            raise ValueError(unknown("phase", point.phase, (DECODE, PREFILL)))
+        if point.weights != AS_STORED or question.stored is None:
+            steps.check_format(point.weights, WEIGHTS)
+        steps.check_format(point.kv, KV)
+        try:
+            question.parts(point)
+        except ValueError as error:
+            raise ValueError(f"{question.model.name}, {point.title}: {error}") from None
+
+
+def check_reserve(given: Any) -> float:
+    """The share of the memory that weights and caches leave alone; ValueError when it is none."""
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not is_number or not math.isfinite(given) or not 0 <= given < 1:
+        raise ValueError(f"reserve is {shown(given)}: a share of the memory from 0 to below 1 is needed")
+    return float(given)

@@ -1,0 +1,297 @@
+"""The result of a model's steps: the answer in a sentence, tables behind it, and the frame that it all follows from."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bwprof.models import figures, predicting, telling
+from bwprof.models.architecture import Architecture
+from bwprof.models.figures import Estimate, Format, Room, Step
+from bwprof.models.question import LABELS, Question
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import RenderableType
+
+    from bwprof.analysis.forecast.cards import Card
+
+Table = tuple[str, list[dict[str, str]]]  # its title, and its lines by heading
+
+
+class ModelStep:
+    """The steps of a model, measured or predicted. Shown as its answer with tables behind it, in notebooks, too.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        As `bwprof.sweep` gives it, a row per operation of each step, with more columns: model, phase, role, count (how
+        often the step launches it), step_batch, context, weights, kv.
+    steps : pandas.DataFrame
+        A line per step: time_ms, tokens_s, mbu_pct (bytes of weights and cache by the time, of the theoretical peak),
+        limit_pct (of what the device sustains), limiter, weight_bytes, kv_bytes, moved_bytes, fits.
+    operations : pandas.DataFrame
+        A line per operation of each step: what it takes of the step's time.
+    formats : pandas.DataFrame
+        The first step in every format: measured, else predicted from its own operations and the other bytes.
+    room : pandas.DataFrame
+        The largest batch, and the longest context, that fits the memory beside the weights.
+    left_out : pandas.DataFrame
+        What the sum leaves out, with its bytes and, where they can be told, its time.
+    layers : pandas.DataFrame
+        With `chain`: a layer's operations in one graph, beside the sum of their own times.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> step = bwprof.model_step("llama-3.1-8b", batch=[1, 16], device="H100-SXM")
+    >>> step.answer.partition(";")[0], step.steps["limiter"].tolist()
+    ('Decode is memory-bound', ['memory', 'memory'])
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        frame: pd.DataFrame,
+        *,
+        memory_bytes: int | None = None,
+        card: Card | None = None,
+    ) -> None:
+        from bwprof.results.frame import to_rows
+
+        self.question = question
+        self.frame = frame
+        self._memory = question.memory_bytes or memory_bytes
+        self._card = card
+        for name in ("count", "step_batch", "context"):
+            frame[name] = frame[name].astype("Int64")
+        rows = to_rows(frame)
+        self._steps = figures.steps_of(question, rows, memory_bytes)
+        self._layers = figures.layers_of(question, self._steps, rows)
+
+    @property
+    def model(self) -> Architecture:
+        """The model's sizes."""
+        return self.question.model
+
+    @property
+    def _first(self) -> Step:
+        """The step that the answer is about: the first that has a time, else the first."""
+        return next((step for step in self._steps if step.time_ms is not None), self._steps[0])
+
+    @property
+    def time_ms(self) -> float | None:
+        """Of the first step; None where it was not found out, or the model does not fit."""
+        return self._first.time_ms
+
+    @property
+    def tokens_s(self) -> float | None:
+        """Tokens a second of the first step: new ones, of all sequences."""
+        return self._first.tokens_s
+
+    @property
+    def mbu_pct(self) -> float | None:
+        """Model bandwidth utilisation of the first step, %."""
+        return self._first.mbu_pct
+
+    @cached_property
+    def _formats(self) -> list[Format]:
+        return figures.formats_of(self.question, self._steps, self._first, self._best_ms)
+
+    @cached_property
+    def _rooms(self) -> list[Room]:
+        return figures.rooms_of(self.question, self._memory) if self._memory else []
+
+    @cached_property
+    def _left_out(self) -> list[Estimate]:
+        return figures.left_out(self.question, self._first, self._stream_gb_s)
+
+    @property
+    def _best_ms(self) -> figures.Best | None:
+        card = self._card
+        return None if card is None else lambda parts: predicting.best_ms(parts, card)
+
+    @property
+    def _stream_gb_s(self) -> Callable[[int, int], float] | None:
+        card = self._card
+        if card is None:
+            return None
+        return lambda read, written: (read + written) / float(card.streams.seconds(read, written)) / 1e9
+
+    # ---- in a sentence ----
+
+    @property
+    def answer(self) -> str:
+        """What limits the first step, how fast it is, and what narrower weights would bring."""
+        return telling.answer(self._first, self.model, self._formats)
+
+    # ---- as frames ----
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """A line per step."""
+        import pandas as pd
+
+        return pd.DataFrame([telling.step_line(self.question, step) for step in self._steps])
+
+    @property
+    def operations(self) -> pd.DataFrame:
+        """A line per operation of each step, with its share of the step's time."""
+        import pandas as pd
+
+        return pd.DataFrame([line for step in self._steps for line in telling.operation_lines(step)])
+
+    @property
+    def formats(self) -> pd.DataFrame:
+        """The first step in every format."""
+        import pandas as pd
+
+        half = telling.half(self._formats)
+        lines = [
+            {
+                "weights": line.weights,
+                "kv": line.kv,
+                "weight_bytes": line.weight_bytes,
+                "fits": line.fits,
+                "time_ms": line.time_ms,
+                "tokens_s": telling.tokens_s(self._first, line.time_ms),
+                "speedup_vs_fp16": half / line.time_ms if half and line.time_ms else None,
+                "source": line.source,
+            }
+            for line in self._formats
+        ]
+        return pd.DataFrame(lines)
+
+    @property
+    def room(self) -> pd.DataFrame:
+        """What fits the memory: a line per pair of formats and context, or batch."""
+        import pandas as pd
+
+        lines: list[dict[str, Any]] = []
+        for room in self._rooms:
+            formats = {"weights": room.weights, "kv": room.kv}
+            lines += [{**formats, "context": at, "largest_batch": most} for at, most in room.batches.items()]
+            lines += [{**formats, "batch": of, "longest_context": most} for of, most in room.contexts.items()]
+        names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context"]
+        whole = pd.DataFrame(lines, columns=names)
+        return whole.astype(dict.fromkeys(names[2:], "Int64"))
+
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """What the sum leaves out."""
+        import pandas as pd
+
+        names = ("what", "count", "bytes", "time_ms")
+        return pd.DataFrame([{name: getattr(item, name) for name in names} for item in self._left_out])
+
+    @property
+    def layers(self) -> pd.DataFrame:
+        """One layer's operations in one graph, measured (together_ms), beside the sum of their own times (sum_ms);
+        empty where that was not asked for.
+        """
+        import pandas as pd
+
+        lines = [
+            {
+                "phase": layer.point.phase,
+                "batch": layer.point.batch,
+                "context": layer.point.context,
+                "weights": layer.point.weights,
+                "kv": layer.point.kv,
+                "together_ms": layer.together_ms,
+                "sum_ms": layer.sum_ms,
+                "reason": layer.reason or None,
+            }
+            for layer in self._layers
+        ]
+        names = ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"]
+        return pd.DataFrame(lines, columns=names)
+
+    # ---- as text ----
+
+    def tables(self) -> list[Table]:
+        """Every table that is shown, as text: a title, and lines by heading."""
+        found = [("Steps", [telling.step_cells(step) for step in self._steps])]
+        if self._first.time_ms is not None:
+            half = telling.half(self._formats)
+            found.append((f"Operations: {self._first.point.title}", telling.operations_cells(self._first)))
+            found.append(
+                ("Formats of that step", [telling.format_cells(line, self._first, half) for line in self._formats])
+            )
+        if self._rooms:
+            title = telling.room_title(self.question, self._memory or 0)
+            found.append((title, [telling.room_cells(room) for room in self._rooms]))
+        stored = self.question.stored
+        if stored is not None:
+            found.append(("Weights as stored", [telling.type_cells(name, held) for name, held in stored.types.items()]))
+        if self._layers:
+            found.append(
+                (
+                    "A layer's operations back to back (on a GPU: one graph), and the sum of their own times",
+                    [*map(telling.layer_cells, self._layers)],
+                )
+            )
+        return found
+
+    def notes(self) -> list[str]:
+        """What the figures assume, and what they leave out."""
+        untimed = {step.point.weights: step.missing for step in self._steps if step.missing and telling.may_fit(step)}
+        notes = [f"No time for weights {telling.format_name(name)}: {missing}." for name, missing in untimed.items()]
+        return notes + telling.notes(self.question, self._first, self._left_out)
+
+    def renderables(self, screen: Any) -> list[RenderableType]:
+        """The answer, the tables and the notes, for a rich console."""
+        from bwprof.terminal import table
+
+        result: list[RenderableType] = [self.answer, ""]
+        for title, lines in self.tables():
+            headers = list(lines[0])
+            grid = table(screen, title, headers, numbers=[name for name in headers if name not in telling.WORDS])
+            for line in lines:
+                grid.add_row(*line.values())
+            result += [grid, ""]
+        return [*result, "\n".join(telling.wrapped(self.notes()))]
+
+    def __str__(self) -> str:
+        from bwprof.terminal import console
+
+        text = io.StringIO()
+        screen = console(text)
+        for renderable in self.renderables(screen):
+            screen.print(renderable)
+        return text.getvalue().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from bwprof.listing import html_table
+
+        body = "".join(html_table(lines, title) for title, lines in self.tables())
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
+        return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> ModelStep:
+        """The result again, from a frame that `bwprof.load` read of a model's run.
+
+        Raises
+        ------
+        ValueError
+            For a frame that is no model's, or without its metadata (a CSV file has none: load the run's folder).
+        """
+        missing = [name for name in LABELS if name not in frame.columns]
+        run = frame.attrs.get("run", {})
+        if missing or "model" not in run:
+            said = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
+            raise ValueError(f"no model's frame: {said}")
+        facts = run.get("facts") or {}
+        return cls(
+            Question.from_dict(run["model"]),
+            frame.copy(),
+            memory_bytes=facts.get("memory_bytes"),
+            card=predicting.card_of_run(run),
+        )

@@ -1,0 +1,224 @@
+"""Measuring a model's steps: each shape once, whatever roles and steps it stands in; a row for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from bwprof import registry
+from bwprof.measuring.chain import Chain
+from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.spec import DEFAULT_CACHE, Spec
+from bwprof.models.question import LAYER, Question
+from bwprof.models.steps import Part, Point
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs, Wanted
+from bwprof.runs.loop import Executor
+from bwprof.runs.plan import Plan
+from bwprof.text import bytes_text
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An operation of a step, as a run measures it."""
+
+    spec: Spec
+    point: Point
+    labels: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """For progress lines."""
+        return self.spec.title
+
+    @property
+    def cache(self) -> str:
+        """cold: a step's weights have been pushed out since the last one."""
+        return self.spec.cache
+
+    @property
+    def repeatable(self) -> bool:
+        """Where something disturbed it."""
+        return self.spec.repeatable
+
+    def blank_row(self, context: Context) -> Row:
+        """Its row before it has run."""
+        return self.spec.blank_row(context) | self.labels
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPiece:
+    """A layer of a step in one graph, as a run measures it."""
+
+    chain: Chain
+    point: Point
+    repeatable: ClassVar[bool] = False
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """As a `Piece` has them."""
+        return self.chain.labels
+
+    @property
+    def title(self) -> str:
+        """For progress lines."""
+        return self.chain.title
+
+    @property
+    def cache(self) -> str:
+        """cold, at its begin."""
+        return self.chain.cache
+
+    def blank_row(self, context: Context) -> Row:
+        """Its row before it has run."""
+        return self.chain.blank_row(context)
+
+
+AnyPiece = Piece | LayerPiece
+
+
+def pieces_of(question: Question) -> list[Piece]:
+    """Every operation of every step that is asked for, in their order."""
+    return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
+
+
+def layers_of(question: Question) -> list[LayerPiece]:
+    """A layer of each step in one graph, where that is asked for. They come behind the pieces: what runs graphs on a
+    second stream may slow all that follows (`bwprof.hardware.open_device`).
+    """
+    return [_layer(question, point) for point in question.points] if question.chain else []
+
+
+def items_of(question: Question) -> list[AnyPiece]:
+    """All that a run measures."""
+    return [*pieces_of(question), *layers_of(question)]
+
+
+def _layer(question: Question, point: Point) -> LayerPiece:
+    parts = question.layer_parts(point)
+    specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
+    labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
+    return LayerPiece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point)
+
+
+def _piece(question: Question, point: Point, part: Part) -> Piece:
+    case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
+    spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
+    return Piece(spec, point, _labels(question, point, part.role, part.count))
+
+
+def _labels(question: Question, point: Point, role: str, count: int) -> dict[str, Any]:
+    return {
+        "model": question.model.name,
+        "phase": point.phase,
+        "role": role,
+        "count": count,
+        "step_batch": point.batch,
+        "context": point.context,
+        "weights": point.weights,
+        "kv": point.kv,
+    }
+
+
+def plan_of(pieces: Sequence[Piece], *, max_seconds: float | None = None) -> Plan:
+    """The cases, as a run's file keeps them."""
+    return Plan(tuple(piece.spec for piece in pieces), None, None, max_seconds)
+
+
+Key = tuple[str, ...]
+
+
+def key_of(labels: Mapping[str, Any]) -> Key:
+    """What tells a piece, and its row, from the others of a model's run."""
+    return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
+
+
+_Shape = tuple[str, str, tuple[tuple[str, int], ...]]
+
+
+def _shape(operation: str, precision: str, params: dict[str, int]) -> _Shape:
+    return operation, precision, tuple(sorted(params.items()))
+
+
+# Fills in the time of a row that no kernel runs, from the device's roofs and the rows measured so far.
+Predict = Callable[[Row, Roofs, Sequence[Row]], None]
+
+
+class PiecesExecutor:
+    """An executor of pieces over one of cases: it measures a shape when it is asked for the first time.
+
+    What has no kernel gets the time that `predict` gives it, where the device's roofs are known. Steps that do not fit
+    the device's memory are not measured: their rows say so.
+    """
+
+    def __init__(
+        self, question: Question, inner: Executor[Spec | Chain], predict: Predict, earlier: Sequence[Row] = ()
+    ) -> None:
+        self._question = question
+        self._inner = inner
+        self._predict = predict
+        self._measured = [row for row in earlier if row["status"] == "ok" and row["role"] != LAYER]
+        self._context: Context | None = None
+        self._found: dict[_Shape, Outcome] = {}
+        self._owner: dict[_Shape, Key] = {}
+        for row in self._measured:
+            params = {name: row[name] for name in registry.param_names(row["operation"])}
+            self._found[_shape(row["operation"], row["precision"], params)] = Outcome(dict(row))
+
+    def open(self, deadline: float | None) -> dict[str, Any]:
+        """The device's facts."""
+        return self._inner.open(deadline)
+
+    def obtain_roofs(self, wanted: Wanted, deadline: float | None) -> Roofs | None:
+        """The device's roofs."""
+        return self._inner.obtain_roofs(wanted, deadline)
+
+    def set_context(self, context: Context) -> None:
+        """What the rows of this run share."""
+        self._context = context
+        self._inner.set_context(context)
+
+    def measure(self, piece: AnyPiece, max_seconds: float, deadline: float | None) -> Outcome:
+        """One piece: measured, or as its shape was; a second try of the piece that was measured is one."""
+        if self._context is None:
+            raise RuntimeError("set_context comes before measure")
+        refused = self._why_not(piece.point)
+        if refused:
+            return unmeasured(piece, self._context, "skipped", refused)
+        if isinstance(piece, LayerPiece):
+            return self._inner.measure(piece.chain, max_seconds, deadline)
+        spec = piece.spec
+        shape = _shape(spec.operation, spec.precision, spec.params)
+        key = key_of(piece.labels)
+        again = self._owner.get(shape) == key
+        outcome = self._found.get(shape)
+        if outcome is None or again:
+            outcome = self._inner.measure(spec, max_seconds, deadline)
+            if outcome.row["status"] == "predicted" and self._context.roofs is not None:
+                self._predict(outcome.row, self._context.roofs, self._measured)
+            if outcome.row["status"] == "ok":
+                self._measured.append(outcome.row)
+            if outcome.row["status"] != "skipped":
+                self._found[shape] = outcome
+                self._owner[shape] = key
+        row = dict(outcome.row) | {"case": spec.case} | piece.labels
+        return replace(outcome, row=row, fatal=outcome.fatal)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._inner.close()
+
+    def _why_not(self, point: Point) -> str:
+        """Why a step is not measured; "" where it is."""
+        assert self._context is not None
+        memory = self._question.memory_bytes or self._context.facts.get("memory_bytes")
+        if not memory:
+            return ""
+        fit = self._question.fit(point, memory)
+        if fit.fits:
+            return ""
+        return (
+            f"the model does not fit: {bytes_text(fit.weights)} of weights and {bytes_text(fit.kv)} of KV cache, "
+            f"{bytes_text(fit.usable)} can be used"
+        )

@@ -1,0 +1,278 @@
+"""`bwprof.model_step`: a model's decode step or prefill, measured or predicted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.models import architecture
+from bwprof.models.architecture import Architecture
+from bwprof.text import quoted, seconds, shown, truth, whole_number
+
+if TYPE_CHECKING:
+    from bwprof.hardware import Device
+    from bwprof.models.question import Question, Stored
+    from bwprof.models.result import ModelStep
+    from bwprof.results.row import Row
+    from bwprof.roofs import Given, Roofs
+
+Model = str | PathLike[str] | Mapping[str, Any] | Architecture
+Numbers = int | str | Iterable[int | str]
+Words = str | Iterable[str] | None
+
+
+def model_step(
+    model: Model,
+    *,
+    batch: Numbers = 1,
+    context: Numbers = 4096,
+    prefill: bool = False,
+    weights: Words = None,
+    kv: Words = None,
+    layout: str | None = None,
+    chain: bool = False,
+    reserve: float = 0.1,
+    memory: int | str | None = None,
+    device: Device = None,
+    backend: str | None = None,
+    predict: bool = False,
+    efficiency: Any = None,
+    max_seconds: float | None = None,
+    max_total_seconds: float | None = None,
+    roofs: Given = "auto",
+    recalibrate: bool = False,
+    output: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: bool | Callable[[int, int, Row], object] | None = None,
+) -> ModelStep:
+    """One decode step of a language model, and its prefill: the time, tokens a second, and what limits them.
+
+    Every product, attention and cache operation of the step is measured, each shape once, cold, in this process; the
+    step is their sum. What it leaves out (norms, additions, sampling, ...) is listed in the result, with its bytes.
+
+    Parameters
+    ----------
+    model : str, path, mapping or Architecture
+        A name ("llama-3.1-8b"; `bwprof.models.architecture.names()` has all), a Hugging Face config.json (the file, its
+        folder, or its content), or a .gguf file.
+    batch, context : int, str or iterable of them
+        Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096. A prefill is of prompts of that
+        many tokens.
+    prefill : bool
+        The prefill as well.
+    weights : str or iterable of str, optional
+        Precisions of the weights: "fp16" (when left out), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; of a .gguf
+        file "stored" (when left out), each tensor in its own.
+    kv : str or iterable of str, optional
+        Precisions of the KV cache; that of the weights when left out, but no fewer than 16 bits.
+    layout : {"fused", "separate"}, optional
+        q, k and v in one product, gate and up in one, as vLLM, SGLang and TensorRT-LLM run them; or each by itself, as
+        transformers and llama.cpp do. Left out: separate for a .gguf file, whose stored weights always are, else fused.
+    chain : bool
+        Measure a layer's operations back to back, too, on a GPU in one CUDA graph, beside the sum of their times.
+    reserve : float
+        The share of the memory that weights and caches leave for activations and scratch.
+    memory : int or str, optional
+        Bytes of memory to fit into ("24G") instead of the device's.
+    device : int, str or torch.device, optional
+        As `bwprof.sweep` has it; or one that is not at hand, as `bwprof.predict` has it ("H100-SXM",
+        "bandwidth=3200,fp16=400,memory=80"): nothing is measured then.
+    predict : bool
+        Measure nothing; for a device that is not at hand, or the one whose `roofs` are given.
+    efficiency : float, DataFrame or Efficiency, optional
+        What predictions take for their kernels, as `bwprof.predict` has it.
+    backend, max_seconds, max_total_seconds, roofs, recalibrate, output, force, progress
+        As `bwprof.sweep` has them.
+
+    Returns
+    -------
+    ModelStep
+        Shown as its answer with tables; `frame` is a sweep's with the columns model, phase, role, count, step_batch,
+        context, weights and kv beside them.
+
+    Raises
+    ------
+    ValueError
+        For anything unknown or out of range, an architecture that is not known among it; the message names it.
+    ImportError
+        For a .gguf file without the package gguf.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> tiny = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    ...         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+    >>> step = bwprof.model_step(tiny, context=16, device="cpu", roofs=False, max_seconds=0.01)
+    >>> step.frame["role"].tolist()
+    ['qkv', 'kv append', 'attention', 'o', 'gate up', 'down', 'lm head']
+    >>> step.frame["count"].tolist()
+    [2, 2, 2, 2, 2, 2, 1]
+    >>> bwprof.model_step("llama-3.1-70b", device="RTX-4090").tokens_s is None  # it does not fit
+    True
+    """
+    from bwprof import environment, hardware
+    from bwprof.models import predicting, running
+    from bwprof.models.result import ModelStep
+    from bwprof.roofs.given import check
+    from bwprof.runs import inprocess, metadata
+    from bwprof.runs.local import LocalExecutor
+    from bwprof.runs.loop import Limits
+
+    started = time.monotonic()
+    how = inprocess.How(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    most = None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True)
+    asked = ask(
+        model,
+        batches=_numbers("batch", batch),
+        contexts=_numbers("context", context),
+        weights=_words("weights", weights),
+        kvs=_words("kv", kv),
+        prefill=truth(prefill, "prefill"),
+        layout=layout,
+        chain=truth(chain, "chain"),
+        reserve=reserve,
+        memory_bytes=None if memory is None else whole_number(memory, "memory"),
+    )
+    elsewhere = predicted_on(device, how.roofs, predict=truth(predict, "predict"))
+    if elsewhere is not None:
+        from bwprof.results import save
+
+        frame = predicting.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
+        if output is not None:
+            refuse_replacing(Path(output), force=force)
+            save(frame, output)
+        return ModelStep.from_frame(frame)
+    if efficiency is not None:
+        raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
+    choice = hardware.choose(backend, device)
+    plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
+    data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
+    frame = inprocess.into_frame(
+        running.items_of(asked),
+        running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
+        data,
+        Limits(None, how.max_total_seconds, started, max_seconds=most),
+        how,
+    )
+    return ModelStep.from_frame(frame)
+
+
+def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs | None:
+    """What to predict for: roofs that are given, or a device that is not this machine's; None for measuring.
+
+    Raises
+    ------
+    ValueError
+        For a device that is neither one here nor known, and for a prediction of none.
+    """
+    from bwprof import hardware
+    from bwprof.analysis.forecast.cards import card_of
+    from bwprof.roofs import Roofs
+
+    if isinstance(device, str):
+        try:
+            hardware.parse(device)
+        except ValueError as error:
+            try:
+                card_of(device)
+            except ValueError as other:
+                raise ValueError(f"{error}; for a prediction: {other}") from None
+            return device
+    if not predict:
+        return None
+    if isinstance(roofs, Roofs):
+        return roofs
+    raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
+
+
+def refuse_replacing(path: Path, *, force: bool) -> None:
+    """FileExistsError for a file that holds something, unless it may be replaced."""
+    from bwprof.results.files import holds_something
+
+    if not force and holds_something(path):
+        raise FileExistsError(
+            errno.EEXIST, "exists already: name another file, or replace it with force=True", str(path)
+        )
+
+
+def ask(
+    model: Model,
+    *,
+    batches: tuple[int, ...],
+    contexts: tuple[int, ...],
+    weights: tuple[str, ...],
+    kvs: tuple[str, ...],
+    prefill: bool,
+    layout: str | None,
+    chain: bool,
+    reserve: float,
+    memory_bytes: int | None,
+) -> Question:
+    """What is asked, checked; ValueError for what cannot be."""
+    from bwprof.models import question
+
+    found, stored = load(model)
+    if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
+        raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
+    points = question.points_of(
+        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
+    )
+    layout = layout or ("fused" if stored is None else "separate")
+    asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
+    question.check_points(asked)
+    return asked
+
+
+def load(model: Model) -> tuple[Architecture, Stored | None]:
+    """A model by its name, its file, or its sizes; and how a file stores its weights, where it says so.
+
+    Raises
+    ------
+    ValueError
+        For what is none of them, with the nearest name.
+    """
+    from bwprof.models import config
+
+    if isinstance(model, Architecture):
+        return model, None
+    if isinstance(model, Mapping):
+        return config.from_dict(model), None
+    if not isinstance(model, (str, PathLike)):
+        raise ValueError(f"model is {shown(model)}: a name, a config.json, its content or a .gguf file is needed")
+    path = Path(os.fspath(model))
+    if path.suffix.lower() == ".gguf":
+        from bwprof.models import gguf
+
+        return gguf.read(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ValueError(f"{quoted(path)}: there is no config.json in this folder")
+        path = path / "config.json"
+    if path.suffix.lower() == ".json" or path.is_file():
+        return config.read(path), None
+    return architecture.named(str(model)), None
+
+
+def _numbers(name: str, given: Numbers) -> tuple[int, ...]:
+    if isinstance(given, str):
+        items: list[Any] = [word for word in given.split(",") if word.strip()]
+    else:
+        items = list(given) if isinstance(given, Iterable) else [given]
+    if not items:
+        raise ValueError(f"{name} has no values")
+    return tuple(whole_number(item, name) for item in items)
+
+
+def _words(name: str, given: Words) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    items = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
+    found = tuple(word.strip() if isinstance(word, str) else word for word in items)
+    if not found or not all(isinstance(word, str) and word for word in found):
+        raise ValueError(f"{name} is {shown(given)}: names are needed")
+    return found

@@ -1,0 +1,232 @@
+"""What one step of a model launches: `steps.toml` with a model's sizes put in. Nothing here is measured."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bwprof import registry
+from bwprof.models.architecture import Architecture
+from bwprof.text import unknown
+
+DECODE, PREFILL = "decode", "prefill"
+LAYOUTS = ("fused", "separate")
+WEIGHTS, KV = "weights", "kv"
+# Short for a precision on the command line and in Python, beside the precisions' own names.
+SHORT = {"fp8": "fp8_e4m3"}
+
+_OPERATORS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step: of how many sequences, with how many tokens in each one's cache afterwards, stored in what.
+
+    `stored` says of GGUF tensors in which precisions, and in how many layers each, they are: those of `weights` then.
+    """
+
+    phase: str
+    batch: int
+    context: int
+    weights: str
+    kv: str
+
+    @property
+    def tokens(self) -> int:
+        """New tokens, of all sequences."""
+        return self.batch if self.phase == DECODE else self.batch * self.context
+
+    @property
+    def title(self) -> str:
+        """As the names of its cases begin."""
+        return f"{self.phase} b={self.batch} c={self.context}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An operation of a step, and how often the step launches it."""
+
+    role: str
+    operation: str
+    precision: str
+    params: dict[str, int]
+    count: int
+    formats: str
+    layer: bool = True  # of every layer, or of one kind of them
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a step does beside its operations: launches, and bytes that they must move."""
+
+    what: str
+    count: int
+    bytes: int
+
+
+def check_format(given: object, role: str) -> str:
+    """A precision that weights, or the KV cache, can have; ValueError with the nearest one for any other."""
+    allowed = formats_of(role)
+    lowered = str(given).strip().lower()
+    found = SHORT.get(lowered, lowered)
+    if found not in allowed:
+        raise ValueError(unknown(f"precision of {'the KV cache' if role == KV else 'weights'}", given, allowed))
+    return found
+
+
+@cache
+def formats_of(role: str) -> tuple[str, ...]:
+    """The precisions that all operations with weights, or with the KV cache, take."""
+    names = {entry["operation"] for entry in _lists()["operation"] if entry["formats"] == role}
+    return tuple(
+        name for name in registry.precision_names() if all(name in registry.operation(of)["precisions"] for of in names)
+    )
+
+
+def kv_format(weights: str) -> str:
+    """The KV cache's precision where nobody says: as wide as the weights, but not narrower than 16 bits."""
+    return weights if weights in formats_of(KV) and not registry.is_narrow(weights) else "fp16"
+
+
+def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
+    """How many experts get a token, on average, if each token takes its own ones by chance.
+
+    Examples
+    --------
+    >>> distinct_experts(8, 2, 1), round(distinct_experts(8, 2, 16), 2)
+    (2.0, 7.92)
+    """
+    if not experts:
+        return 0.0
+    return float(experts * (1 - (1 - experts_per_token / experts) ** tokens))
+
+
+def parts(
+    model: Architecture, point: Point, layout: str = "fused", stored: Mapping[str, Mapping[str, float]] | None = None
+) -> list[Part]:
+    """Every operation of a step.
+
+    Parameters
+    ----------
+    stored : mapping, optional
+        Tensor -> precision -> share of its matrices, for weights of several precisions; others are `point.weights`.
+
+    Raises
+    ------
+    ValueError
+        For sizes that an operation does not take.
+    """
+    values = _values(model, point)
+    found = []
+    for entry in _lists()["operation"]:
+        if point.phase not in entry.get("phases", (DECODE, PREFILL)) or entry.get("layout", layout) != layout:
+            continue
+        count = _evaluated(entry["count"], values)
+        if not count:
+            continue
+        params = {name: _evaluated(text, values) for name, text in entry["params"].items()}
+        own = point.kv if entry["formats"] == KV else point.weights
+        shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
+        for precision, times in _divided(count, shares):
+            whole = registry.complete(entry["operation"], precision, params)
+            role, operation = entry["role"], entry["operation"]
+            found.append(Part(role, operation, precision, whole, times, entry["formats"], entry.get("layer", True)))
+    return found
+
+
+def left_out(model: Architecture, point: Point) -> list[LeftOut]:
+    """What the sum of a step's operations does not have, with the bytes that it must move in 16 bits."""
+    from bwprof.costs import cost
+
+    values = _values(model, point)
+    found = []
+    for entry in _lists()["left_out"]:
+        count = _evaluated(entry["count"], values)
+        if not count:
+            continue
+        if "operation" in entry:
+            params: dict[str, Any] = {name: _evaluated(text, values) for name, text in entry["params"].items()}
+            moved = int(cost(entry["operation"], precision="fp16", **params).bytes)
+        else:
+            moved = 2 * (_evaluated(entry["read"], values) + _evaluated(entry["written"], values))
+        found.append(LeftOut(entry["what"], count, moved))
+    return found
+
+
+def _divided(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int]]:
+    """So many launches, shared out; each share's end is rounded, so that none is lost."""
+    done, total = 0, 0.0
+    for precision, share in shares.items():
+        total += share
+        times = round(count * total) - done
+        done += times
+        if times:
+            yield precision, times
+
+
+def _values(model: Architecture, point: Point) -> dict[str, int]:
+    """The numbers that expressions know."""
+    expert_layers = model.layers - model.dense_layers if model.experts else 0
+    distinct = distinct_experts(model.experts, model.experts_per_token, point.tokens)
+    return {
+        "tokens": point.tokens,
+        "batch": point.batch,
+        "fresh": 1 if point.phase == DECODE else point.context,
+        "context": point.context,
+        "hidden": model.hidden,
+        "ffn": model.ffn,
+        "vocab": model.vocab,
+        "layers": model.layers,
+        "heads": model.num_heads,
+        "kv_heads": model.num_kv_heads,
+        "head_dim": model.head_dim,
+        "experts": model.experts,
+        "gates": 2 if model.gated else 1,
+        "dense_layers": model.dense_layers if model.experts else model.layers,
+        "dense_ffn": model.dense_ffn if model.experts else model.ffn,
+        "expert_layers": expert_layers,
+        "shared_ffn": model.shared_ffn,
+        "has_shared": int(model.shared_ffn > 0),
+        "expert_tokens": max(1, round(point.tokens * model.experts_per_token / distinct)) if model.experts else 0,
+        "expert_launches": round(expert_layers * distinct),
+        "full_layers": model.layers - model.window_layers,
+        "window_layers": model.window_layers,
+        "window": min(model.window, point.context),
+        "norms": model.norms,
+        "rotary": int(model.rotary),
+    }
+
+
+def _evaluated(text: str, values: Mapping[str, int]) -> int:
+    """An expression of steps.toml."""
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Name):
+            return values[node.id]
+        if isinstance(node, ast.BinOp):
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        assert isinstance(node, ast.Constant)
+        return int(node.value)  # type: ignore[arg-type]  # steps.toml has whole numbers only
+
+    return value(_parsed(text))
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+@cache
+def _lists() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((Path(__file__).parent / "steps.toml").read_text("utf-8"))

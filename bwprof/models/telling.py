@@ -1,0 +1,336 @@
+"""A model's steps in words and tables: the answer in a sentence, lines of frames, lines of tables, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bwprof.models import figures
+from bwprof.models.architecture import Architecture
+from bwprof.models.figures import Estimate, Format, Layer, Room, Step
+from bwprof.models.question import AS_STORED, Question
+from bwprof.models.steps import DECODE, PREFILL
+from bwprof.text import figure_text
+
+_BOUND = {
+    "memory": "is memory-bound",
+    "compute": "is compute-bound",
+    "latency": "is bound by the latency of its launches",
+    "kernel": "is held up by its kernels, not by the device",
+}
+_PHASES = {DECODE: "Decode", PREFILL: "Prefill"}
+
+
+def may_fit(step: Step) -> bool:
+    """Whether its memory is enough, or not known."""
+    return step.fit is None or step.fit.fits
+
+
+# ---- the answer ----
+
+
+def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
+    """What limits a step, how fast it is, and what narrower weights would bring; or that it does not fit."""
+    name, point = model.name, step.point
+    if step.fit is not None and not may_fit(step):
+        return _does_not_fit(step, name, formats)
+    if step.time_ms is None or step.tokens_s is None:
+        return f"{name}: no time for a step of {point.phase} ({step.missing})"
+    phase = _PHASES[point.phase]
+    said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
+    tokens = f"{_figure(step.tokens_s)} tokens/s"
+    if not step.measured_pct:
+        share = "" if step.limit_pct is None else f" at {step.limit_pct:.0f} % of what this device sustains"
+        said.append(f"{tokens} predicted{share}")
+    else:
+        if step.limit_pct is not None:
+            said[0] += f": {step.limit_pct:.0f} % of what this device sustains"
+        elif step.mbu_pct is not None:
+            said[0] += f": {step.mbu_pct:.0f} % of the theoretical bandwidth"
+        said.append(tokens)
+    brings = _gain(step, formats)
+    if brings:
+        said.append(brings)
+    formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
+    return f"{'; '.join(said)}. {name}, batch {point.batch}, context {point.context}, {formats_said}."
+
+
+def _gain(step: Step, formats: Sequence[Format]) -> str:
+    """What the next narrower weights bring."""
+    found = figures.narrower(step.point)
+    line = next((line for line in formats if found and line.weights == found[0] and line.time_ms), None)
+    if found is None or line is None or line.time_ms is None or step.time_ms is None:
+        return ""
+    times = step.time_ms / line.time_ms
+    verb = "bring" if line.source == "measured" else "would bring"
+    if times < 1.005:
+        return f"{found[1]} weights {verb} nothing"
+    return f"{found[1]} weights {verb} {times:.2g} \u00d7"
+
+
+def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
+    fit, point = step.fit, step.point
+    assert fit is not None
+    needed = (
+        f"{_gb(fit.weights)} of weights and {_gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
+    )
+    said = f"{name}, weights {format_name(point.weights)}, does not fit: {needed}, of {_gb(fit.memory)} of memory "
+    said += f"{_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
+    others = [line for line in formats if line.fits and line.weight_bytes < fit.weights]
+    if others:
+        widest = max(others, key=lambda line: line.weight_bytes)
+        return f"{said} With weights {format_name(widest.weights)} it does: {_gb(widest.weight_bytes)}."
+    count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
+    return f"{said} It would take {count} such devices, or a smaller model."
+
+
+# ---- lines of frames ----
+
+
+def step_line(question: Question, step: Step) -> dict[str, Any]:
+    """A step's line of a frame."""
+    point = step.point
+    weights = question.weight_bytes(point.weights)
+    kv = step.fit.kv if step.fit is not None else question.fit(point, 1).kv
+    return {
+        "model": question.model.name,
+        "phase": point.phase,
+        "batch": point.batch,
+        "context": point.context,
+        "weights": point.weights,
+        "kv": point.kv,
+        "time_ms": step.time_ms,
+        "tokens_s": step.tokens_s,
+        "mbu_pct": step.mbu_pct,
+        "limit_pct": step.limit_pct,
+        "limiter": step.limiter,
+        "measured_pct": step.measured_pct,
+        "weight_bytes": weights,
+        "kv_bytes": kv,
+        "read_bytes": step.read_bytes,
+        "moved_bytes": step.moved_bytes,
+        "fits": None if step.fit is None else step.fit.fits,
+        "reason": step.missing or None,
+    }
+
+
+def operation_lines(step: Step) -> list[dict[str, Any]]:
+    """The lines of its operations."""
+    point = step.point
+    lines = []
+    for row in step.rows:
+        once = row["time_ms"]
+        every = None if once is None else int(row["count"]) * once
+        lines.append(
+            {
+                "phase": point.phase,
+                "batch": point.batch,
+                "context": point.context,
+                "weights": point.weights,
+                "kv": point.kv,
+                "role": row["role"],
+                "operation": row["operation"],
+                "precision": row["precision"],
+                "count": int(row["count"]),
+                "time_ms": once,
+                "step_ms": every,
+                "share_pct": 100 * every / step.time_ms if every is not None and step.time_ms else None,
+                "limit_pct": figures.limit_pct(row),
+                "limiter": figures.limiter(row),
+                "status": row["status"],
+            }
+        )
+    return lines
+
+
+def half(formats: Sequence[Format]) -> float | None:
+    """The time in FP16; None where there is none."""
+    return next((line.time_ms for line in formats if line.weights == "fp16"), None)
+
+
+def tokens_s(step: Step, time_ms: float | None) -> float | None:
+    """Tokens a second of a step that takes so long."""
+    if time_ms is None or step.time_ms is None or step.tokens_s is None:
+        return None
+    return step.tokens_s * step.time_ms / time_ms
+
+
+# ---- lines of tables ----
+
+# Headings whose columns are words.
+WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
+
+
+def step_cells(step: Step) -> dict[str, str]:
+    """A step's line of a table."""
+    point = step.point
+    return {
+        "phase": point.phase,
+        "batch": str(point.batch),
+        "context": str(point.context),
+        "weights": format_name(point.weights),
+        "cache": format_name(point.kv),
+        "ms": _number(step.time_ms),
+        "tokens/s": "-" if step.tokens_s is None else _figure(step.tokens_s),
+        "MBU %": _percent(step.mbu_pct),
+        "% of limit": _percent(step.limit_pct),
+        "limiter": step.limiter or "-",
+        "GB moved": f"{step.moved_bytes / 1e9:.3g}",
+        "measured %": _percent(step.measured_pct),
+        "fits": "-" if step.fit is None else "yes" if step.fit.fits else "no",
+    }
+
+
+def operations_cells(step: Step) -> list[dict[str, str]]:
+    """Its operations' lines."""
+    return [
+        {
+            "role": line["role"],
+            "shape": _shape(row),
+            "precision": line["precision"],
+            "count": str(line["count"]),
+            "us each": "-" if line["time_ms"] is None else _number(line["time_ms"] * 1e3),
+            "ms": _number(line["step_ms"]),
+            "share %": _percent(line["share_pct"], digits=1),
+            "% of limit": _percent(line["limit_pct"]),
+            "limiter": line["limiter"] or "-",
+            "status": line["status"],
+        }
+        for line, row in zip(operation_lines(step), step.rows, strict=True)
+    ]
+
+
+def _shape(row: Mapping[str, Any]) -> str:
+    """The sizes that tell an operation's shape: a product's, else batch and lengths."""
+    if row["M"] is not None:
+        return "x".join(str(row[name]) for name in ("M", "N", "K"))
+    names = {"batch": "b", "seq_len": "s", "kv_len": "kv"}
+    return " ".join(f"{short}={row[name]}" for name, short in names.items() if row.get(name) is not None)
+
+
+def format_cells(line: Format, step: Step, half: float | None) -> dict[str, str]:
+    """A format's line."""
+    tokens = tokens_s(step, line.time_ms)
+    return {
+        "weights": format_name(line.weights),
+        "cache": format_name(line.kv),
+        "GB of weights": f"{line.weight_bytes / 1e9:.3g}",
+        "fits": "-" if line.fits is None else "yes" if line.fits else "no",
+        "ms": _number(line.time_ms),
+        "tokens/s": "-" if tokens is None else _figure(tokens),
+        "x FP16": f"{half / line.time_ms:.2f}" if half and line.time_ms else "-",
+        "source": line.source if line.time_ms is not None else "-",
+    }
+
+
+def room_title(question: Question, memory: int) -> str:
+    """What stands above the lines of what fits."""
+    return f"What fits {_gb(memory)}, {question.reserve:.0%} of them left for activations and scratch"
+
+
+def room_cells(room: Room) -> dict[str, str]:
+    """A line of what fits."""
+    line = {
+        "weights": format_name(room.weights),
+        "cache": format_name(room.kv),
+        "GB of weights": f"{room.weight_bytes / 1e9:.3g}",
+        "KB of cache a token": f"{room.token_bytes / 1e3:.4g}",
+    }
+    line |= {f"largest batch\nat {at}": str(most) for at, most in room.batches.items()}
+    return line | {f"longest context\nof batch {of}": str(most) for of, most in room.contexts.items()}
+
+
+def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
+    """A line of how weights are stored."""
+    return {
+        "type": name,
+        "tensors": str(held["tensors"]),
+        "GB": f"{held['bytes'] / 1e9:.4g}",
+        "GB a token": f"{held['token_bytes'] / 1e9:.4g}",
+    }
+
+
+def layer_cells(layer: Layer) -> dict[str, str]:
+    """A line of a layer in one graph."""
+    point, together, total = layer.point, layer.together_ms, layer.sum_ms
+    return {
+        "phase": point.phase,
+        "batch": str(point.batch),
+        "context": str(point.context),
+        "weights": format_name(point.weights),
+        "cache": format_name(point.kv),
+        "us together": "-" if together is None else _number(together * 1e3),
+        "us, sum": "-" if total is None else _number(total * 1e3),
+        "together / sum": f"{together / total:.3f}" if together and total else "-",
+        "status": layer.reason or "ok",
+    }
+
+
+def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[str]:
+    """What the figures assume, and what they leave out."""
+    model = question.model
+    notes = [
+        f"{model.parameters / 1e9:.3g} billion weights. "
+        + (
+            "Fused products: q, k and v in one, gate and up in one."
+            if question.layout == "fused"
+            else "Separate products: q, k, v, gate and up each."
+        )
+        + " Attention over a cache of that context, the new token included.",
+    ]
+    if model.experts:
+        notes.append(
+            f"{model.experts_per_token} of {model.experts} experts a token; a batch reads those that any of its tokens "
+            "takes, on average, if they choose by chance. Each is a product of its own here; engines group them."
+        )
+    if question.stored is not None and any(point.weights == AS_STORED for point in question.points):
+        notes.append(
+            "Weights as stored: types without kernels here are timed as the precision nearest in size (the column "
+            "precision); sizes and what fits are the file's own."
+        )
+    told = next((row["reason"] for row in step.rows if row["status"] == "predicted" and row["reason"]), None)
+    if told is not None and step.time_ms is not None:
+        notes.append(f"Predicted: {told}.")
+    launches = sum(int(row["count"]) for row in step.rows)
+    more = sum(item.count for item in left_out)
+    timed = [item.time_ms for item in left_out if item.time_ms is not None]
+    said = f"Left out: {', '.join(item.what for item in left_out)}: {more} launches unfused"
+    if timed and step.time_ms:
+        said += f", about {_number(sum(timed))} ms ({100 * sum(timed) / step.time_ms:.0f} % of the step)"
+    notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
+    notes.append(
+        "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
+        "roof that each operation is nearer to, by time."
+    )
+    return notes
+
+
+def wrapped(notes: Sequence[str]) -> list[str]:
+    """Notes as lines of a terminal."""
+    import textwrap
+
+    from bwprof.terminal import PLAIN_WIDTH
+
+    return [textwrap.fill(note, PLAIN_WIDTH, subsequent_indent="  ") for note in notes]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if value < 1 else figure_text(value, whole_from=1000)
+
+
+def _percent(value: float | None, *, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _figure(value: float) -> str:
+    """A number of tokens with thousands apart."""
+    return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}"
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.3g} GB"
+
+
+def format_name(name: str) -> str:
+    """A format as tables name it."""
+    return "as stored" if name == AS_STORED else name.upper()

@@ -1,0 +1,547 @@
+"""A model's steps as they are answered: from rows whose figures are known, from predictions, from a CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import bwprof
+from bwprof.cli import model as model_command
+from bwprof.cli.sweep import main as sweep_main
+from bwprof.cli.sweep import run as command
+from bwprof.measuring.chain import Chain
+from bwprof.measuring.row import Context, Outcome
+from bwprof.models import architecture, predicting, running
+from bwprof.models.question import LABELS, Question
+from bwprof.models.result import ModelStep
+from bwprof.models.running import PiecesExecutor
+from bwprof.models.steps import DECODE, PREFILL, Point
+from bwprof.results import frame as frames
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.roofs import Roofs, Wanted
+from bwprof.roofs.model import RoofPoint
+from bwprof.runs import loop
+
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+}
+LLAMA = architecture.named("llama-3.1-8b")
+ROLES = ["qkv", "kv append", "attention", "o", "gate up", "down", "lm head"]
+
+
+class Pretended:
+    """An executor whose device moves every byte at 100 GB/s; FP8 has no kernel. It remembers what it measured."""
+
+    def __init__(self, *, facts: dict[str, Any] | None = None, roofs: Roofs | None = None) -> None:
+        self._facts = {"name": "Test", "memory_bytes": 100_000_000_000, "peak_gb_s": 200.0} | (facts or {})
+        self._roofs = roofs
+        self._context: Context | None = None
+        self.measured: list[Any] = []
+
+    def open(self, _deadline: float | None) -> dict[str, Any]:
+        return dict(self._facts)
+
+    def obtain_roofs(self, _wanted: Wanted, _deadline: float | None) -> Roofs | None:
+        return self._roofs
+
+    def set_context(self, context: Context) -> None:
+        self._context = context
+
+    def measure(self, spec: Any, _max_seconds: float, _deadline: float | None) -> Outcome:
+        assert self._context is not None
+        self.measured.append(spec)
+        row = spec.blank_row(self._context)
+        if isinstance(spec, Chain):
+            assert Chain.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+        if spec.precision == "fp8_e4m3":
+            row.update(status="predicted", reason="no kernel")
+            return Outcome(row)
+        moved = row["bytes_read"] + row["bytes_written"]
+        row.update(
+            status="ok",
+            variant="v",
+            time_ms=moved / 1e8,
+            time_ms_lo=moved / 1e8,
+            time_ms_hi=moved / 1e8,
+            bandwidth_gb_s=100.0,
+            peak_gb_s=200.0,
+            pct_attainable=80.0,
+            tflops=row["flops"] / moved / 10,
+            bound="memory",
+            flags="",
+        )
+        return Outcome(row, [moved * 10.0])
+
+    def close(self) -> None:
+        pass
+
+
+def answered(question: Question, executor: Pretended | None = None, **run: Any) -> ModelStep:
+    """A question's result from the pretended device, by way of the loop over what a run measures."""
+    inner = executor or Pretended()
+    pieces = running.items_of(question)
+    whole = PiecesExecutor(question, inner, predicting.fill)
+    context = Context("run", "cpu", inner.open(None), inner.obtain_roofs(Wanted(), None))
+    whole.set_context(context)
+    rows = [whole.measure(piece, 1.0, None).row for piece in pieces]
+    roofs = context.roofs.to_dict() if context.roofs else None
+    known = {"model": question.to_dict(), "facts": inner.open(None), "run_id": "run", "roofs": roofs} | run
+    return ModelStep.from_frame(frames.from_rows(rows, known))
+
+
+def point(phase: str = DECODE, batch: int = 1, context: int = 4096, weights: str = "fp16", kv: str = "fp16") -> Point:
+    return Point(phase, batch, context, weights, kv)
+
+
+def test_a_step_is_the_sum_of_its_rows() -> None:
+    """100 GB/s throughout: the time is the bytes'. Llama's weights without embeddings are 7.50 billion."""
+    found = answered(Question(LLAMA, (point(),)))
+    assert found.frame["role"].tolist() == ROLES
+    assert found.frame["count"].tolist() == [32, 32, 32, 32, 32, 32, 1]
+    assert str(found.frame["count"].dtype) == "Int64"
+    moved = int((found.frame["count"] * (found.frame["bytes_read"] + found.frame["bytes_written"])).sum())
+    step = found.steps.iloc[0]
+    weights = 2 * (LLAMA.parameters - LLAMA.embedding_elements)
+    cache = 32 * 4096 * 2 * 8 * 128 * 2
+    assert step["read_bytes"] == weights + cache
+    assert step["moved_bytes"] == moved
+    assert found.time_ms == pytest.approx(moved / 1e8)
+    assert found.tokens_s == pytest.approx(1e11 / moved)
+    # of a peak of 200 GB/s, half of which is reached, all bytes but activations
+    assert found.mbu_pct == pytest.approx(100 * (weights + cache) / (moved / 1e11) / 200e9)
+    assert step["limit_pct"] == pytest.approx(80)
+    assert (step["limiter"], step["measured_pct"], bool(step["fits"])) == ("memory", pytest.approx(100), True)
+
+
+def test_the_answer_comes_first_and_is_computed() -> None:
+    found = answered(Question(LLAMA, (point(batch=16),)))
+    tokens = f"{found.tokens_s:.3g}"
+    limit = "Decode is memory-bound: 80 % of what this device sustains"
+    assert found.answer.startswith(f"{limit}; {tokens} tokens/s; FP8 weights would")
+    fp8 = found.formats.set_index("weights").loc["fp8_e4m3"]
+    assert f"FP8 weights would bring {found.time_ms / fp8['time_ms']:.2g} \u00d7" in found.answer
+    assert str(found).startswith(found.answer[:60])
+    assert found.answer in found._repr_html_()
+
+
+def test_a_batch_gives_as_many_tokens_and_a_prompt_all_of_its_own() -> None:
+    found = answered(Question(LLAMA, (point(batch=16), point(PREFILL, 2, 128))))
+    first, second = (row for _, row in found.steps.iterrows())
+    assert first["tokens_s"] == pytest.approx(16e3 / first["time_ms"])
+    assert second["tokens_s"] == pytest.approx(256e3 / second["time_ms"])
+
+
+def test_shares_of_operations() -> None:
+    found = answered(Question(LLAMA, (point(),))).operations
+    assert found["share_pct"].sum() == pytest.approx(100)
+    rows = found.set_index("role")
+    # 2 x 14336 rows of gate and up against 14336 columns of down: twice the bytes but for activations
+    assert rows.loc["gate up", "share_pct"] == pytest.approx(2 * rows.loc["down", "share_pct"], rel=1e-3)
+
+
+def test_formats_by_their_bytes() -> None:
+    """At one speed the time is the bytes': FP32 takes twice as long, as does all that is measured in it."""
+    found = answered(Question(LLAMA, (point(), point(weights="fp32", kv="fp32"))))
+    lines = found.formats.set_index("weights")
+    assert lines.loc["fp32", "source"] == "measured"
+    assert lines.loc["fp32", "time_ms"] == pytest.approx(2 * lines.loc["fp16", "time_ms"])
+    assert lines.loc["bf16", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
+    assert (lines.loc["int8", "source"], lines.loc["int8", "kv"]) == ("predicted", "fp16")
+    moved = found.frame[found.frame["weights"] == "fp16"]
+    weights = moved[moved["operation"] == "gemm"]
+    others = moved[moved["operation"] != "gemm"]
+    expected = (others["count"] * others["time_ms"]).sum() + sum(
+        row["count"] * bwprof.cost("gemm", precision="int8", M=1, N=row["N"], K=row["K"]).bytes / 1e8
+        for _, row in weights.iterrows()
+    )
+    assert lines.loc["int8", "time_ms"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("limiter", ["compute", "latency", "kernel"])
+def test_no_gain_is_promised_where_bytes_do_not_limit(limiter: str) -> None:
+    found = answered(Question(LLAMA, (point(),)))
+    rows = [{**row, "limiter": limiter} for row in frames.to_rows(found.frame)]
+    other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
+    assert "FP8 weights would bring nothing" in other.answer
+    lines = other.formats.set_index("weights")
+    assert lines.loc["q4_0", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
+    assert lines.loc["fp32", "time_ms"] > lines.loc["fp16", "time_ms"]
+
+
+def test_each_shape_is_measured_once() -> None:
+    """Two contexts share their products, two caches too; separate layouts have k and v alike."""
+    executor = Pretended()
+    points = (point(context=100), point(context=200), point(context=200, kv="fp32"))
+    found = answered(Question(LLAMA, points, layout="separate"), executor)
+    shapes = [(spec.operation, spec.precision, *sorted(spec.params.items())) for spec in executor.measured]
+    assert len(set(shapes)) == len(shapes)
+    assert len(found.frame) == 3 * 10
+    products = found.frame[found.frame["role"].isin(["k", "v"])]
+    assert products["time_ms"].nunique() == 1
+    assert found.frame["case"].str.startswith("decode b=1 c=").all()
+
+
+def test_a_second_try_measures_again() -> None:
+    """What was disturbed is measured once more, by the piece that was measured; its copies get the newer row."""
+    question = Question(LLAMA, (point(context=100), point(context=200)))
+    inner = Pretended()
+    executor = PiecesExecutor(question, inner, predicting.fill)
+    executor.set_context(Context("run", "cpu", inner.open(None), None))
+    pieces = running.pieces_of(question)
+    first, copy = pieces[0], next(piece for piece in pieces[7:] if piece.labels["role"] == "qkv")
+    executor.measure(first, 1.0, None)
+    executor.measure(copy, 1.0, None)
+    assert len(inner.measured) == 1
+    executor.measure(first, 1.0, None)
+    assert len(inner.measured) == 2
+    row = executor.measure(copy, 1.0, None).row
+    assert len(inner.measured) == 2
+    assert (row["context"], row["case"]) == (200, "decode b=1 c=200 qkv")
+
+
+def roofs() -> Roofs:
+    """Streams of 200 GB/s at every size: twice what the pretended device's operations reach."""
+    streams = {"stream_read": 1.0, "stream_write": 0.0, "stream_copy": 0.5}
+    sizes = (1 << 16, 1 << 24, 1 << 32)
+    points = [RoofPoint(name, share, size, size / 200e9) for name, share in streams.items() for size in sizes]
+    return Roofs("Test", "", "", "", 1e-6, tuple(points))
+
+
+def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measured() -> None:
+    """FP8 is predicted at half of the roof, as FP16 was measured: less than twice as fast."""
+    executor = Pretended(roofs=roofs())
+    found = answered(Question(LLAMA, (point(), point(weights="fp8_e4m3"))), executor)
+    rows = found.frame[(found.frame["weights"] == "fp8_e4m3") & (found.frame["operation"] == "gemm")]
+    assert set(rows["status"]) == {"predicted"}
+    assert rows["time_ms"].notna().all()
+    narrow = found.steps.iloc[1]
+    assert narrow["measured_pct"] < 50
+    assert found.time_ms is not None
+    assert 1.8 < found.time_ms / narrow["time_ms"] < 2
+    assert rows["pct_attainable"].tolist() == pytest.approx([50] * len(rows), rel=0.02)
+    assert "as good as the kernel of fp16 measured on this shape, 50% of the nearer roof" in rows["reason"].iloc[0]
+    # The same as for a format that was not asked for.
+    lines = found.formats.set_index("weights")
+    assert lines.loc["int8", "time_ms"] == pytest.approx(narrow["time_ms"], rel=0.01)
+
+
+def test_without_roofs_it_has_no_time_and_says_so() -> None:
+    found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
+    assert found.tokens_s is None
+    assert "no time for a step of decode (predicted: no kernel)" in found.answer
+    assert "No time for weights FP8_E4M3: predicted: no kernel." in found.notes()
+
+
+def test_a_model_that_does_not_fit_has_no_tokens() -> None:
+    executor = Pretended(facts={"memory_bytes": 17_000_000_000})
+    found = answered(Question(LLAMA, (point(), point(weights="int8"))), executor)
+    assert "does not fit" not in found.answer  # INT8 does, and is the first that has a time
+    assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
+    large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
+    assert large.tokens_s is None
+    assert large.answer.startswith(
+        "llama-3.1-8b, weights FP16, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
+    )
+    assert "tokens/s" not in large.answer
+    assert "of 17 GB of memory 15.3 GB can be used" in large.answer
+    assert "With weights FP8_E4M3 it does: 8.56 GB" in large.answer
+    assert set(large.frame["status"]) == {"skipped"}
+    tiny = answered(Question(LLAMA, (point(),), memory_bytes=1_000_000_000))
+    assert "It would take 19 such devices" in tiny.answer  # 16.6 GB, 0.9 each
+
+
+def test_room() -> None:
+    """80 GB, a tenth of them left alone: 55.9 GB beside 16.06 GB of weights, 131 072 bytes a token."""
+    found = answered(Question(LLAMA, (point(batch=4, context=8192),), memory_bytes=80_000_000_000)).room
+    left = 72_000_000_000 - 2 * LLAMA.parameters
+    assert found["largest_batch"].dropna().tolist() == [left // (131_072 * 8192)]
+    assert found["longest_context"].dropna().tolist() == [left // (131_072 * 4)]
+
+
+def test_what_is_left_out_is_said() -> None:
+    found = answered(Question(LLAMA, (point(),)))
+    assert set(found.left_out["what"]) >= {"norms", "residual additions", "sampling"}
+    text = " ".join(" ".join(found.notes()).split())
+    assert "Left out: norms, rotary embeddings" in text
+    assert "communication between devices" in text
+    assert found.left_out.set_index("what").loc["residual additions", "time_ms"] == pytest.approx(
+        64 * 3 * 4096 * 2 / 200e9 * 1e3
+    )
+
+
+def test_experts_are_explained() -> None:
+    found = answered(Question(architecture.named("mixtral-8x7b"), (point(),), memory_bytes=10**12))
+    assert any("2 of 8 experts a token" in note for note in found.notes())
+
+
+# ---- a layer in one graph ----
+
+
+def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
+    def roles(name: str, batch: int = 1) -> dict[str, int]:
+        question = Question(architecture.named(name), (point(batch=batch),))
+        return {part.role: part.count for part in question.layer_parts(question.points[0])}
+
+    assert roles("llama-3.1-8b") == dict.fromkeys(ROLES[:-1], 1)
+    assert "attention, window" in roles("gemma-3-4b")
+    assert "attention" not in roles("gemma-3-4b")
+    assert roles("mixtral-8x7b")["expert down"] == 2
+    assert roles("mixtral-8x7b", batch=64)["expert down"] == 8
+
+
+def test_a_layer_in_one_graph_beside_the_sum_of_its_operations() -> None:
+    """At one speed they are equal, and the step's time has only the operations'."""
+    executor = Pretended()
+    found = answered(Question(LLAMA, (point(), point(context=100)), chain=True), executor)
+    assert [type(spec) is Chain for spec in executor.measured[-2:]] == [True, True]
+    layers = found.layers
+    assert layers["together_ms"].tolist() == pytest.approx(layers["sum_ms"].tolist())
+    rows = found.frame[found.frame["role"] == "layer"]
+    assert rows["count"].tolist() == [0, 0]
+    assert found.time_ms == pytest.approx(answered(Question(LLAMA, (point(),))).time_ms)
+    assert "back to back" in str(found)
+
+
+def test_a_layer_on_this_machine() -> None:
+    found = bwprof.model_step(
+        TINY, context=16, weights=["fp32", "fp8"], device="cpu", roofs=False, max_seconds=0.01, chain=True
+    )
+    rows = found.frame[found.frame["role"] == "layer"].set_index("weights")
+    assert rows.loc["fp32", "status"] == "ok"
+    assert rows.loc["fp32", "verified"]
+    parts = found.frame[(found.frame["weights"] == "fp32") & (found.frame["count"] == 2)]
+    assert rows.loc["fp32", "bytes_read"] == parts["bytes_read"].sum()
+    assert found.layers["together_ms"].iloc[0] > 0
+    assert (rows.loc["fp8_e4m3", "status"], found.layers["reason"].iloc[1][:7]) == ("skipped", "skipped")
+
+
+@pytest.mark.cuda
+def test_a_layer_in_one_graph() -> None:
+    small = architecture.Architecture("small", 1024, 4096, 2, 8, 2, 128, 1000)
+    found = bwprof.model_step(small, context=512, device="cuda", roofs=False, max_seconds=0.1, chain=True)
+    row = found.frame.iloc[-1]
+    assert (row["role"], row["status"], row["timer"]) == ("layer", "ok", "graph")
+    assert row["verified"]
+
+
+# ---- predictions ----
+
+
+def test_a_prediction_has_a_sweeps_columns() -> None:
+    found = bwprof.model_step("llama-3.1-8b", device="A100-80GB", batch=[1, 16], prefill=True)
+    assert list(found.frame.columns[-len(LABELS) :]) == list(LABELS)
+    assert set(schema.names()) <= set(found.frame.columns)
+    assert set(found.frame["status"]) == {"predicted"}
+    # 16.1 GB less embeddings at 90 % of a stream's speed, which is below 2 039 GB/s
+    assert 15.0 / 2039 * 1e3 / 0.9 < found.time_ms < 1.2 * 15.5 / 2039 * 1e3 / 0.9
+    assert found.answer.startswith("Decode is memory-bound; ")
+    assert "tokens/s predicted at 90 % of what this device sustains" in found.answer
+    assert found.steps["limiter"].tolist() == ["memory", "memory", "compute", "compute"]
+
+
+def test_a_prediction_by_numbers() -> None:
+    found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100,memory=24", efficiency=0.5)
+    slow = found.time_ms
+    fast = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100,memory=24", efficiency=1.0).time_ms
+    assert slow is not None
+    assert fast is not None
+    assert slow == pytest.approx(2 * fast, rel=0.01)
+
+
+def test_a_prediction_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    found = bwprof.model_step("qwen2.5-0.5b", device="L4", output=path)
+    again = bwprof.ModelStep.from_frame(bwprof.load(path))
+    assert again.answer == found.answer
+    assert again.formats.equals(found.formats)
+    with pytest.raises(FileExistsError):
+        bwprof.model_step("qwen2.5-0.5b", device="L4", output=path)
+    bwprof.model_step("qwen2.5-0.5b", device="L4", output=path, force=True)
+
+
+def test_other_frames_are_no_models() -> None:
+    with pytest.raises(ValueError, match="column model is missing"):
+        ModelStep.from_frame(bwprof.predict("gemm", precision="fp16"))
+    found = bwprof.model_step("qwen2.5-0.5b", device="L4").frame
+    found.attrs = {}
+    with pytest.raises(ValueError, match="load the run's folder"):
+        ModelStep.from_frame(found)
+
+
+# ---- the command ----
+
+
+class Here(Pretended):
+    """What the command's child process does, without a process."""
+
+    made: list[Here] = []  # noqa: RUF012 - of one test
+
+    def __init__(self, _backend: str, _index: int, _interrupts: object, **_: object) -> None:
+        super().__init__()
+        Here.made.append(self)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The command with a pretended device, in an empty folder."""
+    Here.made.clear()
+    monkeypatch.setattr(command, "ChildExecutor", Here)
+    monkeypatch.setattr(command, "_draw", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    return tmp_path
+
+
+def run_folder(folder: Path) -> Path:
+    return next((folder / "bwprof-results").iterdir())
+
+
+def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert model_command.main(["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp32"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Decode is memory-bound: 80 % of what this device sustains; ")
+    for title in ("Steps", "Operations: decode b=1 c=16", "Formats of that step", "What fits 100 GB"):
+        assert title in out
+    assert max(map(len, out.splitlines())) <= 118
+    found = bwprof.load(run_folder(quick))
+    assert len(found) == 4 * 7
+    assert ModelStep.from_frame(found).tokens_s is not None
+    csv = pd.read_csv(run_folder(quick) / "results.csv")
+    assert csv["role"].tolist()[:7] == ROLES
+    assert found["speedup_vs_fp32"].notna().any()
+
+
+def test_the_command_goes_on_with_a_run(
+    quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the middle loses nothing; what is left is measured, and no shape twice."""
+    given = ["config.json", "--device", "cpu", "--context", "16,32", "--prefill"]
+    real = Here.measure
+
+    def interrupted(self: Here, spec: Any, max_seconds: float, deadline: float | None) -> Outcome:
+        if len(self.measured) == 5:
+            raise KeyboardInterrupt
+        return real(self, spec, max_seconds, deadline)
+
+    monkeypatch.setattr(Here, "measure", interrupted)
+    assert model_command.main(given) == 130
+    folder = run_folder(quick)
+    assert f"go on with bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
+    monkeypatch.setattr(Here, "measure", real)
+    assert model_command.main(["--resume", folder.name]) == 0
+    found = bwprof.load(folder)
+    assert sorted(found["role"].value_counts().items()) == sorted((role, 4) for role in ROLES)
+    measured = [(spec.operation, tuple(sorted(spec.params.items()))) for made in Here.made for spec in made.measured]
+    assert len(measured) == len(set(measured))
+    assert ModelStep.from_frame(found).tokens_s is not None
+    assert model_command.main(["--resume", folder.name]) == 0  # nothing is left to do
+    assert Here.made[-1].measured == []
+
+
+def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    assert sweep_main(["--resume", run_folder(quick).name]) == 2
+    assert "go on with bwprof model --resume" in capsys.readouterr().err
+    assert model_command.main(["config.json", "--resume", run_folder(quick).name]) == 2
+    assert "leave out MODEL" in capsys.readouterr().err
+
+
+def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    path = run_folder(quick) / "results.json"
+    document = json.loads(path.read_text())
+    for damaged in (3, {}, {"points": [[1]]}, document["run"]["model"] | {"reserve": "x"}):
+        document["run"]["model"] = damaged
+        path.write_text(json.dumps(document))
+        assert model_command.main(["--resume", run_folder(quick).name]) == 2
+        assert "cannot be resumed" in capsys.readouterr().err
+
+
+def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert model_command.main(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
+    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, does not fit")
+    given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
+    assert model_command.main(given) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1 + 7
+    assert err.startswith("Decode is ")
+    assert ModelStep.from_frame(bwprof.load("step.json")).answer.split(",")[0] in " ".join(err.split())
+    assert model_command.main([*given[:-2], "--json", "config.json"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert json.loads(Path("config.json").read_text()) == TINY
+    assert not Here.made
+
+
+def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No output takes the place of what is read, whatever the options say."""
+    given = ["config.json", "--device", "cpu", "--json", "config.json", "--force"]
+    assert model_command.main(given) == 2
+    assert "name another file" in capsys.readouterr().err
+    assert json.loads(Path("config.json").read_text()) == TINY
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "MODEL is missing"),
+        (["nothing"], "unknown model 'nothing'"),
+        (["none.json"], "none.json"),
+        (["config.json", "--batch", "0"], "batch is 0"),
+        (["config.json", "--batch", ","], "--batch: no values"),
+        (["config.json", "--batch", "1x"], "--batch: '1x' is not a whole number"),
+        (["config.json", "--weights", ","], "--weights is ','"),
+        (["config.json", "--reserve", "x"], "--reserve is 'x'"),
+        (["config.json", "--reserve", "100%"], "reserve is 1.0"),
+        (["config.json", "--memory", "x"], "--memory: 'x'"),
+        (["config.json", "--device", "gpu"], "for a prediction: unknown device 'gpu'"),
+        (["config.json", "--device", "cpu", "--predict"], "predict: name a device"),
+        (["config.json", "--device", "cpu", "--efficiency", "1"], "--efficiency goes with predictions"),
+        (["config.json", "--device", "H200", "--efficiency", "x"], "--efficiency is 'x'"),
+        (["config.json", "--device", "H200", "--efficiency", "2"], "efficiency is 2.0"),
+        (["config.json", "--device", "H200", "--csv", "-", "--json", "-"], "cannot both have the standard output"),
+    ],
+)
+def test_mistakes_in_the_command(quick: Path, capsys: pytest.CaptureFixture[str], given: list[str], said: str) -> None:
+    assert model_command.main(given) == 2
+    assert said in capsys.readouterr().err
+    assert not (quick / "bwprof-results").exists()
+
+
+def test_the_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert model_command.main(["--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in architecture.names())
+    assert "config.json of: llama, mistral" in out
+
+
+# ---- on a device ----
+
+
+def test_a_step_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.05)
+    seen: list[Row] = []
+    found = bwprof.model_step(
+        TINY,
+        context=16,
+        weights="fp32",
+        device="cpu",
+        roofs=False,
+        max_seconds=0.01,
+        progress=lambda done, total, row: seen.append(row),
+    )
+    assert [row["role"] for row in seen] == ROLES
+    assert found.frame["verified"].all()
+    assert (found.frame["time_ms"] > 0).all()
+    assert found.time_ms == pytest.approx(float((found.frame["count"] * found.frame["time_ms"]).sum()))
+    assert found.frame.attrs["run"]["model"]["architecture"]["hidden"] == 64
