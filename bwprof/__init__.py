@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.occupancy import occupancy
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
@@ -39,6 +40,7 @@ _LATER = {
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "occupancy": "bwprof.analysis.occupancy",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
@@ -65,6 +67,7 @@ __all__ = [
     "info",
     "load",
     "measure",
+    "occupancy",
     "operations",
     "plot",
     "predict",
