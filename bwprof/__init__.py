@@ -16,6 +16,7 @@ from bwprof.errors import SweepError
 from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
+from bwprof.kernels import variants
 from bwprof.measuring.function import measure
 from bwprof.registry import operations
 from bwprof.results import load, save
@@ -78,6 +79,7 @@ __all__ = [
     "speedup",
     "summary",
     "sweep",
+    "variants",
 ]
 
 

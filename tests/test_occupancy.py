@@ -246,7 +246,9 @@ def test_the_toolkits_header_says_the_same(witness: Path, arch: str) -> None:
     assert not wrong, f"{len(wrong)} of {len(found)}\n" + "\n".join(wrong[:10])
 
 
-@pytest.mark.parametrize(("name", "value"), [("_RESERVED", 2048), ("_REGISTER_UNIT", 128), ("_QUARTERS", 1), ("WARP", 64)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("_RESERVED", 2048), ("_REGISTER_UNIT", 128), ("_QUARTERS", 1), ("WARP", 64)]
+)
 def test_a_wrong_rule_is_found(witness: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     found = points(witness, "9.0")
     monkeypatch.setattr(occupancies, name, value)
