@@ -42,6 +42,7 @@ _HEADINGS = {
     "operation": "operation",
     "backend": "backend",
     "variant": "variant",
+    "instruction_set": "ISA",
     "kernel": "kernel",
     "registers": "registers",
     "shared": "shared",
@@ -110,12 +111,12 @@ def variants(
     -------
     Variants
         A list of dicts, one for each kernel of a variant, shown as a table, which ``frame()`` gives with all columns;
-        ``variants("gemm")["tiled"]`` finds one by its name, and ``kernel_name`` is what ``ncu --kernel-name`` takes. Keys:
-        operation, backend, variant, text, precisions (all that it takes), default (whether it runs when none is named),
-        precision; kernel (the name in the source), symbol (the linker's); registers and local_bytes of a thread (what
-        registers spill to, and local arrays); static_shared_bytes, dynamic_shared_bytes and threads of a block, blocks
-        of the grid; resident_blocks on a multiprocessor at once, as the runtime has it; theoretical_pct, limiter and note
-        of `bwprof.occupancy`; instruction_set of a CPU's. What is not known is None, and `reason` says why.
+        ``variants("gemm")["tiled"]`` finds one by its name, and ``kernel_name`` is what ``ncu --kernel-name`` takes.
+        Keys: operation, backend, variant, text, precisions (all that it takes), default (whether it runs when none is
+        named), precision; kernel (the name in the source), symbol (the linker's); registers and local_bytes of a thread
+        (what registers spill to, and local arrays); static_shared_bytes, dynamic_shared_bytes and threads of a block,
+        blocks of the grid; resident_blocks on a multiprocessor at once, as the runtime has it; theoretical_pct, limiter
+        and note of `bwprof.occupancy`; instruction_set of a CPU's. What is not known is None, and `reason` says why.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def variants(
     >>> import bwprof
     >>> found = bwprof.variants("gemm", "cpu", M=1, N=4096, K=4096)
     >>> found[0]["variant"], found[0]["registers"], found[0]["reason"]
-    ('naive', None, 'it runs on the host, where there are no blocks')
+    ('naive', None, 'it runs on the host: no registers or shared memory of blocks')
     """
     precision = registry.check_precision(precision)
     if op is None and (params or kv_lens is not None):
@@ -146,6 +147,24 @@ def variants(
         found += _on(backend, index, operations, wanted, precision, lengths)
     order = [operation["name"] for operation in operations]
     return Variants(sorted(found, key=lambda row: order.index(row["operation"])))
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row of `variants` in a line, the variant's own words left out."""
+    if row["registers"] is None:
+        isa = f"{row['instruction_set']}: " if row["instruction_set"] else ""
+        return f"{row['precision']}: {isa}{row['reason']}"
+    said = (
+        f"{row['registers']} registers",
+        f"{_cell(row, 'shared')} bytes of shared memory (static + dynamic)",
+        f"{row['local_bytes']} bytes of local memory",
+        f"{row['threads']} threads",
+        f"occupancy {_cell(row, 'theoretical_pct') or 'not known'}"
+        + (f" ({row['limiter']})" if row["limiter"] else ""),
+        *filter(None, (row["note"], row["reason"])),
+    )
+    name = f"{row['kernel']} ({row['symbol']})" if row["symbol"] else "a kernel"
+    return f"{row['precision']}: {name}: {', '.join(said)}"
 
 
 def base_name(symbol: str) -> str:
@@ -197,8 +216,7 @@ def _on(
         for operation in operations:
             params = wanted.get(operation["name"])
             if params is None:
-                why = f"not in {precision}: allowed are {', '.join(operation['precisions'])}"
-                found += _named(operation, name, precision, why)
+                found += _named(operation, name, precision, "")
                 continue
             for variant in device.variants(operation["name"], precision, params, kv_lens):
                 row = _row(operation, name, variant, precision) | {"default": variant["default"]}
@@ -226,7 +244,9 @@ def _row(operation: dict[str, Any], backend: str, variant: dict[str, Any] | None
 def _named(operation: dict[str, Any], backend: str, precision: str, reason: str) -> Iterator[dict[str, Any]]:
     """What is known without a device: names; of a backend that is not built, not even these."""
     for variant in operation["variants"].get(backend, [None]):
-        yield _row(operation, backend, variant, precision) | {"reason": reason}
+        fits = variant is None or precision in variant["precisions"]
+        why = reason if fits else "not in this precision"
+        yield _row(operation, backend, variant, precision) | {"reason": why}
 
 
 def _kernels(
@@ -258,11 +278,13 @@ def _known(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
     return part | {"reason": "; ".join(said)}
 
 
-def _cell(item: dict[str, Any], key: str) -> str:
+def _cell(item: Mapping[str, Any], key: str) -> str:
     if key == "shared":
         parts = item["static_shared_bytes"], item["dynamic_shared_bytes"]
         return "" if None in parts else " + ".join(map(str, parts))
     value = item[key]
+    if key == "variant" and item["default"]:
+        return f"{value} (default)"
     if value is None:
         return ""
     return f"{value:.3g} %" if key == "theoretical_pct" else str(value)

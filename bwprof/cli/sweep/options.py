@@ -106,7 +106,11 @@ def parser(program: str) -> Parser:
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    how.add_argument(
+        "--list",
+        action="store_true",
+        help="print operations, parameters, variants and suites; with --verbose the kernels, too",
+    )
     how.add_argument(
         "--max-total-seconds",
         metavar="SECONDS",
@@ -170,7 +174,7 @@ def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
         operations=_words(options.operations, "OPERATION"),
-        params=_params(options.param),
+        params=read_params(options.param),
         seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=_words(options.precision, "--precision"),
         variants=_words(options.variant, "--variant"),
@@ -302,7 +306,8 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
     return found
 
 
-def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What `-p NAME=V1,V2,...` says, each time it is given."""
     result: dict[str, tuple[int, ...]] = {}
     for item in given:
         name, equals, values = item.partition("=")
