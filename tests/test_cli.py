@@ -171,8 +171,8 @@ def test_once_goes_on_after_a_case_that_cannot_run(
     monkeypatch.setattr(Spec, "open", open_case)
     assert main(["gemm", *TINY, "--once"]) == 3
     err = capsys.readouterr().err
-    assert "failed gemm fp32 hot: no cuBLASLt" in err
-    assert "launched gemm fp16 hot" in err
+    assert "failed gemm N=16 K=16 fp32 hot: no cuBLASLt" in err
+    assert "launched gemm N=16 K=16 fp16 hot" in err
 
 
 def test_a_quick_look(tmp_path: Path) -> None:

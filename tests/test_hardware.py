@@ -170,7 +170,9 @@ def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
 
             return work
 
-    rows = [{"name": "cuda", "devices": [{"index": i, "name": "toy"} for i in range(3)], "built": True}]
+    rows = [
+        {"name": "cuda", "devices": [{"index": i, "name": "toy"} for i in range(3)], "built": True, "timers": ["graph"]}
+    ]
     monkeypatch.setattr(hardware, "_idle", {})
     monkeypatch.setattr(_core, "Device", Device)
     monkeypatch.setattr(_core, "Case", Case)

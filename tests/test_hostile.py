@@ -222,7 +222,7 @@ def test_a_picture_costs_no_row_and_no_summary(
     got, out, err = here(*ONE)
     assert time.monotonic() - begun < GIVE_UP_SECONDS
     assert (got, said in err) == (code, True), err
-    assert "gemm (hot)" in out
+    assert "gemm N=16" in out
     assert len(bwprof.load(run_folder(tmp_path))) == 1
 
 
@@ -239,7 +239,7 @@ sys.addaudithook(seen)
 def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
     code, out, err = finished(*ONE, folder=tmp_path, plant=LOADING, draws=True)
     assert code == 130
-    assert "gemm (hot)" in out
+    assert "gemm N=16" in out
     assert "1 ok" in err
 
 

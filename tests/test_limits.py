@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,32 @@ def row(time_ms: float, moved: int | None, flops: int | None, **more: Any) -> di
 )
 def test_ridges_of_data_sheets(peak_tflops: float, bandwidth_gb_s: float, expected: float) -> None:
     assert analysis.ridge(peak_tflops, bandwidth_gb_s) == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("operation", "shape", "intensity", "side"),
+    [
+        ("gemm", {"M": 1024, "N": 1024, "K": 1024}, 1024 / 3, "compute"),  # N / 3 in FP16, not N / 2
+        ("gemm", {"M": 64, "N": 64, "K": 64}, 64 / 3, "memory"),
+        ("gemm", {"M": 8192, "N": 8192, "K": 128}, 124.1, "memory"),
+        # Of a decode step H / G queries share a key and a value of 2 bytes each: H / G operations a byte ...
+        ("attention_decode", {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "kv_len": 1 << 15}, 4.0, "memory"),
+        ("attention_decode", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_len": 1 << 15}, 7.0, "memory"),
+        # ... and of a prompt all its tokens do.
+        ("attention_prefill", {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "seq_len": 512}, 224.4, "compute"),
+        (
+            "attention_prefill",
+            {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "seq_len": 4096},
+            1638.8,
+            "compute",
+        ),
+    ],
+)
+def test_sides_of_well_known_shapes(operation: str, shape: dict[str, int], intensity: float, side: str) -> None:
+    """On an A100 of 80 GB, in FP16."""
+    found = bwprof.cost(operation, precision="fp16", **shape).arithmetic_intensity
+    assert found == pytest.approx(intensity, rel=1e-3)
+    assert analysis.classify(found, analysis.ridge(312, 2039)) == side
 
 
 def test_side_of_a_thin_product() -> None:
@@ -229,6 +256,7 @@ def test_frames_of_others() -> None:
     hostile = frame_of_all().astype(object)
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
     hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
+    hostile.loc[5, "measured_tflops"], hostile["peak_gb_s"] = 10**400, 1j
     found = analysis.with_limits(hostile)
     assert found.loc[0, ["limiter", "pct_limit"]].isna().all()
     assert found.loc[4, "limiter"] == "memory"
@@ -236,6 +264,17 @@ def test_frames_of_others() -> None:
         analysis.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
     with pytest.raises(TypeError, match=r"pandas\.DataFrame is needed, not list"):
         analysis.with_limits([])  # type: ignore[arg-type]
+
+
+def test_a_run_of_the_first_schema(source_tree: Path) -> None:
+    """Written before these columns: its own roofs tell them, on both sides."""
+    old = bwprof.load(source_tree / "tests/data/first_schema/results.csv")
+    assert old[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
+    found = analysis.with_limits(old)
+    assert found["ridge"].tolist() == pytest.approx((1e3 * old["measured_tflops"] / old["ceiling_gb_s"]).tolist())
+    assert found["limiter"].tolist() == ["kernel", "kernel", "memory", "memory"]
+    assert found["pct_limit"][2:].tolist() == pytest.approx(old["pct_attainable"][2:].tolist())
+    assert bwprof.summary(old)["limiter"].tolist() == ["kernel", "memory"]
 
 
 def test_a_rows_grade() -> None:

@@ -18,6 +18,7 @@ from bwprof.analysis.ranking import Finding, bottlenecks, ranked, strengths, str
 from bwprof.analysis.rules import AT_ROOF
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
+from bwprof.text import seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,7 @@ class Answer:
     def limiting(self) -> str:
         """What limits how many rows, and what cannot be told."""
         if not len(self.usable):
-            return f"none of {len(self.data)} rows has a time: there is nothing to say"
+            return f"none of {_rows(len(self.data))} has a time: there is nothing to say"
         open_, total = int((self.limits.limiter == 0).sum()), len(self.usable)
         if open_ == total:
             return f"what limits is not known of {_rows(total)}: no roofs are beside them (measure without --no-roofs)"
@@ -107,8 +108,9 @@ class Answer:
         known = ~np.isnan(lost.total_ms)
         whole = float((values.numbers(self.usable, "time_ms") * lost.count)[known].sum())
         first = self.findings[0]
-        gone = f"{float(lost.total_ms[known].sum()):.3g} of {whole:.3g} ms are lost against the roofs"
-        return f"{gone}; most by {first.label}: {first.issue}, {first.gain}"
+        gone = seconds_text(float(lost.total_ms[known].sum()) / 1e3)
+        of = f"{gone} of {seconds_text(whole / 1e3)} are lost against the roofs"
+        return f"{of}; most by {first.label}: {first.issue}, {first.gain}"
 
     def buying(self) -> str:
         """What the next narrower precision would bring."""
@@ -189,7 +191,7 @@ def markdown(table: pd.DataFrame) -> str:
     |---|---|
     | copy | good |
     """
-    lines = [list(map(str, table.columns)), *([_cell(cell) for cell in row] for row in table.itertuples(index=False))]
+    lines = [list(map(_cell, table.columns)), *([_cell(cell) for cell in row] for row in table.itertuples(index=False))]
     rows = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([rows[0], "|" + "---|" * len(table.columns), *rows[1:]])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.values import as_frame, is_word, known, limits_of, moved_bytes, numbers, word_codes
+from bwprof.analysis.values import as_frame, is_word, known, limits_of, moved_bytes, numbers, row_of, word_codes
 from bwprof.roofs.limits import KERNEL_SHARE, classify, of_row, ridge
 from bwprof.text import amount, shown, unknown
 
@@ -114,7 +114,7 @@ class BandwidthAnalysis:
         ValueError
             For a row without bytes, time or peak, and for a hot one, whose bytes came out of a cache.
         """
-        found = row.to_dict() if hasattr(row, "to_dict") else dict(row)
+        found = row_of(row)
         if found.get("cache") == "hot":
             raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
         time_ms, read, written = (known(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
@@ -127,12 +127,12 @@ class BandwidthAnalysis:
             raise ValueError("peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s")
         flops, words = known(found.get("flops")), (found.get("case") or found.get("operation"), found.get("precision"))
         bound = found.get("bound") if found.get("bound") in BOUNDS else None
-        limits = of_row({name: value for name, value in found.items() if isinstance(name, str)})
+        limits = of_row(found)
         return cls(
             int(read or 0),
             int(written or 0),
-            time_ms / 1e3,
-            peak,
+            _positive(time_ms, "time_ms") / 1e3,
+            _positive(peak, "peak_gb_s"),
             attainable_gb_s=known(found.get("attainable_gb_s")),
             flops=None if flops is None else int(flops),
             peak_tflops=known(found.get("peak_tflops")),

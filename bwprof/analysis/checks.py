@@ -113,7 +113,7 @@ ITEMS: tuple[Item, ...] = (
         "accesses are coalesced (load efficiency at least 80 %)",
         _column("load_efficiency"),
         _at_least(80),
-        "{:.0f} %",
+        "{:.1f} %",
         _ncu("load_efficiency", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"),
     ),
     Item(
@@ -212,7 +212,7 @@ ITEMS: tuple[Item, ...] = (
         lambda facts: facts.column("threads") % 32,
         _at_most(0),
         "remainder {:.0f}",
-        "bwprof.variants, or " + _ncu("threads", "launch__block_size"),
+        _ncu("threads", "launch__block_size"),
     ),
     Item(
         "Configuration",
@@ -228,7 +228,7 @@ ITEMS: tuple[Item, ...] = (
         _column("theoretical_occupancy_pct"),
         _at_least(50),
         "{:.0f} %",
-        "bwprof.variants, or " + _ncu("theoretical_occupancy_pct", "sm__maximum_warps_per_active_cycle_pct"),
+        _ncu("theoretical_occupancy_pct", "sm__maximum_warps_per_active_cycle_pct"),
     ),
     Item(
         "Configuration",

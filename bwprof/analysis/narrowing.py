@@ -16,7 +16,7 @@ from bwprof.analysis.losses import STEP
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, of_row
 from bwprof.roofs.model import Roofs
-from bwprof.text import quoted
+from bwprof.text import quoted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,14 +252,15 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     assumed = " (at the same efficiency)" if known["efficiency_source"].str.contains(ASSUMED).any() else ""
     steps = _steps(data, places, found)
     if steps is not None:
-        return f"{what}: {steps[0] / steps[1]:.2f}x a step, {steps[0]:.3g} to {steps[1]:.3g} ms{assumed}"
+        now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
+        return f"{what}: {steps[0] / steps[1]:.2f}x a step, {now} to {then}{assumed}"
     gains = known["speedup"].to_numpy(float)
     more = gains > 1.005
     said = []
     if more.any():
         least, most = (f"{found:.2f}" for found in (gains[more].min(), gains[more].max()))
         span = f"{least}x" if least == most else f"{least} to {most}x"
-        said.append(f"{span} in {more.sum()} of {len(known)} cases{assumed}")
+        said.append(f"{span} in {more.sum()} of {len(known)} case{'s' if len(known) > 1 else ''}{assumed}")
     if not more.all():
         held = known["limiter"][~more].fillna("not known").value_counts()
         by = ", ".join(f"{name} {number}" for name, number in held.items())
@@ -281,4 +282,4 @@ def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[
             key = values.words(data, name).astype(str)
             step &= (key == key.iloc[places[0]]).to_numpy(bool)
     whole = (float(times[step].sum()), float(then[step].sum()))
-    return None if math.isnan(whole[0]) else whole
+    return whole if whole[1] > 0 else None  # NaN: a row of it has no time

@@ -12,7 +12,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.losses import Losses, losses
 from bwprof.analysis.rules import AT_ROOF, RULES, Facts, Rule
-from bwprof.text import figure_text, shown
+from bwprof.text import figure_text, seconds_text, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,8 @@ LEAST = PRIORITIES[-1][0]
 SAME_TRAFFIC = 1.02
 _DOUBTS = ("throttled", "noisy")
 _DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
+_COUNT = "measure with --counters --metrics all: they tell the cause"
+_ON_HOST = "compare its variants: nothing is counted on a CPU"
 _ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof"}
 _LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate"}
 
@@ -81,6 +83,7 @@ class Finding:
     step_ms: float
     tokens_s: float
     tokens_s_then: float
+    on_host: bool
     rules: tuple[tuple[Rule, float], ...]
 
     @property
@@ -108,17 +111,17 @@ class Finding:
     def fix(self) -> str:
         """What helps against the first cause; where there is none, what would tell it."""
         doubts = [fix for rule, _ in self.rules if rule.id in _DOUBTS for fix in rule.fixes]
-        fixes = self.causes[0].fixes if self.causes else ("measure with --counters --metrics all: they tell the cause",)
+        fixes = self.causes[0].fixes if self.causes else (_ON_HOST if self.on_host else _COUNT,)
         return "; ".join(dict.fromkeys([*doubts, *fixes]))
 
     @property
     def gain(self) -> str:
         """The time won at the roof; of a model's step also the tokens a second."""
-        lost, whole = self.lost_ms * self.count, self.time_ms * self.count
+        lost, whole = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
             often = f" over {self.count:.0f} launches" if self.count != 1 else ""
-            return f"up to {_milliseconds(lost)} of {_milliseconds(whole)}{often}"
-        said = f"up to {_milliseconds(lost)} of the step's {_milliseconds(self.step_ms)}"
+            return f"up to {lost} of {whole}{often}"
+        said = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
             return said
         return f"{said}: {_rate(self.tokens_s)} to {_rate(self.tokens_s_then)} tokens/s"
@@ -149,7 +152,7 @@ def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     few = data.iloc[places]
     spoken = _spoken(few)
     time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limits_of(few))
-    called = values.labels_at(data, places)
+    called, hosts = values.labels_at(data, places), values.on_host(few)
     return [
         Finding(
             place=int(place),
@@ -163,6 +166,7 @@ def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
             step_ms=float(lost.step_ms[place]),
             tokens_s=lost.tokens_s(int(place))[0],
             tokens_s_then=lost.tokens_s(int(place))[1],
+            on_host=bool(hosts[at]),
             rules=tuple(spoken[at]),
         )
         for at, place in enumerate(places)
@@ -265,10 +269,6 @@ def _impact(pct: float, what: str) -> str:
         times = 100 / (100 - pct)
         return f"{times:.0f}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
     return f"{pct:.0f}% {what} loss"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{value:.0f} ms"
 
 
 def _rate(value: float) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof import _core, registry
 from bwprof.analysis import values
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ class Facts:
     @cached_property
     def on_host(self) -> bool:
         """Whether all rows are a CPU's, which has no counters."""
-        hosts = [name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"]]
-        return bool(len(self.data)) and bool(values.is_word(self.data, "backend", *hosts).all())
+        return bool(len(self.data)) and bool(values.on_host(self.data).all())
 
     @cached_property
     def at_memory_roof(self) -> NDArray[np.bool_]:
@@ -272,7 +270,10 @@ RULES: tuple[Rule, ...] = (
         lambda facts: facts.column("time_ms") / np.where(facts.predicted_ms > 0, facts.predicted_ms, math.nan),
         "far slower than its roofs allow",
         "{:.3g}x the predicted time",
-        ("right GPU?", "serialisation?", "allocation in the kernel?", "uneven grid?"),
+        (
+            "check: right GPU, serialisation, allocation in the kernel, uneven grid",
+            "--counters --metrics all tell more",
+        ),
     ),
 )
 

@@ -64,13 +64,14 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
 
     Examples
     --------
-    >>> row = {"bandwidth_gb_s": 3747.07, "peak_gb_s": 4814.3, "tflops": 3.7459, "peak_tflops": 1070.5}
+    >>> row = {"bandwidth_gb_s": 3747.07, "peak_gb_s": 4814.3, "tflops": 3.7459, "peak_tflops": 1070.53}
     >>> print(speed_of_light(row))
     Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
-    Compute Throughput: 3.75 TFLOPS (0.3% of peak 1070 TFLOPS)
+    Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
-    found = {name: values.known(row.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
-    hot = row.get("cache") == "hot"
+    given = values.row_of(row)
+    found = {name: values.known(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
+    hot = given.get("cache") == "hot"
     memory = _line(found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written=")
     compute = _line(found["tflops"], found["peak_tflops"], "TFLOPS", "flops=")
     if hot and found["bandwidth_gb_s"] is not None:
@@ -81,8 +82,9 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
 def _line(reached: float | None, peak: float | None, unit: str, needed: str) -> str:
     if reached is None:
         return f"unknown (pass {needed})"
-    speed = f"{figure_text(reached, whole_from=100)} {unit}"
+    speed = figure_text(reached, whole_from=100)
     if peak is None or peak <= 0:
-        return f"{speed} (peak unknown)"
-    share = 100 * reached / peak
-    return f"{speed} ({share:.{0 if share >= 10 else 1}f}% of peak {figure_text(peak, whole_from=100)} {unit})"
+        return f"{speed} {unit} (peak unknown)"
+    most = figure_text(peak, whole_from=100)
+    share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak  # as it is shown
+    return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit})"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results.schema import is_missing
 from bwprof.roofs.limits import with_limits
@@ -76,7 +77,13 @@ def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray
 
 def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
     """Where a column holds one of some words."""
-    return word_codes(data, name, allowed) > 0
+    return data[name].isin(allowed).to_numpy(bool) if name in data.columns else np.zeros(len(data), bool)
+
+
+def on_host(data: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row is a CPU's, of which no counters are read."""
+    hosts = [name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"]]
+    return is_word(data, "backend", *hosts)
 
 
 def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
@@ -122,7 +129,7 @@ def limits_of(data: pd.DataFrame) -> Limits:
     found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
-        rest = with_limits(data[missing])
+        rest = with_limits(data if missing.all() else data[missing])
         found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
         found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
     return found
@@ -184,6 +191,9 @@ def counts(data: pd.DataFrame) -> NDArray[np.float64]:
     return np.where(found >= 0, found, 1.0)
 
 
+_NAMES = ("case", "operation", "precision")
+
+
 def labels(data: pd.DataFrame) -> list[str]:
     """What tables call each row: its case and precision; its variant, too, where that tells rows apart."""
     return labels_at(data, np.arange(len(data)))
@@ -191,13 +201,18 @@ def labels(data: pd.DataFrame) -> list[str]:
 
 def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """The same of some rows, told apart from all others of the frame that have their case and precision."""
-    codes = [_codes(data, name) for name in ("case", "operation", "precision")]
-    key = np.zeros(len(data), np.int64)
-    for found in codes:
+    kept = np.arange(len(data))
+    if len(places) < len(data):
+        for name in _NAMES:
+            if name in data.columns:
+                column = data[name].iloc[kept]
+                kept = kept[column.isin(data[name].iloc[places].unique()).to_numpy(bool)]
+    few = data.iloc[kept]
+    key = np.zeros(len(few), np.int64)
+    for name in _NAMES:
+        found = _codes(few, name)
         key = key * (int(found.max(initial=0)) + 2) + found + 1
-    common = np.isin(key, key[places]) if len(places) < len(data) else np.ones(len(data), bool)
-    kept = np.flatnonzero(common)
-    again = dict(zip(kept.tolist(), _more_than_one(key[common], _codes(data.iloc[kept], "variant")), strict=True))
+    again = dict(zip(kept.tolist(), _more_than_one(key, _codes(few, "variant")), strict=True))
     few = data.iloc[places]
     case, operation, precision, variant = (
         words(few, name).astype(str).tolist() for name in ("case", "operation", "precision", "variant")
@@ -226,6 +241,14 @@ def _more_than_one(keys: NDArray[np.int64], variants: NDArray[np.int64]) -> list
     import pandas as pd
 
     return (pd.Series(variants).groupby(keys).transform("nunique") > 1).tolist()
+
+
+def row_of(row: Any, name: str = "row") -> dict[str, Any]:
+    """A row of any kind as a dict from columns to values, None for what is missing; TypeError for what is no row."""
+    if not isinstance(row, Mapping) and not hasattr(row, "to_dict"):
+        raise TypeError(f"{name} is {shown(row)}: a row is needed, a mapping or a pandas.Series")
+    found = dict(row) if isinstance(row, Mapping) else row.to_dict()
+    return {str(key): None if is_missing(value) else value for key, value in found.items()}
 
 
 def known(value: Any) -> float | None:

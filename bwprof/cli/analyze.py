@@ -13,7 +13,7 @@ from bwprof.cli.arguments import Parser, run
 from bwprof.cli.guard import OK
 from bwprof.results import load
 from bwprof.results.schema import Row
-from bwprof.text import parse_count, quoted
+from bwprof.text import parse_count, quoted, spelt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +49,9 @@ def _print(options: argparse.Namespace) -> int:
     answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
-        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
     elif options.md:
-        sys.stdout.write("\n\n".join(_markdown(answer, checklist=options.checklist)) + "\n")
+        sys.stdout.write(spelt("\n\n".join(_markdown(answer, checklist=options.checklist))) + "\n")
     else:
         _show(answer, console(sys.stdout), checklist=options.checklist)
     return OK

@@ -16,7 +16,8 @@ from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import WAITED, moved_bytes, why_not_limited
-from bwprof.measuring.row import Context, Outcome
+from bwprof.measuring.outputs import Expected, Verdict, expected
+from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
 from bwprof.renamed import any_target, renamed
 from bwprof.results import schema
@@ -51,6 +52,7 @@ class Subject:
     timer: str | None = None
     cache: str = "cold"
     check: Callable[[], object] | None = None
+    expected: Expected | None = None
     roof_threads: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
     tried: bool = False  # it was called already, and what it returned is known to be no coroutine
@@ -127,6 +129,9 @@ def measure(
     sets: int | None = None,
     footprint_bytes: int | str | None = None,
     check: Callable[[], object] | None = None,
+    output: Any = None,
+    reference: Any = None,
+    tolerance: float | None = None,
     precision: str = "",
     device: Device = None,
     backend: str | None = None,
@@ -180,7 +185,18 @@ def measure(
         Distinct bytes that a call touches; bytes_read + bytes_written when left out.
     check : callable, optional
         Called after the timing; what it returns is taken for true (the results are right: `verified`) or not
-        (RuntimeError). Without it the row has the flag `unverified`.
+        (RuntimeError). Without it and a reference the row has the flag `unverified`.
+    output : array, tensor, list of them, or callable, optional
+        What `fn` has written when it is looked at, after the timing, or a function that gives it then: an array of
+        NumPy's, a tensor of PyTorch's or CuPy's on any device, ... A NaN or an infinity in it makes the row a failed
+        one, without a time.
+    reference : array, list of them, or callable, optional
+        What `output` should be, best in float64 (it is compared in float64), of the same shapes.
+    tolerance : float, optional
+        The largest absolute error that is right; a larger one makes the row a failed one. Left out: each element may be
+        off by 4 roundings of the output's type and 1024 of FP32 (FP64 where the output is), of its own size or of all
+        elements' root mean square where that is larger; an error beyond that stands in `max_error` and `reason`, and is
+        not judged: the row stays unverified.
     precision : str
         Label; one of `bwprof.registry`'s names ("fp16", ...) finds the device's peak FLOP rate.
     device : int, str or torch.device, optional
@@ -252,6 +268,7 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
+        expected=expected(output, reference, tolerance),
         roof_threads=roof_threads,
         labels=merged(labels, more_labels, "labels"),
     )
@@ -304,22 +321,29 @@ def measure_on(
     rows.add_method(row, result)
     if subject.check is not None:
         _ask(subject)
+    verdict = _compared(row, subject)
+    if verdict.wrong:
+        return ended(row, "failed", f"wrong result: {verdict.wrong}")
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0}
     alone = ""
     if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, once(subject))
     beaten = rows.add_time(row, result, context, waited)
-    row["verified"] = True if subject.check is not None else None
+    untold = why_not_limited(row) if contexts.given is not False else None
+    _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
+    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
+    contexts.learn(context, outcome)
+    return outcome
+
+
+def _remark(row: Row, result: dict[str, Any], alone: str, notes: list[str]) -> None:
+    """Fill in what should make a reader doubt the row of a function, and what else is said of it."""
     flags = [row["flags"]] if row["flags"] else []
-    untold = why_not_limited(row)
-    if untold is not None and contexts.given is not False:
-        notes.append(untold)
     if alone:
         flags.append("single_thread")
-        notes.append(alone)
     if row["timer"] == "events":
         flags.append("event_bias")
-    if subject.check is None:
+    if not row["verified"]:
         flags.append("unverified")
     if row["timer"] == "graph" and result["flush_bytes"]:
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
@@ -328,9 +352,6 @@ def measure_on(
         notes.append(WAITED.format(share))
     row["flags"] = ";".join(flags)
     row["reason"] = "; ".join([row["reason"], *notes] if row["reason"] else notes) or None
-    outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten)
-    contexts.learn(context, outcome)
-    return outcome
 
 
 def _ask(subject: Subject) -> None:
@@ -342,6 +363,14 @@ def _ask(subject: Subject) -> None:
         raise RuntimeError(f"{name}: its check returned nothing: it should return whether the result is right")
     if not right:
         raise RuntimeError(f"{name}: its check says that the result is wrong")
+
+
+def _compared(row: Row, subject: Subject) -> Verdict:
+    """Whether the results are right, as far as anything was said of them; the check has been asked by now."""
+    verdict = Verdict(None) if subject.expected is None else subject.expected.compare()
+    right = verdict.verified if verdict.verified is not None else True if subject.check is not None else None
+    row.update(verified=right, max_error=verdict.max_error, tolerance=verdict.tolerance)
+    return verdict
 
 
 def blank_row(subject: Subject, context: Context) -> Row:

@@ -164,7 +164,7 @@ _TIME = [
         "time",
         "ms",
         "lower",
-        time_ms_lo="lower end of the median's 95 % confidence interval",
+        time_ms_lo="lower end of the median's 95 % confidence interval; predicted: of what holds nine of ten times",
         time_ms_hi="upper end",
         time_ms_min="fastest sample",
     ),
@@ -367,8 +367,8 @@ _LATER_METRICS = _columns(
     "number",
     "metrics",
     "%",
-    dram_pct="DRAM's throughput while the launch ran, of its peak; some us beside it count, too",
-    sm_pct="the busiest pipe's of the multiprocessors, likewise",
+    dram_pct="bytes that DRAM moved in the time in which multiprocessors were at work, of the most that it can",
+    sm_pct="the busiest pipe of the multiprocessors, of its peak over the active cycles",
 )
 
 METRICS = (*_METRICS, *_LATER_METRICS)

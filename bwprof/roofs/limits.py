@@ -230,7 +230,13 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     def numbers(name: str) -> Any:
         if name not in frame.columns:
             return nothing
-        found = pd.to_numeric(frame[name], errors="coerce").to_numpy(float, na_value=math.nan)
+        try:
+            read = pd.to_numeric(frame[name], errors="coerce")
+        except OverflowError:  # a whole number that is none of 64 bits, nor a float
+            read = frame[name].map(_number)
+        if read.dtype.kind == "c":
+            return nothing
+        found = read.to_numpy(float, na_value=math.nan)
         return numpy.where(numpy.isfinite(found), found, math.nan)
 
     def holds(name: str, word: str) -> Any:

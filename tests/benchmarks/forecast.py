@@ -90,8 +90,14 @@ def steps(rows: pd.DataFrame, model: Model, which: str) -> None:
     single = rows[rows["M"] == 1].drop_duplicates(["precision", "N", "K"]).set_index(["precision", "N", "K"])
     cache = rows[(rows["batch"] == 1) & (rows["num_kv_heads"] == kv_heads) & (rows["head_dim"] == head_dim)]
     append = cache[(cache["operation"] == "kv_append") & (cache["seq_len"] == 1)].set_index("precision")
-    for _, attention in cache[(cache["operation"] == "attention_decode") & (cache["num_heads"] == heads)].iterrows():
+    for _, attention in (
+        cache[(cache["operation"] == "attention_decode") & (cache["num_heads"] == heads)]
+        .drop_duplicates(["precision", "kv_len"])
+        .iterrows()
+    ):
         precision = attention["precision"]
+        if (precision, *model.head) not in single.index or precision not in append.index:
+            continue
         whole = {}
         for name in ("time_ms", "forecast_ms"):
             layer = sum(count * single.loc[(precision, *shape), name] for shape, count in model.products.items())

@@ -189,7 +189,8 @@ static int known(const char *name) {
     }
     if (strcmp(name, "lts__t_bytes.sum") == 0) return !fake.no_l2;
     if (fake.no_dram) return 0;
-    if (strcmp(name, "dram__throughput.avg.pct_of_peak_sustained_elapsed") == 0) return true;
+    if (strcmp(name, "dram__bytes.sum.peak_sustained") == 0) return 1;
+    if (strcmp(name, "dram__cycles_elapsed.avg.per_second") == 0) return 1;
     return (strstr(name, "_op_") != nullptr) == (fake.op_names != 0) && strncmp(name, "dram__bytes_", 12) == 0;
 }
 
@@ -286,7 +287,7 @@ FAKE_EXPORT CUptiResult cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host
             p->pMetricValues[i] = NAN;
             continue;
         }
-        if ((strncmp(name, "dram", 4) != 0 && strncmp(name, "lts", 3) != 0) || strstr(name, "throughput")) {
+        if (strncmp(name, "dram__bytes_", 12) != 0 && strncmp(name, "lts", 3) != 0) {
             p->pMetricValues[i] = (double)strlen(name); /* each name its own value */
             continue;
         }

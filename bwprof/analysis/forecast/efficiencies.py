@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 Array = Any
 
-# How the parts of a time add up: between 1 (one after the other) and infinity (all of the shorter hidden behind the
-# longer). Fitted to how kernels' times differ between an H200 and an H100, whose arithmetic is the same.
-OVERLAP = 2.0
+# How the parts of a time add up, as the exponent of a norm: between 1 (one after the other) and infinity (the shorter
+# hidden behind the longer). Of memory and arithmetic while learning; and, to carry a time over, of memory with what is
+# no arithmetic and with arithmetic: fitted to how kernels' times differ between an H200 and an H100, which differ in
+# their memory alone.
+_OVERLAP = 2.0
+_WAITING, _HIDDEN = 1.25, 8.0
 # Standard error of carrying a time over, of its logarithm: always, and per unit of the logarithm that it changes by.
 _CARRIED, _CARRIED_SHARE = 0.03, 0.1
 _OTHER_PRECISION = 0.2  # likewise, of taking another precision's efficiency
@@ -47,7 +50,7 @@ class _Model:
 
     def seconds(self, memory: Array, arithmetic: Array) -> Array:
         """The time of what the roofs say of memory and of arithmetic."""
-        return self.wait_seconds + together(memory, arithmetic / self.share)
+        return self.wait_seconds + _together(memory, arithmetic / self.share, _OVERLAP)
 
     @classmethod
     def fitting(cls, taken: Array, memory: Array, arithmetic: Array) -> _Model:
@@ -118,15 +121,16 @@ class Efficiency:
             ]
         )
 
-    def estimate(self, work: Work, card: Card) -> Estimate:
-        """Times of shapes on a device."""
+    def estimate(self, work: Work, card: Card, stream: Array) -> Estimate:
+        """Times of shapes on a device, where streams of their bytes take so many seconds."""
         import numpy as np
 
         found, doubt, said = self._of(work)
         like = work if found.precision == work.precision else work.in_precision(found.precision)
         rest, error, nearest = found.between(*_features(like))
-        here = found.model.seconds(*_roofs_seconds(work, self.card)) * np.exp(rest)
-        there = carried(here, work, self.card, card)
+        memory, arithmetic = _roofs_seconds(work, self.card)
+        here = found.model.seconds(memory, arithmetic) * np.exp(rest)
+        there = carried(here, memory, stream, arithmetic, (self.card, card), work.precision)
         error = np.hypot(error, doubt)
         if card.name != self.card.name:
             error = np.hypot(error, _CARRIED + _CARRIED_SHARE * np.abs(np.log(there / here)))
@@ -204,6 +208,9 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
         best = members.sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
         learnt[name, kind, None] = _learnt(best, name, kind, card)
         variants = members["variant"].dropna().unique()
+        if len(variants) == 1:
+            learnt[name, kind, str(variants[0])] = learnt[name, kind, None]
+            continue
         for variant in variants:
             own = members[members["variant"] == variant].sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
             learnt[name, kind, str(variant)] = _learnt(own, name, kind, card)
@@ -214,6 +221,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
 
 def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that something can be learnt from, with every column that is needed."""
+    import numpy as np
     import pandas as pd
 
     from bwprof.results import schema
@@ -224,23 +232,19 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
-    known = {found["name"]: found["precisions"] for found in registry.operations()}
     for name in ("time_ms", "bytes_read"):
         rows[name] = pd.to_numeric(rows[name], errors="coerce").astype(float)
     rows["precision"] = [schema.precision_text(str(value)) for value in rows["precision"]]
+    known = {found["name"]: found["precisions"] for found in registry.operations()}
+    told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     right = [
-        row["status"] in (None, "ok")
-        and row["cache"] in (None, "cold")
-        and not _DOUBTED.intersection((row["flags"] or "").split(";"))
-        and row["time_ms"] > 0
-        and row["precision"] in known.get(row["operation"], ())
-        for row in rows[["status", "cache", "flags", "time_ms", "operation", "precision"]]
-        .astype(object)
-        .where(rows.notna(), None)
-        .fillna({"time_ms": 0.0})
-        .to_dict(orient="records")
+        precision in known.get(str(operation), ())
+        and status in (None, "ok")
+        and cache in (None, "cold")
+        and not _DOUBTED.intersection((flags or "").split(";"))
+        for operation, precision, status, cache, flags in zip(*told, strict=True)
     ]
-    return rows[right]
+    return rows[np.array(right, dtype=bool) & (rows["time_ms"] > 0).to_numpy()]
 
 
 def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
@@ -322,30 +326,36 @@ def _roofs_seconds(work: Work, card: Card) -> tuple[Array, Array]:
     return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
 
 
-def together(one: Array, other: Array) -> Array:
+def _together(one: Array, other: Array, exponent: float) -> Array:
     """The time of two parts that overlap in part."""
-    return (one**OVERLAP + other**OVERLAP) ** (1 / OVERLAP)
+    return (one**exponent + other**exponent) ** (1 / exponent)
 
 
-def carried(seconds: Array, work: Work, here: Card, there: Card) -> Array:
-    """Times on one device as they would be on another.
+def carried(
+    seconds: Array, memory: Array, stream: Array, arithmetic: Array, cards: tuple[Card, Card], precision: str
+) -> Array:
+    """Times on one device as they would be on another: `memory` and `stream` are what streams take on the two.
 
     What a stream of the same bytes takes is replaced by what it takes there; the rest changes as far as it is
     arithmetic with the rate, else with the clock, and with the number of units beyond what one launch waits for anyway.
     """
     import numpy as np
 
-    memory = here.streams.seconds(work.read, work.written)
+    here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a stream is no limit of a cache
-    rest = np.maximum(seconds**OVERLAP - memory**OVERLAP, 0.0) ** (1 / OVERLAP)
-    rate, kind = here.rate(work.precision)
-    arithmetic = np.minimum(work.flops / (rate * 1e12) / np.maximum(rest, 1e-12), 1.0) if kind else 0.0
-    clock = _ratio(here.clock_mhz, there.clock_mhz)
-    units = _ratio(here.units, there.units)
-    waiting = np.minimum(here.streams.seconds(np.ones(1), np.zeros(1)) / np.maximum(rest, 1e-12), 1.0)
-    other = clock * (waiting + (1 - waiting) * units)
-    factor = arithmetic * _rate_ratio(here, there, work.precision) + (1 - arithmetic) * other
-    return together(there.streams.seconds(work.read, work.written) / beaten, rest * factor)
+    clock, units = _ratio(here.clock_mhz, there.clock_mhz), _ratio(here.units, there.units)
+    faster = _rate_ratio(here, there, precision)
+    launch = here.streams.seconds(np.ones(1), np.zeros(1))
+
+    def with_rest(exponent: float) -> Array:
+        rest = np.maximum(seconds**exponent - memory**exponent, 0.0) ** (1 / exponent)
+        some = np.maximum(rest, 1e-12)
+        working, waiting = np.minimum(arithmetic / some, 1.0), np.minimum(launch / some, 1.0)
+        other = clock * (waiting + (1 - waiting) * units)
+        return _together(stream / beaten, rest * (working * faster + (1 - working) * other), exponent)
+
+    share = arithmetic / np.maximum(np.hypot(arithmetic, memory), 1e-12)
+    return (1 - share) * with_rest(_WAITING) + share * with_rest(_HIDDEN)
 
 
 def _ratio(here: float, there: float) -> float:

@@ -16,13 +16,15 @@ Array = Any
 
 _WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
 _NEAR_WIDTHS = (2.0, 4.0, 8.0)  # of the second part
-_PARAM_WIDTHS = (4.0, 8.0, math.inf)  # how it sees parameters
+_PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # how it sees parameters
 _NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
-_NOISES = (0.02, 0.1)  # scatter of a point, of a logarithm
+_NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
 _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
+_LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
 _UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell
-_CHUNK = 1 << 15
+_ENOUGH = 150  # points that tell which kernel is the likeliest
+_CHUNK = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Neighbours:
             self.spread = self.error = math.sqrt(spread) if self.count > 2 else _UNKNOWN_SPREAD
             return
         self._kernel, noise = self._chosen(spread)
-        matrix = self._matrix(self._kernel, noise, spread)
+        matrix = self._matrix(self._kernel, noise, spread, slice(None))
         inverse = np.linalg.inv(matrix)
         self._weights = spread * (inverse @ self._values)
         left_out = inverse @ self._values / np.diag(inverse)
@@ -106,16 +108,19 @@ class Neighbours:
         # What a point is missed by when it is left out, as nine of ten are: less sensitive to one bad point.
         self.error = max(float(np.quantile(np.abs(left_out), 0.9)) / 1.645, 0.005)
 
-    def _matrix(self, kernel: _Kernel, noise: float, spread: float) -> Array:
+    def _matrix(self, kernel: _Kernel, noise: float, spread: float, some: Array) -> Array:
+        """The covariance of some of the points."""
         import numpy as np
 
-        likeness = kernel(self._sizes, self._params, self._sizes, self._params)
-        return spread * likeness + (noise**2 + 1e-9) * np.eye(self.count)
+        mine = self._sizes[some], self._params[some]
+        return spread * kernel(*mine, *mine) + (noise**2 + 1e-9) * np.eye(len(mine[0]))
 
     def _chosen(self, spread: float) -> tuple[_Kernel, float]:
         """The kernel under which these values are likeliest."""
         import numpy as np
 
+        some = np.unique(np.linspace(0, self.count - 1, min(self.count, _ENOUGH)).astype(int))
+        values = self._values[some]
         best = -math.inf
         chosen = _Kernel(_WIDTHS[1], _NEAR_WIDTHS[0], _PARAM_WIDTHS[0], 0.0)
         scatter = _NOISES[-1]
@@ -123,9 +128,9 @@ class Neighbours:
             nearer = itertools.product(_NEAR_WIDTHS, _PARAM_WIDTHS) if share else [(_NEAR_WIDTHS[0], _PARAM_WIDTHS[0])]
             for near_width, param_width in nearer:
                 kernel = _Kernel(width, near_width, param_width, share)
-                likeness = self._matrix(kernel, 0.0, spread)
+                likeness = self._matrix(kernel, 0.0, spread, some)
                 for noise in _NOISES:
-                    found = _likelihood(likeness + noise**2 * np.eye(self.count), self._values)
+                    found = _likelihood(likeness + noise**2 * np.eye(len(some)), values)
                     if found > best:
                         best, chosen, scatter = found, kernel, noise
         return chosen, scatter
@@ -152,7 +157,7 @@ class Neighbours:
             values[part] = likeness @ weights
             nearest[part] = likeness.argmax(1)
             likest[part] = np.take_along_axis(likeness, nearest[part][:, None], 1)[:, 0]
-        unlike = self.spread * np.sqrt(np.maximum(1 - likest**2, 0))
+        unlike = max(self.spread, _LEAST_SPREAD) * np.sqrt(np.maximum(1 - likest**2, 0))
         return values + self._median, np.hypot(self.error, unlike), nearest
 
 

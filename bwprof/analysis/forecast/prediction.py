@@ -12,6 +12,7 @@ from bwprof.analysis.forecast.efficiencies import Efficiency
 from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
 from bwprof.results import schema
+from bwprof.roofs import limits
 from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import shown
 
@@ -213,13 +214,13 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
 MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 
 
-def _by_share(work: Work, card: Card, share: float) -> Estimate:
-    """Times at a share of the nearer roof."""
+def _by_share(work: Work, card: Card, share: float, stream: Any) -> Estimate:
+    """Times at a share of the nearer roof; `stream` is what streams of these bytes take."""
     import numpy as np
 
     floor = card.streams.floor_seconds
     rate, kind = card.rate(work.precision)
-    memory = np.maximum(card.streams.seconds(work.read, work.written) - floor, 0.0)
+    memory = np.maximum(stream - floor, 0.0)
     arithmetic = work.flops / (rate * 1e12) if kind else np.zeros(work.count)
     said = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(work.precision)}"
     nothing = np.full(work.count, math.nan)
@@ -231,14 +232,13 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
     import numpy as np
 
     from bwprof.results.frame import from_columns
-    from bwprof.roofs.limits import with_limits
 
-    found = _by_share(work, card, model) if isinstance(model, float) else model.estimate(work, card)
+    stream = card.streams.seconds(work.read, work.written)
+    found = _by_share(work, card, model, stream) if isinstance(model, float) else model.estimate(work, card, stream)
     seconds, moved = found.seconds, work.read + work.written
     floor = card.streams.floor_seconds
     rate, kind = card.rate(work.precision)
     ceiling = card.streams.ceiling_gb_s(work.read, work.written)
-    stream = card.streams.seconds(work.read, work.written)
     bandwidth = moved / seconds * 1e-9
     tflops = work.flops / seconds * 1e-12
     attainable = np.where(moved > 0, moved / stream * 1e-9, np.nan)
@@ -251,8 +251,12 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
             "pct_attainable": 100 * bandwidth / attainable,
             "pct_roofline": 100 * tflops / roofline,
         }
-    sides = np.where(intensity * ceiling < rate * 1e3, "memory", "compute") if kind else np.full(work.count, None)
-    sides = np.where(work.flops == 0, "memory", sides.astype(object))
+        memory_share = np.where(moved > 0, bandwidth / attainable, 0.0)
+        arithmetic_share = np.where(work.flops > 0, tflops / rate, 0.0)
+        ridge = 1e3 * rate / ceiling
+    sides = limits.classify(np.where(work.flops > 0, intensity, 0.0), np.where(work.flops > 0, ridge, 1.0))
+    nearer = np.fmax(memory_share, arithmetic_share)
+    told = ~np.isnan(memory_share + arithmetic_share)
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= shares
@@ -279,8 +283,11 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
         "peak_tflops": card.dense(work.precision)[0],
         "measured_tflops": card.best.get(work.precision),
         "roofline_tflops": roofline,
-        "bound": np.where(seconds < FLOOR_FACTOR * floor, "latency", sides),
+        "bound": np.where(seconds < FLOOR_FACTOR * floor, np.array("latency", dtype=object), sides),
+        "ridge": ridge,
+        "pct_limit": np.where(told | (nearer >= limits.ONE_ROOF_SHARE), 100 * nearer, np.nan),
+        "limiter": limits.limiter(memory_share, arithmetic_share, floor / seconds),
         "bwprof_version": _core.__version__,
         "schema_version": schema.SCHEMA_VERSION,
     }
-    return with_limits(from_columns(columns, work.count))
+    return from_columns(columns, work.count)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,12 +80,21 @@ class Streams:
         total = read + written
         moved = np.where(total > 0, total, 1.0)
         fraction = read / moved
-        times = [curve.times(moved, self.floor_seconds) for curve in self.curves]
-        found = times[0]
-        for low, high, before, after in zip(self.curves, self.curves[1:], times, times[1:], strict=False):
+        curves = self._around(float(fraction.min(initial=1.0)), float(fraction.max(initial=0.0)))
+        before = found = curves[0].times(moved, self.floor_seconds)
+        for low, high in pairwise(curves):
+            after = high.times(moved, self.floor_seconds)
             share = (fraction - low.read_fraction) / (high.read_fraction - low.read_fraction)
             found = np.where(share > 0, before + np.minimum(share, 1.0) * (after - before), found)
+            before = after
         return np.where(total > 0, found, self.floor_seconds)
+
+    def _around(self, least: float, most: float) -> tuple[Curve, ...]:
+        """The curves that mixes from `least` to `most` lie on or between."""
+        mixes = [curve.read_fraction for curve in self.curves]
+        first = max(bisect_right(mixes, least) - 1, 0)
+        last = min(bisect_left(mixes, most), len(mixes) - 1)
+        return self.curves[min(first, last) : last + 1]
 
     def ceiling_gb_s(self, read: Array, written: Array) -> Array:
         """What a stream of this mix reaches at the largest size that was measured, GB/s; NaN for no bytes."""

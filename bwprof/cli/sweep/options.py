@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bwprof import registry, results
+from bwprof import registry
 from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.roofs import Given, Roofs
+from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
 from bwprof.text import fraction, parse_count, quoted, seconds, unknown
@@ -214,13 +214,10 @@ def roofs(options: argparse.Namespace) -> Given | None:
         return check(options.roofs)
     if not Path(options.roofs).exists():
         raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
-    run = results.read_rows(Path(options.roofs))[2]
-    if not run.get("roofs"):
-        raise ValueError(f"--roofs {options.roofs}: there are no roofs in it")
     try:
-        return Roofs.from_dict(run["roofs"])
+        return files.read(Path(options.roofs))
     except ValueError as error:
-        raise ValueError(f"--roofs {options.roofs}: {error}") from None
+        raise ValueError(f"--roofs {error}") from None
 
 
 def check_paths(options: argparse.Namespace) -> None:

@@ -88,17 +88,31 @@ const struct {
     {GROUP_SECTORS,
      "sectors_per_store",
      {"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio", nullptr}},
-    // As ncu's speed of light has them, but over a range that begins and ends some microseconds beside the launch.
-    {GROUP_DRAM,
-     "dram_pct",
-     {"dram__throughput.avg.pct_of_peak_sustained_elapsed", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"}},
+    // Derived of `busy_parts`: a share of the range would count the time before and after the launch as well.
+    {GROUP_DRAM, "dram_pct", {nullptr, nullptr}},
     {GROUP_SM,
      "sm_pct",
-     {"sm__throughput.avg.pct_of_peak_sustained_elapsed", "sm__throughput.avg.pct_of_peak_sustained_active"}},
+     {"sm__throughput.avg.pct_of_peak_sustained_active", "sm__throughput.avg.pct_of_peak_sustained_elapsed"}},
 };
 
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
-static_assert(TABLE_ROWS <= BW_METRICS_MAX, "bw_metrics has room for every metric");
+
+// What DRAM moved, for how long the multiprocessors were at work, and what DRAM could have moved in that time.
+enum busy_part { BUSY_READ, BUSY_WRITTEN, BUSY_SM_CYCLES, BUSY_SM_HZ, BUSY_DRAM_WIDTH, BUSY_DRAM_HZ, BUSY_PARTS };
+const char *const busy_parts[BUSY_PARTS][2] = {
+    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
+    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
+    {"sm__cycles_active.max", nullptr},
+    {"sm__cycles_elapsed.avg.per_second", nullptr},
+    {"dram__bytes.sum.peak_sustained", nullptr},
+    {"dram__cycles_elapsed.avg.per_second", nullptr},
+};
+static_assert(TABLE_ROWS + BUSY_PARTS <= BW_METRICS_MAX, "there is room for every metric");
+
+double dram_pct(const double parts[BUSY_PARTS]) {
+    const double seconds = parts[BUSY_SM_CYCLES] / parts[BUSY_SM_HZ];
+    return 100 * (parts[BUSY_READ] + parts[BUSY_WRITTEN]) / (seconds * parts[BUSY_DRAM_WIDTH] * parts[BUSY_DRAM_HZ]);
+}
 
 struct counted {
     const bw_cuda_work *work;
@@ -123,21 +137,46 @@ void list(unsigned groups, bw_metrics *out) {
     }
 }
 
-// The metrics of these groups that the chip knows go into `set`; the others stay NaN and into the status.
-bw_status choose(bw_profiler::profiler *profiler, unsigned groups, metric_set *set, bw_metrics *out, int at[]) {
+// What of a group goes where in a set.
+struct chosen {
+    metric_set set = {};
+    int at[BW_METRICS_MAX] = {};  // of each name of the set: its place in the list; DERIVED + its part
+    int dram = -1;                // the place of dram_pct
+};
+constexpr int DERIVED = TABLE_ROWS;
+
+// The first of the candidates that the chip knows goes into the set.
+bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidates[2], int at, chosen *out,
+                     bool *known) {
+    *known = false;
+    for (int j = 0; j < 2 && candidates[j] && !*known; j++) {
+        BW_TRY(bw_profiler::knows(profiler, candidates[j], known));
+        if (!*known) continue;
+        out->at[out->set.count] = at;
+        out->set.names[out->set.count++] = candidates[j];
+    }
+    return BW_OK;
+}
+
+// The metrics of these groups that the chip knows go into the set; the others stay NaN and into the status.
+bw_status choose(bw_profiler::profiler *profiler, unsigned groups, chosen *out, bw_metrics *metrics) {
     int listed = 0;
     for (int i = 0; i < TABLE_ROWS; i++) {
         if (!(groups >> table[i].family & 1)) continue;
-        bool known = false;
-        for (int j = 0; j < 2 && table[i].candidates[j] && !known; j++) {
-            BW_TRY(bw_profiler::knows(profiler, table[i].candidates[j], &known));
-            if (!known) continue;
-            at[set->count] = listed;
-            set->names[set->count++] = table[i].candidates[j];
+        bool known = true;
+        if (table[i].candidates[0]) {
+            BW_TRY(choose_one(profiler, table[i].candidates, listed, out, &known));
+        } else {
+            const size_t before = out->set.count;
+            for (int part = 0; part < BUSY_PARTS && known; part++) {
+                BW_TRY(choose_one(profiler, busy_parts[part], DERIVED + part, out, &known));
+            }
+            out->dram = known ? listed : -1;
+            if (!known) out->set.count = before;
         }
         if (!known && !table[i].newer) {
-            const size_t used = strlen(out->status);
-            snprintf(out->status + used, sizeof out->status - used, "%s%s",
+            const size_t used = strlen(metrics->status);
+            snprintf(metrics->status + used, sizeof metrics->status - used, "%s%s",
                      used ? ", " : "CUPTI does not know for this GPU: ", table[i].name);
         }
         listed++;
@@ -148,23 +187,30 @@ bw_status choose(bw_profiler::profiler *profiler, unsigned groups, metric_set *s
 bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, const bw_plan_spec *spec, unsigned groups,
                         bw_metrics *out) {
     double values[BW_METRICS_MAX] = {};
-    int at[BW_METRICS_MAX];
-    metric_set set = {};
+    double parts[BUSY_PARTS] = {};
+    chosen wanted;
     const bw_cuda_work launches = bw_cuda_work_of(device, spec);
     counted range = {&launches, {}};
     const bw_profiler::work work = {device, before_range, inside_range, &range};
     bw_status status = BW_OK;
-    BW_GOTO(choose(profiler, groups, &set, out, at));
-    if (!set.count) goto cleanup;
-    BW_GOTO(bw_profiler::set_open(profiler, &set));
+    BW_GOTO(choose(profiler, groups, &wanted, out));
+    if (!wanted.set.count) goto cleanup;
+    BW_GOTO(bw_profiler::set_open(profiler, &wanted.set));
     BW_GOTO(bw_counter_flush_open(device, &range.cool));
     BW_GOTO(bw_cuda_work_run(&launches, 1));  // code is loaded before anything is counted
-    BW_GOTO(bw_profiler::count(profiler, &set, &work, PASSES_MOST, values, &out->passes));
-    for (size_t i = 0; i < set.count; i++) out->metric[at[i]].value = values[i];
+    BW_GOTO(bw_profiler::count(profiler, &wanted.set, &work, PASSES_MOST, values, &out->passes));
+    for (size_t i = 0; i < wanted.set.count; i++) {
+        if (wanted.at[i] >= DERIVED) {
+            parts[wanted.at[i] - DERIVED] = values[i];
+        } else {
+            out->metric[wanted.at[i]].value = values[i];
+        }
+    }
+    if (wanted.dram >= 0) out->metric[wanted.dram].value = dram_pct(parts);
 cleanup:
     bw_status_free(status ? bw_profiler::wait(device) : BW_OK);
     bw_cuda_flush_close(device, &range.cool);
-    bw_profiler::set_close(profiler, &set);
+    bw_profiler::set_close(profiler, &wanted.set);
     return status;
 }
 

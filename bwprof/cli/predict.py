@@ -1,0 +1,218 @@
+"""The command ``bwprof predict``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, registry, results
+from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
+from bwprof.analysis.forecast.work import Case
+from bwprof.cli.arguments import Parser, run
+from bwprof.cli.guard import check_open
+from bwprof.cli.sweep import options as sweeps
+from bwprof.results.files import holds_something
+from bwprof.roofs import Roofs, files
+from bwprof.runs import plan
+from bwprof.text import figure_text, quoted, seconds_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_log = logging.getLogger("bwprof.predict")
+
+_TEXT = """\
+What operations would take on a device that is not at hand: the longer of bytes over what a stream attains and FLOPs
+over the dense rate, at an efficiency that is given or learnt from a measured run, and an empty launch.
+"""
+_EPILOG = """\
+examples:
+  %(prog)s {first} -p {param}=1,16 --device A100-80GB
+  %(prog)s --suite default --device "bandwidth=3200,fp16=400"
+  %(prog)s --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
+  %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
+  %(prog)s --devices                           the devices that are known by name, each with its source
+"""
+_ASKED = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite")
+_NUMBERS = ("time", "between", "GB/s", "% limit")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Predict cases; returns the exit code."""
+    return run(_parser(), arguments, _run)
+
+
+def _parser() -> Parser:
+    first = next(row for row in registry.operations() if row["is_product"])
+    epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
+    parser = Parser("bwprof predict", _TEXT, epilog)
+    parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to predict (bwprof --list)")
+    parser.add_argument(
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2,…",
+        help="values of a parameter; several lists are swept as their product (repeatable)",
+    )
+    parser.add_argument("--seq-lengths", metavar="N,…", help="sequence lengths in tokens, as bwprof sweep has them")
+    parser.add_argument("--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens")
+    parser.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp16,q4_0")
+    parser.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    parser.add_argument(
+        "--device",
+        metavar="NAME|NUMBERS",
+        help="a device of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; also memory= in GB, clock= in "
+        f"MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})",
+    )
+    parser.add_argument("--roofs", metavar="RUN|FILE", help="instead: a device by its measured roofs")
+    parser.add_argument(
+        "--efficiency",
+        metavar="SHARE|RUN|FILE",
+        help="what share of its roof a kernel reaches, as 0.9 or 90%%, or measured results to learn it from "
+        f"(default: {DEFAULT_EFFICIENCY})",
+    )
+    parser.add_argument("--csv", metavar="FILE|-", help="rows as CSV, '-' for standard output")
+    parser.add_argument("--json", metavar="FILE|-", help="rows as JSON, '-' likewise")
+    parser.add_argument("--force", action="store_true", help="replace files that --csv and --json name")
+    parser.add_argument("--devices", action="store_true", help="print the catalogue of devices, and predict nothing")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.devices:
+        return _print_devices()
+    targets = _targets(options)
+    if options.device is not None and options.roofs is not None:
+        raise ValueError("--device and --roofs both say which device: leave one out")
+    device: str | Roofs = options.device if options.device is not None else DEFAULT_DEVICE
+    if options.roofs is not None:
+        device = files.read(Path(options.roofs))
+    found = predict_rows(_cases(options), device, _efficiency(options.efficiency))
+    for kind, name in targets.items():
+        _write(found, kind, name)
+    if "-" not in targets.values():
+        _print(found)
+    return 0
+
+
+def _cases(options: argparse.Namespace) -> list[Case]:
+    """The cases that were asked for, as a sweep would run them on a GPU."""
+    given = sweeps.parser("bwprof predict").parse_args([])
+    for name in _ASKED:
+        setattr(given, name, getattr(options, name))
+    if options.suite == "":
+        raise ValueError("--suite is '': a name is needed")
+    backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
+    specs = plan.make(sweeps.request(given), backend).specs
+    cases: list[Case] = []
+    left: dict[str, None] = {}
+    for spec in specs:
+        if spec.precision not in registry.operation(spec.operation)["precisions"]:
+            left[f"{spec.operation} has no precision {spec.precision}"] = None
+        else:
+            cases.append(Case(spec.operation, spec.params, spec.precision, spec.case, spec.kv_lens))
+    for why in left:
+        _log.warning("left out: %s", why)
+    seen: dict[Any, Case] = {}
+    for case in cases:  # variants and caches make no difference here
+        seen.setdefault((case.name, case.precision, case.kv_lens, *sorted(case.params.items())), case)
+    if not seen:
+        raise ValueError(f"nothing to predict: {'; '.join(left)}")
+    return list(seen.values())
+
+
+def _efficiency(given: str | None) -> float | pd.DataFrame:
+    if given is None:
+        return DEFAULT_EFFICIENCY
+    if Path(given).exists():
+        return results.load(given)
+    try:
+        return float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        raise ValueError(
+            f"--efficiency is '{quoted(given)}': a share such as 0.9 or 90% is needed, or a run's folder or file"
+        ) from None
+
+
+def _targets(options: argparse.Namespace) -> dict[str, str]:
+    """What is written where, by kind."""
+    targets = {kind: name for kind, name in (("csv", options.csv), ("json", options.json)) if name is not None}
+    if list(targets.values()).count("-") > 1:
+        raise ValueError("--csv - and --json - cannot both have the standard output")
+    for kind, name in targets.items():
+        if name == "":
+            raise ValueError(f"--{kind} is '': a name is needed")
+        if name == "-":
+            check_open(f"--{kind} -")
+        elif Path(name).suffix.lower() != f".{kind}":
+            raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
+        elif holds_something(Path(name)) and not options.force:
+            raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
+    return targets
+
+
+def _write(found: pd.DataFrame, kind: str, name: str) -> None:
+    from bwprof.results import csvfile, frame, jsonfile
+
+    if name != "-":
+        results.save(found, name)
+        sys.stderr.write(f"bwprof: predictions are in {name}\n")
+        return
+    rows = frame.to_rows(found)
+    text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
+    sys.stdout.write(text)
+
+
+def _print(found: pd.DataFrame) -> None:
+    from bwprof.terminal import PLAIN_WIDTH, console, show, table
+
+    screen = console(sys.stdout)
+    learnt = bool(found["time_ms_lo"].notna().any())
+    numbers = [name for name in _NUMBERS if learnt or name != "between"]
+    grid = table(screen, "", ["case", "precision", *numbers, "limiter"], numbers=numbers)
+    for row in found.to_dict(orient="records"):
+        cells = {
+            "time": seconds_text(row["time_ms"] / 1e3),
+            "between": f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}",
+            "GB/s": figure_text(row["bandwidth_gb_s"], whole_from=1000),
+            "% limit": f"{row['pct_limit']:.0f}",
+        }
+        limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
+        grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)
+    show(screen, grid)
+    for device, reason in found[["device", "reason"]].drop_duplicates().itertuples(index=False):
+        screen.print(textwrap.fill(f"{device}: {reason}", PLAIN_WIDTH, subsequent_indent="  "))
+    if learnt:
+        screen.print("between: what nine of ten times should lie between, by what was learnt")
+
+
+def _print_devices() -> int:
+    from bwprof.analysis import catalogue
+    from bwprof.terminal import console, show, table
+
+    screen = console(sys.stdout)
+    rows = catalogue()
+    rates = ["fp32", "tf32", "fp16", "fp8_e4m3"]
+    heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
+    grid = table(screen, "", heads, numbers=heads[1:])
+    names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]
+    for row in rows[names].to_dict(orient="records"):
+        grid.add_row(
+            *(
+                "-" if isinstance(value, float) and math.isnan(value) else f"{value:g}" if name != "id" else value
+                for name, value in row.items()
+            )
+        )
+    show(screen, grid)
+    screen.print("dense TFLOP/s, by the makers' documents:")
+    for name, source, unconfirmed, note in rows[["id", "source", "unconfirmed", "note"]].itertuples(index=False):
+        said = f"  {name}: {source}" + (f"; not confirmed: {unconfirmed}" if unconfirmed else "")
+        screen.print(said + (f"; {note}" if note else ""))
+    return 0

@@ -1,0 +1,112 @@
+"""The command ``bwprof roofs``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bwprof import hardware
+from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
+from bwprof.results.files import holds_something
+from bwprof.roofs import Roofs, files, store
+from bwprof.text import unknown
+
+_ACTIONS = ("list", "export", "import")
+_EPILOG = """\
+examples:
+  %(prog)s                                list what is stored for the devices of this machine
+  %(prog)s export h200.json               the first device's, for another machine
+  bwprof predict --suite default --roofs h200.json
+  %(prog)s import h200.json               take them as this machine's own: the same device and driver, another cache
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """List, export or import stored roofs; returns the exit code."""
+    text = "The measured roofs that are stored for this machine's devices: list them, or carry them in a file."
+    parser = Parser("bwprof roofs", text, _EPILOG)
+    parser.add_argument("action", nargs="?", default="list", metavar="list|export|import", help="(default: list)")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (a .json) or to read")
+    parser.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
+    parser.add_argument("--force", action="store_true", help="export: replace a file")
+    return run(parser, arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.action not in _ACTIONS:
+        raise ValueError(unknown("action", options.action, _ACTIONS))
+    if options.action == "list":
+        if options.file is not None:
+            raise ValueError(f"list takes no file: '{options.file}' is one too many")
+        return _list(options)
+    if not options.file:
+        raise ValueError(f"bwprof roofs {options.action} FILE: a file is needed")
+    if options.action == "export":
+        return _export(options, Path(options.file))
+    return _import(options, Path(options.file))
+
+
+def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
+    """What stored roofs of the chosen device are known by, and the device's name."""
+    with hardware.opened_chosen(options.backend, options.device) as (choice, device):
+        return store.identity(choice.backend, hardware.facts(device)), choice.name
+
+
+def _list(options: argparse.Namespace) -> int:
+    from bwprof.terminal import console, show, table
+
+    devices = hardware.devices()
+    screen = console(sys.stdout)
+    grid = table(screen, "", ["device", "name", "measured", "largest read GB/s", "file"], numbers=["largest read GB/s"])
+    for found in devices:
+        where = f"{found['backend']}:{found['index']}"
+        if options.device not in (None, where, found["backend"], str(found["index"])):
+            continue
+        with hardware.opened_chosen(None, where) as (choice, device):
+            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        if roofs is None:
+            grid.add_row(where, found["name"], "none stored: a sweep measures them", "", "")
+        else:
+            grid.add_row(where, found["name"], roofs.measured, _largest(roofs), roofs.source)
+    show(screen, grid)
+    return 0
+
+
+def _largest(roofs: Roofs) -> str:
+    reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
+    return f"{reads[0].gb_s:.4g}" if reads else "-"
+
+
+def _export(options: argparse.Namespace, target: Path) -> int:
+    if target.suffix.lower() != ".json":
+        raise ValueError(f"{target}: roofs are exported as .json")
+    if holds_something(target) and not options.force:
+        raise ValueError(f"{target} exists already: name another file, or replace it with --force")
+    identity, name = _identity(options)
+    roofs = store.load(identity)
+    if roofs is None:
+        raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
+    files.export(roofs, target)
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {target}\n")
+    return 0
+
+
+def _import(options: argparse.Namespace, source: Path) -> int:
+    roofs = files.read(source)
+    identity, name = _identity(options)
+    here = tuple(identity["key"][part] for part in ("name", "uuid", "driver"))
+    found = (roofs.device, roofs.device_uuid, roofs.driver)
+    if found != here:
+        mine, theirs = (f"{device} ({uuid or 'no UUID'}, driver {driver})" for device, uuid, driver in (here, found))
+        raise ValueError(
+            f"{source} holds the roofs of {theirs}; the device here is {mine}: "
+            f"bwprof predict --roofs {source} predicts for that one"
+        )
+    stored = store.save(identity, roofs)
+    if stored is None:
+        raise ValueError(f"the roofs of {source} could not be stored")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {stored}\n")
+    return 0

@@ -1,0 +1,154 @@
+"""Access patterns: which share of the moved bytes is useful, and who says so."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bwprof import AccessPattern
+
+
+@pytest.mark.parametrize(
+    ("element_bytes", "by_stride"),
+    [
+        (4, {1: 1.0, 2: 0.5, 4: 0.25, 8: 0.125, 9: 0.125, 128: 0.125}),
+        (2, {1: 1.0, 2: 0.5, 8: 0.125, 16: 0.0625, 128: 0.0625}),
+        (16, {1: 1.0, 2: 0.5, 4: 0.5}),
+        (64, {1: 1.0, 4: 1.0}),
+    ],
+)
+def test_sectors_of_a_gpu(element_bytes: int, by_stride: dict[int, float]) -> None:
+    for stride, share in by_stride.items():
+        found = AccessPattern.STRIDED.expected_efficiency(stride, element_bytes, "cuda:0")
+        assert (found, found.source) == (share, "sector model")
+
+
+def test_lines_of_a_cpu() -> None:
+    shares = [AccessPattern.STRIDED.expected_efficiency(stride, 4, "cpu") for stride in (1, 8, 16, 128)]
+    assert shares == [1.0, 0.125, 0.0625, 0.0625]
+    assert AccessPattern.MISALIGNED.expected_efficiency(device="cpu") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "share", "source"),
+    [
+        ("sequential", 1.0, "sector model"),
+        ("coalesced", 1.0, "sector model"),
+        ("strided:8", 0.125, "sector model"),
+        ("broadcast", 0.125, "sector model"),
+        ("misaligned", 0.8, "sector model"),  # 128 bytes in 5 sectors of 32
+        ("uncoalesced", 0.40, "table"),
+        ("random", 0.20, "table"),
+    ],
+)
+def test_who_says_so(pattern: str, share: float, source: str) -> None:
+    found = AccessPattern.parse(pattern).expected_efficiency()
+    assert (found, found.source) == (share, source)
+    assert repr(found) == f"{share:.4g} ({source})"
+    assert pickle.loads(pickle.dumps(found)).source == source
+
+
+@pytest.mark.parametrize(
+    ("pattern", "stride", "share"),
+    [
+        ("sequential", 1, 0.95),
+        ("coalesced", 1, 0.90),
+        ("strided", 8, 0.75),
+        ("strided", 9, 0.50),
+        ("strided", 32, 0.50),
+        ("strided", 33, 0.30),
+        ("uncoalesced", 1, 0.40),
+        ("random", 1, 0.20),
+    ],
+)
+def test_the_table(pattern: str, stride: int, share: float) -> None:
+    assert AccessPattern(pattern).expected_efficiency(stride, source="table") == share
+
+
+def test_measurements_come_first() -> None:
+    measured = pd.DataFrame(
+        {
+            "pattern": ["strided", "strided", "strided", "random"],
+            "stride": [128, 128, 2, 1],
+            "element_bytes": [4, 4, 4, 4],
+            "load_efficiency": [13.0, 15.0, 49.0, 12.5],
+            "device": ["NVIDIA H200", "NVIDIA H100", "NVIDIA H200", "NVIDIA H200"],
+        }
+    )
+    strided = AccessPattern.parse("strided:128")
+    found = strided.expected_efficiency(measured=measured, device="NVIDIA H200")
+    assert (found, found.source) == (0.13, "measured")
+    assert strided.expected_efficiency(measured=measured) == pytest.approx(0.14)
+    assert strided.expected_efficiency(measured=measured, element_bytes=2).source == "sector model"
+    assert AccessPattern.RANDOM.expected_efficiency(measured=measured) == 0.125
+    assert AccessPattern.COALESCED.expected_efficiency(measured=measured).source == "sector model"
+    with pytest.raises(ValueError, match="measured has no columns pattern and load_efficiency"):
+        strided.expected_efficiency(measured=measured.drop(columns="pattern"))
+
+
+def test_names() -> None:
+    assert [pattern.name for pattern in AccessPattern] == [
+        "SEQUENTIAL",
+        "COALESCED",
+        "STRIDED",
+        "UNCOALESCED",
+        "RANDOM",
+        "BROADCAST",
+        "MISALIGNED",
+    ]
+    for pattern in AccessPattern:
+        assert AccessPattern.parse(f" {pattern.name} ") is pattern
+        assert AccessPattern.parse(pattern) is pattern
+        assert pattern.stride is None
+        assert len(pattern.description) > 20
+
+
+def test_a_stride_of_its_own() -> None:
+    found = AccessPattern.parse("Strided:4Ki")
+    assert (found.stride, found.name, found.value) == (4096, "STRIDED", "strided:4096")
+    assert "4096 elements" in found.description
+    assert found == AccessPattern.STRIDED
+    assert found != AccessPattern.parse("strided:2")
+    assert found != AccessPattern.RANDOM
+    assert hash(found) == hash(AccessPattern.STRIDED)
+    assert found != "strided:4096"
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found), AccessPattern("strided:4096")):
+        assert (again, again.stride) == (found, 4096)
+    assert found.expected_efficiency(stride=2) == 0.5  # what is asked for comes first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("coalesed", "unknown access pattern 'coalesed': did you mean 'coalesced'"),
+        ("strided:0", "stride is 0: a whole number from 1 is needed"),
+        ("strided:-4", "stride is -4"),
+        ("strided:", "stride: '' is not a whole number"),
+        ("strided:x", "stride: 'x' is not a whole number"),
+        ("random:4", "only strided takes a stride"),
+        ("", "unknown access pattern ''"),
+    ],
+)
+def test_what_is_no_pattern(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        AccessPattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stride": 0}, "stride is 0: a whole number from 1"),
+        ({"stride": 1.5}, "stride is 1.5"),
+        ({"stride": True}, "stride is True"),
+        ({"element_bytes": 0}, "element_bytes is 0"),
+        ({"source": "guess"}, "unknown source 'guess'.*Allowed: measured, sector model, table"),
+        ({"source": "measured"}, "does not know the pattern coalesced"),
+    ],
+)
+def test_what_cannot_be_asked(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        AccessPattern.COALESCED.expected_efficiency(**given)

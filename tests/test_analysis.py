@@ -1,0 +1,344 @@
+"""What one transfer makes of the memory's bandwidth: BandwidthAnalysis, its table, its two lines."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows import row
+
+import bwprof
+from bwprof.analysis import speed_of_light, utilization_table
+from bwprof.results import frame
+
+GB = 10**9
+
+# decode_gemm_8b in FP16 on an H200: 1 x 14336 x 4096, 117 477 376 bytes at 3747.07 GB/s; a peak of 132 x 4096 FLOP a
+# cycle at 1980 MHz.
+H200 = {
+    "case": "decode_gemm_8b",
+    "operation": "gemm",
+    "precision": "fp16",
+    "cache": "cold",
+    "status": "ok",
+    "bytes_read": 117448704,
+    "bytes_written": 28672,
+    "time_ms": 117477376 / 3747.07e6,
+    "bandwidth_gb_s": 3747.07,
+    "peak_gb_s": 4814.3,
+    "attainable_gb_s": 4269.33,
+    "flops": 2 * 14336 * 4096,
+    "tflops": 2 * 14336 * 4096 / (117477376 / 3747.07e9) / 1e12,
+    "peak_tflops": 1070.53056,
+    "bound": "memory",
+}
+SUMMARY = """\
+Memory Bandwidth Analysis: decode_gemm_8b fp16
+  Bytes read:     117.45 MB
+  Bytes written:  28.67 kB
+  Total transfer: 117.48 MB
+  Duration:       0.03135 ms
+  Bandwidth:      3747.07 GB/s
+  Utilization:    77.8 % of peak 4814.30 GB/s (good); 87.8 % of attainable 4269.33 GB/s
+  Intensity:      1.00 FLOP/B (memory-bound, ridge 222.4)"""
+
+
+def analysis(seconds: float = 0.01, peak: float = 800.0, **optional: Any) -> bwprof.BandwidthAnalysis:
+    """Of 3 GB."""
+    return bwprof.BandwidthAnalysis.from_operation(2 * GB, GB, seconds, peak, **optional)
+
+
+@pytest.mark.parametrize(("peak", "utilization", "rating"), [(560.0, 0.5357, "fair"), (800.0, 0.375, "poor")])
+def test_hand_values(peak: float, utilization: float, rating: str) -> None:
+    found = analysis(peak=peak)
+    assert (found.bytes_total, found.bandwidth_gb_s) == (3 * GB, 300.0)
+    assert found.utilization == pytest.approx(utilization, abs=5e-5)
+    assert found.rating == rating
+
+
+def test_a_row_in_words() -> None:
+    assert bwprof.BandwidthAnalysis.from_row(H200).summary() == SUMMARY
+    assert bwprof.BandwidthAnalysis.from_row(bwprof.Row(H200)).summary() == SUMMARY
+    assert bwprof.BandwidthAnalysis.from_row(bwprof.frame(H200).iloc[0]).summary() == SUMMARY
+
+
+def test_what_is_known_has_a_line() -> None:
+    plain = analysis().summary()
+    assert plain.splitlines()[0] == "Memory Bandwidth Analysis"
+    assert not {"L2", "stall", "Intensity", "attainable"} & set(plain.replace(":", " ").split())
+    more = analysis(l2_hit_rate=0.9657, stall_pct=4.4).summary().splitlines()
+    assert more[-2:] == ["  L2 hit rate:    96.6 %", "  Memory stall:   4.4 %"]
+
+
+@pytest.mark.parametrize(
+    ("gb_s", "rating", "good", "excellent"),
+    [
+        (400.0, "poor", False, False),
+        (400.5, "fair", False, False),
+        (600.0, "fair", False, False),
+        (600.5, "good", True, False),
+        (800.0, "good", True, False),
+        (800.5, "excellent", True, True),
+    ],
+)
+def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
+    """Of a peak of 1000 GB/s, exact in binary."""
+    found = bwprof.BandwidthAnalysis(int(gb_s * 1e9), 0, 1.0, 1000.0)
+    assert found.utilization == gb_s / 1000
+    assert (found.rating, found.is_good(), found.is_excellent()) == (rating, good, excellent)
+    assert (found.is_good_utilization(), found.is_excellent_utilization()) == (good, excellent)
+    whole = pd.DataFrame([{"bytes_read": gb_s * 1e9, "bytes_written": 0, "time_ms": 1000.0, "peak_gb_s": 1000.0}])
+    assert bwprof.BandwidthAnalysis.from_frame(whole)["rating"].tolist() == [rating]
+
+
+@pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True])
+def test_time_and_peak_are_positive(name: str, value: Any) -> None:
+    given = {"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, name: value}
+    with pytest.raises(ValueError, match=rf"^{name} is .*: a positive, finite number is needed"):
+        bwprof.BandwidthAnalysis.from_operation(**given)
+
+
+@pytest.mark.parametrize(
+    ("optional", "said"),
+    [
+        ({"bytes_read": -1}, "bytes_read is -1: allowed is a whole number from 0"),
+        ({"bytes_written": 1.5}, "bytes_written is 1.5, a whole number is needed"),
+        ({"flops": -1}, "flops is -1"),
+        ({"attainable_gb_s": 0.0}, "attainable_gb_s is 0.0"),
+        ({"peak_tflops": -1.0}, "peak_tflops is -1.0"),
+        ({"l2_hit_rate": 96.5}, "l2_hit_rate is 96.5: allowed is 0 to 1"),
+        ({"stall_pct": 101}, "stall_pct is 101: allowed is 0 to 100"),
+        ({"bound": "memroy"}, "unknown bound 'memroy': did you mean 'memory'"),
+    ],
+)
+def test_what_cannot_be(optional: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.BandwidthAnalysis(
+            **{"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, **optional}
+        )
+
+
+def test_an_unknown_argument_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown argument 'lable': did you mean 'label'"):
+        analysis(lable="x")
+
+
+@pytest.mark.parametrize(
+    ("optional", "said"),
+    [
+        ({"bound": "latency"}, "launch latency, not memory: batch or fuse"),
+        ({"bound": "memory", "attainable_gb_s": 333.0}, "at the memory roof: only fewer bytes help"),
+        (
+            {"bound": "memory", "attainable_gb_s": 400.0},
+            "75 % of what a stream of the same bytes reaches, a gap of 25 %: the rest is the kernel's",
+        ),
+        (
+            {"bound": "memory", "attainable_gb_s": 700.0},
+            "43 % of what a stream of the same bytes reaches, a gap of 57 %: the kernel limits, not the card",
+        ),
+        (
+            {"bound": "memory"},
+            "memory-bound at 38 % of the peak; how near to its roof is not known: measure the roofs",
+        ),
+        # 3 GB in 10 ms at 1000 FLOP/B are 300 TFLOP/s.
+        (
+            {"flops": 3000 * GB, "peak_tflops": 400.0},
+            "arithmetic, not memory: 75 % of the theoretical 400 TFLOP/s",
+        ),
+        (
+            {"flops": 3000 * GB, "peak_tflops": 989.0, "measured_tflops": 700.0},
+            "arithmetic, not memory: 43 % of the measured 700 TFLOP/s: the kernel limits, not the card",
+        ),
+        ({}, "what bounds it is not known: pass flops= and precision="),
+        ({"flops": 1}, "what bounds it is not known: pass precision= (an arithmetic peak)"),
+    ],
+)
+def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], said: str) -> None:
+    found = analysis(**optional)
+    assert found.bottleneck_description() == said
+    whole = pd.DataFrame([{"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "peak_gb_s": 800.0, **optional}])
+    assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [said]
+
+
+def test_high_bandwidth_alone_is_no_compute_bound() -> None:
+    said = analysis(seconds=0.0038).bottleneck_description()
+    assert analysis(seconds=0.0038).is_excellent()
+    assert "arithmetic" not in said
+    assert "compute" not in said
+
+
+def test_the_ridge_that_decided_is_named() -> None:
+    """200 FLOP/B: left of the theoretical ridge of 222, right of the measured one of 149."""
+    row = {**H200, "bound": "compute", "flops": 200 * 117477376, "measured_tflops": 718.0}
+    assert bwprof.BandwidthAnalysis.from_row(row).summary().splitlines()[-1] == (
+        "  Intensity:      200.00 FLOP/B (compute-bound, ridge 149.1 at the measured 718 TFLOP/s)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bytes_read": None, "bytes_written": None}, "bytes_read and bytes_written are missing"),
+        ({"time_ms": None}, "time_ms is missing"),
+        ({"time_ms": 0.0}, "time_ms is 0.0: a positive"),
+        ({"peak_gb_s": math.nan}, "peak_gb_s is missing: pass peak_gb_s="),
+        ({"cache": "hot"}, "cache is 'hot'"),
+    ],
+)
+def test_a_row_that_has_no_bandwidth(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.BandwidthAnalysis.from_row({**H200, **changes})
+
+
+def test_a_callers_peak() -> None:
+    found = bwprof.BandwidthAnalysis.from_row({**H200, "peak_gb_s": None}, peak_gb_s=4800.0)
+    assert found.peak_gb_s == 4800.0
+
+
+def test_profilers_counts() -> None:
+    """Counted bytes come before a model's, times of kernels add up, rates are weighted by time."""
+
+    class Results:
+        frame = pd.DataFrame(
+            {
+                "time_ms": [1.0, 3.0],
+                "bytes_read": [1, 1],
+                "dram_bytes_read": [3_000_000, 5_000_000],
+                "dram_bytes_written": [0, 4_000_000],
+                "l2_hit_rate": [0.9, 0.5],
+            }
+        )
+
+    found = bwprof.BandwidthAnalysis.from_profiling_results(Results(), None, 10.0)
+    assert (found.bytes_read, found.bytes_written, found.duration_s) == (8_000_000, 4_000_000, 0.004)
+    assert found.bandwidth_gb_s == pytest.approx(3.0)
+    assert found.l2_hit_rate == pytest.approx(0.6)
+    assert bwprof.BandwidthAnalysis.from_profiling_results(Results.frame, 0.002, 10.0).bandwidth_gb_s == pytest.approx(
+        6.0
+    )
+    with pytest.raises(ValueError, match="results hold no bytes_written"):
+        bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="dram_bytes_written"), None, 10.0)
+    with pytest.raises(ValueError, match="duration_s is None"):
+        bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="time_ms"), None, 10.0)
+
+
+# ---- frames ----
+
+
+def mixed() -> pd.DataFrame:
+    """Good rows and those that cannot be said anything of."""
+    return frame.from_rows(
+        [
+            H200,
+            {**H200, "time_ms": 0.0, "bandwidth_gb_s": math.inf},
+            {**H200, "time_ms": None, "bandwidth_gb_s": None, "status": "failed"},
+            {**H200, "cache": "hot"},
+            {**H200, "peak_gb_s": None, "attainable_gb_s": None, "bound": None, "device": "another"},
+            row("odd", "fp16", bytes_read=0),
+        ]
+    )
+
+
+def test_a_frame_says_what_its_rows_do() -> None:
+    found = bwprof.BandwidthAnalysis.from_frame(mixed())
+    one = bwprof.BandwidthAnalysis.from_row(H200)
+    assert found["utilization"].tolist()[0] == pytest.approx(one.utilization)
+    assert found["efficiency"].tolist()[0] == pytest.approx(one.efficiency)
+    assert found["rating"].fillna("").tolist() == ["good", "", "", "", "", ""]
+    assert found["bottleneck"].tolist()[0] == one.bottleneck_description()
+    assert found["utilization"].isna().tolist() == [False, True, True, True, True, True]
+    assert found["bottleneck"].isna().tolist() == [False, True, True, False, False, True]
+    assert found["bottleneck"].tolist()[3].startswith("hot:")
+    assert len(found.columns) == len(mixed().columns) + 4
+
+
+def test_frames_are_not_changed() -> None:
+    data = mixed()
+    before = data.copy()
+    bwprof.BandwidthAnalysis.from_frame(data, peak_gb_s=100.0)
+    pd.testing.assert_frame_equal(data, before)
+
+
+@pytest.mark.parametrize("columns", [[], ["time_ms"], ["operation", "precision", "M", "N", "K", "time_ms"]])
+def test_empty_frames(columns: list[str]) -> None:
+    found = bwprof.BandwidthAnalysis.from_frame(pd.DataFrame(columns=columns))
+    assert found.columns.tolist() == [*columns, "utilization", "efficiency", "rating", "bottleneck"]
+    assert utilization_table(pd.DataFrame(columns=columns)).empty
+
+
+@pytest.mark.parametrize("data", [None, 3, "file.csv", [1, 2]])
+def test_what_is_no_frame(data: Any) -> None:
+    with pytest.raises(TypeError, match=r"data is .*: a pandas.DataFrame is needed, or a row"):
+        bwprof.BandwidthAnalysis.from_frame(data)
+
+
+def test_columns_have_names_of_their_own() -> None:
+    data = pd.DataFrame([[1.0, 2.0]], columns=["time_ms", "time_ms"])
+    with pytest.raises(ValueError, match="'time_ms' is there twice"):
+        bwprof.BandwidthAnalysis.from_frame(data)
+
+
+def test_many_rows_say_what_each_says() -> None:
+    """Sentences are made once for each combination of figures: none may be another row's."""
+    rng = np.random.default_rng(3)
+    rows = [
+        {
+            "bytes_read": int(rng.integers(1, 10**9)),
+            "bytes_written": int(rng.integers(0, 10**8)),
+            "time_ms": float(rng.uniform(0.1, 3)),
+            "peak_gb_s": 3000.0,
+            "attainable_gb_s": float(rng.uniform(200, 2500)) if rng.random() < 0.8 else None,
+            "flops": int(rng.integers(1, 10**12)) if rng.random() < 0.8 else None,
+            "peak_tflops": float(rng.choice([67.0, 989.0])),
+            "measured_tflops": float(rng.choice([51.0, 700.0])) if rng.random() < 0.5 else None,
+            "bound": str(rng.choice(["memory", "compute", "latency"])),
+        }
+        for _ in range(300)
+    ]
+    found = bwprof.BandwidthAnalysis.from_frame(pd.DataFrame(rows))
+    each = [bwprof.BandwidthAnalysis.from_row(row) for row in rows]
+    assert found["bottleneck"].tolist() == [one.bottleneck_description() for one in each]
+    assert found["rating"].tolist() == [one.rating for one in each]
+
+
+def test_utilization_table() -> None:
+    twice = [H200, {**H200, "variant": "gemv"}, {**H200, "precision": "fp32", "cache": "hot"}]
+    found = utilization_table(
+        frame.from_rows([twice[0] | {"variant": "cublaslt"}, *twice[1:], {**H200, "time_ms": None}])
+    )
+    assert found.columns.tolist() == ["Kernel", "Measured BW", "Utilization", "Status"]
+    assert found.values.tolist() == [
+        ["decode_gemm_8b fp16 cublaslt", "3747 GB/s", "77.8 %", "good"],
+        ["decode_gemm_8b fp16 gemv", "3747 GB/s", "77.8 %", "good"],
+        ["decode_gemm_8b fp32 (hot)", "3747 GB/s", "-", "-"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "memory", "compute"),
+    [
+        (
+            H200,
+            "3747 GB/s (78% of peak 4814 GB/s)",
+            "3.75 TFLOPS (0.4% of peak 1071 TFLOPS)",
+        ),
+        ({**H200, "tflops": 4.0}, "3747 GB/s (78% of peak 4814 GB/s)", "4.00 TFLOPS (0.4% of peak 1071 TFLOPS)"),
+        (
+            {**H200, "peak_gb_s": None, "peak_tflops": math.nan},
+            "3747 GB/s (peak unknown)",
+            "3.75 TFLOPS (peak unknown)",
+        ),
+        ({}, "unknown (pass bytes_read=, bytes_written=)", "unknown (pass flops=)"),
+        (
+            {**H200, "cache": "hot", "tflops": 150.0, "peak_tflops": 312.0},
+            "3747 GB/s (hot: out of a cache, not held against memory)",
+            "150 TFLOPS (48% of peak 312 TFLOPS)",
+        ),
+    ],
+)
+def test_speed_of_light(found: dict[str, Any], memory: str, compute: str) -> None:
+    assert speed_of_light(found) == f"Memory Throughput: {memory}\nCompute Throughput: {compute}"

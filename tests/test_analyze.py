@@ -1,0 +1,173 @@
+"""`bwprof analyze`, `bwprof report --checklist`, and what a sweep says at its end."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from rows import pair, row
+
+import bwprof
+from bwprof.analysis.answer import Answer, grouped_strengths, markdown
+from bwprof.cli import main
+from bwprof.cli.analyze import print_answer
+from bwprof.results import frame
+
+ROOFS = {"attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}
+
+
+def rows() -> list[dict[str, Any]]:
+    """A case at its roof in both precisions, one whose FP16 is slow, one that failed."""
+    return [
+        *pair("roof", 990.0, 980.0, **ROOFS),
+        *pair("slow", 950.0, 300.0, traffic_ratio=1.5, **ROOFS),
+        row("broken", "fp16", gb_s=None, status="failed", reason="wrong result", **ROOFS),
+    ]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return bwprof.save(frame.from_rows(rows()), tmp_path / "run.json")
+
+
+def analyze(*arguments: object) -> int:
+    return main(["analyze", *map(str, arguments)])
+
+
+def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(run) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert (
+        lines[0]
+        == "3 of 4 rows are limited by memory, 1 by the kernel itself (below half of its roof); 3 at their roof"
+    )
+    # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
+    assert lines[1].startswith("12.4 ns of 42.4 ns are lost against the roofs; most by slow fp16: more traffic than")
+    assert "1 (HIGH) slow fp16: more traffic than it should need" in out
+    assert "impact: 3.3x bandwidth loss; up to 11.7 ns of 16.7 ns" in out
+    assert "evidence: 30 % of a stream of its bytes; limiter kernel; 1.50x the bytes" in out
+    assert "at the memory roof: roof, slow (fp32)" in out
+    assert "About 1x in GB/s" in out
+    assert max(map(len, lines)) <= 118
+
+
+def test_top(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(run, "--top", "1") == 0
+    assert capsys.readouterr().out.count("impact:") == 1
+
+
+def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(run, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["summary", "utilization", "strengths", "bottlenecks", "improvement"]
+    assert found["bottlenecks"][0]["Kernel"] == "slow fp16"
+    assert found["improvement"][1]["Time speed-up"] == "0.63x"
+    assert analyze(run, "--json", "--checklist") == 0
+    assert len(json.loads(capsys.readouterr().out)["checklist"]) == 16
+
+
+def test_as_markdown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(run, "--md", "--checklist") == 0
+    out = capsys.readouterr().out
+    assert "| Priority | Kernel | Issue | Impact | Fix | Expected gain | Evidence |" in out
+    assert "| slow | 950 | 300 | 0.32x | 2.00x | 0.63x |" in out
+    assert out.count("\n| Memory | ") == 4
+
+
+def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "old.csv"
+    header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
+    lines = ["a,FP32,1,896,896,0.00298333,1078.8,3214848,3584", "a,FP16,1,896,896,0.00243265,661.509,1607424,1792"]
+    path.write_text("\n".join([header, *lines, "a,BF16,,,,0,inf,1,1"]) + "\n")
+    assert analyze(path, "--peak", "4814.3") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("what limits is not known of 2 rows: no roofs are beside them")
+    assert "a fp32 |1079 GB/s |     22.4 % |poor" in out
+    assert "none that a roof tells of" in out
+    assert "0.61x" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--top", "0"], "--top is 0: a whole number from 1 is needed"),
+        (["--top", "many"], "--top: 'many' is not a whole number"),
+        (["--peak", "fast"], "--peak is 'fast': a bandwidth in GB/s is needed"),
+        (["--peak", "-1"], "--peak is '-1'"),
+        (["--json", "--md"], "not allowed with argument"),
+    ],
+)
+def test_bad_options(run: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(run, *arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert analyze(tmp_path / "none.json") == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_checklist(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--checklist"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n    unknown ") + out.count("\n    fail ") + out.count("\n    pass ") == 16
+    assert "fail    shared memory holds what is reused (traffic ratio at most 1.1): 0 of 2 rows, worst:" in out
+    assert analyze(run, "--checklist") == 0
+    assert "Checklist" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_fits_the_terminal(width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_answer(rows(), Path("bwprof-results/20260101-000000-abcdef12"), screen)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "limited by: memory 3, kernel 1 of 4 rows"
+    assert lines[1].startswith("most time lost: slow fp16: more traffic than it should need")
+    if width == 120:
+        assert len(lines) <= 4
+        assert lines[-1] == "more: bwprof analyze bwprof-results/20260101-000000-abcdef12"
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        [],
+        [row("a", "fp16")],  # no roof
+        [row("a", "fp16", gb_s=None, status="failed")],
+        [row("a", "fp16", cache="hot", **ROOFS)],
+    ],
+)
+def test_a_sweep_that_knows_nothing_says_nothing(some: list[dict[str, Any]]) -> None:
+    screen = Console(file=io.StringIO(), width=80)
+    print_answer(some, Path("run"), screen)
+    assert screen.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_an_answer_of_nothing() -> None:
+    assert Answer(pd.DataFrame()).lines() == ["none of 0 rows has a time: there is nothing to say"]
+    assert Answer(frame.from_rows(rows()[-1:])).lines() == ["none of 1 row has a time: there is nothing to say"]
+    assert Answer(pd.DataFrame()).to_dict(with_checklist=True)["bottlenecks"] == []
+
+
+def test_what_it_would_buy() -> None:
+    sizes = bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896)
+    half = row("a", "fp16", gb_s=950.0, bytes_read=sizes.bytes_read, bytes_written=sizes.bytes_written, **ROOFS)
+    assert Answer(frame.from_rows([half])).lines()[-1] == (
+        "fp8_e4m3 instead of fp16: 1.99x in 1 of 1 case (at the same efficiency)"
+    )
+
+
+def test_strengths_in_few_lines() -> None:
+    data = frame.from_rows([*pair("a b", 990.0, 980.0, **ROOFS), *pair("c", 990.0, 100.0, **ROOFS)])
+    assert grouped_strengths(data) == ["at the memory roof: a b, c (fp32)"]
+
+
+def test_markdown_cells() -> None:
+    assert markdown(pd.DataFrame({"a|b": ["x|y", None]})).splitlines() == ["| a\\|b |", "|---|", "| x\\|y |", "|  |"]

@@ -1,0 +1,242 @@
+"""What costs the most time, what is fine, and what a narrower precision brought."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from rows import pair, row
+
+import bwprof
+from bwprof.analysis import bottlenecks, improvement_table, strengths
+from bwprof.analysis.improvement import why_the_same
+from bwprof.analysis.ranking import ranked, unranked
+from bwprof.results import frame
+
+
+def slow(case: str, time_ms: float, percent: float, **more: Any) -> dict[str, Any]:
+    """A memory-limited row that reaches so many percent of its stream."""
+    rest = {"bandwidth_gb_s": 10.0 * percent, "attainable_gb_s": 1000.0, "flops": 0, "bound": "memory", "cache": "cold"}
+    return {"case": case, "precision": "fp16", "status": "ok", "time_ms": time_ms, **rest, **more}
+
+
+def test_ranked_by_time_lost() -> None:
+    """Lost: a 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d nothing worth a line."""
+    data = pd.DataFrame([slow("a", 1.0, 40), slow("b", 10.0, 80), slow("c", 0.5, 10), slow("d", 100.0, 95.5)])
+    found = bottlenecks(data)
+    assert found.columns.tolist() == ["Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence"]
+    assert found[["Priority", "Kernel", "Impact", "Expected gain"]].values.tolist() == [
+        ["2 (MED)", "b fp16", "20% bandwidth loss", "up to 2 ms of 10 ms"],
+        ["1 (HIGH)", "a fp16", "2.5x bandwidth loss", "up to 600 us of 1 ms"],
+        ["1 (HIGH)", "c fp16", "10x bandwidth loss", "up to 450 us of 500 us"],
+    ]
+    assert bottlenecks(data, top=1)["Kernel"].tolist() == ["b fp16"]
+    assert bottlenecks(data, top=None)["Kernel"].tolist() == bottlenecks(data, top=99)["Kernel"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("percent", "priority"),
+    [(50.0, "1 (HIGH)"), (50.1, "2 (MED)"), (80.0, "2 (MED)"), (80.1, "3 (LOW)"), (95.0, "3 (LOW)"), (95.1, None)],
+)
+def test_priorities(percent: float, priority: str | None) -> None:
+    assert bottlenecks(slow("a", 1.0, percent))["Priority"].tolist() == ([priority] if priority else [])
+
+
+def test_launches_count() -> None:
+    """32 launches of 0.1 ms that lose half weigh more than one of 2 ms that does; a step of 5.2 ms for 8 sequences."""
+    model = {"model": "m", "phase": "decode", "step_batch": 8, "context": 100}
+    rows = [slow("often", 0.1, 50, count=32, **model), slow("once", 2.0, 50, count=1, **model)]
+    found = bottlenecks(pd.DataFrame(rows))
+    assert found["Kernel"].tolist() == ["often fp16", "once fp16"]
+    assert found["Expected gain"].tolist() == [
+        f"up to 1.6 ms of the step's 5.2 ms: {8000 / 5.2:.0f} to {8000 / 3.6:.0f} tokens/s",
+        f"up to 1 ms of the step's 5.2 ms: {8000 / 5.2:.0f} to {8000 / 4.2:.0f} tokens/s",
+    ]
+
+
+def test_steps_are_kept_apart() -> None:
+    """Two batches of a model, and a prefill, whose tokens are those of its context."""
+    rows = [
+        slow("a", 1.0, 50, count=2, model="m", phase="decode", step_batch=1, context=100),
+        slow("a", 4.0, 50, count=1, model="m", phase="decode", step_batch=16, context=100),
+        slow("a", 3.0, 50, count=1, model="m", phase="prefill", step_batch=2, context=100),
+    ]
+    found = {one.step_ms: (one.tokens_s, one.tokens_s_then) for one in ranked(pd.DataFrame(rows))}
+    assert found == {
+        2.0: pytest.approx((500.0, 1000.0)),
+        4.0: pytest.approx((4000.0, 8000.0)),
+        3.0: pytest.approx((2e5 / 3, 4e5 / 3)),
+    }
+
+
+def test_a_step_with_a_gap_has_no_tokens() -> None:
+    rows = [slow("a", 1.0, 50, count=2), slow("b", None, 50, count=1) | {"bandwidth_gb_s": None}]  # type: ignore[arg-type]
+    (found,) = ranked(pd.DataFrame(rows))
+    assert found.gain == "up to 1 ms of 2 ms over 2 launches"
+    assert math.isnan(found.tokens_s)
+
+
+def test_causes_in_order_and_doubts_first() -> None:
+    counted = {"load_efficiency": 25.0, "traffic_ratio": 2.0, "occupancy_pct": 30.0}
+    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 40, flags="noisy", **counted)]))
+    assert [rule.id for rule, _ in found.rules] == ["noisy", "uncoalesced", "extra_traffic", "low_occupancy"]
+    assert found.issue == "noisy: to be read with care; uncoalesced loads"
+    assert found.fix.startswith(
+        "measure again before anything else; consecutive threads read consecutive addresses; tile"
+    )
+    assert found.evidence == (
+        "40 % of a stream of its bytes; limiter kernel; flag noisy; load efficiency 25 %; "
+        "2.00x the bytes that it needs came from or went to DRAM; occupancy 30 %"
+    )
+
+
+def test_an_unknown_cause_says_what_would_tell_it() -> None:
+    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60)]))
+    assert found.issue == "below its roof, cause not measured"
+    assert "--counters --metrics all" in found.fix
+    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60, backend="cpu")]))
+    assert found.fix == "compare its variants: nothing is counted on a CPU"
+
+
+def test_arithmetic_is_held_against_its_own_roof() -> None:
+    """600 of 1000 TFLOP/s, and 3 % of a stream; the unfused attention's kernel is far below both."""
+    near = slow("near", 1.0, 3, flops=6 * 10**11, tflops=600.0, peak_tflops=1000.0, bound="compute")
+    far = slow("far", 1.0, 20, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
+    nearer_memory = slow("nearer", 1.0, 40, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
+    found = {one.label: one for one in ranked(pd.DataFrame([near, far, nearer_memory]))}
+    assert (found["near fp16"].impact, found["near fp16"].issue) == ("40% arithmetic rate loss", "arithmetic limits")
+    assert found["far fp16"].impact == "3.3x arithmetic rate loss"
+    assert found["far fp16"].evidence.startswith("30 % of the arithmetic roof; limiter kernel")
+    assert found["nearer fp16"].evidence.startswith("40 % of a stream of its bytes")
+
+
+def test_rows_without_a_roof_time_or_use() -> None:
+    data = pd.DataFrame(
+        [
+            slow("ok", 1.0, 50),
+            slow("failed", 1.0, 50, status="failed"),
+            slow("skipped", 1.0, 50, status="skipped"),
+            slow("zero", 0.0, 50),
+            slow("none", math.nan, 50),
+            slow("no roof", 1.0, 50, attainable_gb_s=None),
+            slow("hot", 1.0, 50, cache="hot"),
+        ]
+    )
+    assert bottlenecks(data, top=None)["Kernel"].tolist() == ["ok fp16"]
+    assert list(unranked(data)) == ["no roof fp16", "hot fp16 (hot)"]
+
+
+@pytest.mark.parametrize("data", [pd.DataFrame(), pd.DataFrame(columns=["time_ms", "count"]), [], {"case": "a"}])
+def test_nothing_to_say(data: Any) -> None:
+    assert bottlenecks(data).empty
+    assert strengths(data).empty
+    assert list(unranked(data)) == []
+
+
+@pytest.mark.parametrize("top", [0, -1, 1.5, "3", True])
+def test_top_is_a_whole_number(top: Any) -> None:
+    with pytest.raises(ValueError, match=r"top is .*: a whole number from 1 is needed, or None for all"):
+        bottlenecks(pd.DataFrame(), top=top)
+
+
+def test_duplicate_labels_of_rows_do_no_harm() -> None:
+    """`pandas.concat` keeps the index of its parts."""
+    data = pd.concat([pd.DataFrame([slow("a", 1.0, 40)]), pd.DataFrame([slow("b", 2.0, 40)])])
+    assert bottlenecks(data)["Kernel"].tolist() == ["b fp16", "a fp16"]
+    assert len(bwprof.BandwidthAnalysis.from_frame(data)) == 2
+
+
+def test_a_mixed_frame_of_two_devices_and_of_predicted_rows() -> None:
+    rows = [
+        slow("a", 1.0, 40, device="one"),
+        slow("a", 2.0, 40, device="another"),
+        slow("a", 4.0, 40, device="another", status="predicted"),
+    ]
+    assert bottlenecks(pd.DataFrame(rows))["Expected gain"].tolist() == [
+        "up to 2.4 ms of 4 ms",
+        "up to 1.2 ms of 2 ms",
+        "up to 600 us of 1 ms",
+    ]
+
+
+# ---- strengths ----
+
+
+def test_strengths() -> None:
+    counted = {"algorithmic_bytes_read": 100, "algorithmic_bytes_written": 0, "bytes_read": 100, "bytes_written": 0}
+    rows = [
+        slow("roof", 1.0, 90),
+        slow("below", 1.0, 89.9),
+        slow("exact", 1.0, 50, traffic_ratio=1.02, **counted),
+        slow("more", 1.0, 50, traffic_ratio=1.021, **counted),
+        slow("stored", 1.0, 50, traffic_ratio=0.3, **(counted | {"algorithmic_bytes_read": 1500})),
+        slow("both", 1.0, 99, traffic_ratio=1.0),
+        slow("doubted", 1.0, 120, flags="above_attainable"),
+        slow("compute", 1.0, 3, flops=95 * 10**10, tflops=950.0, peak_tflops=1000.0, bound="compute"),
+    ]
+    assert strengths(pd.DataFrame(rows)).values.tolist() == [
+        ["roof fp16", "at the memory roof", "90 % of attainable"],
+        ["exact fp16", "no extra traffic", "traffic ratio 1.02"],
+        ["both fp16", "at the memory roof; no extra traffic", "99 % of attainable; traffic ratio 1.00"],
+        ["compute fp16", "at the arithmetic roof", "95 % of the arithmetic roof"],
+    ]
+
+
+# ---- two precisions ----
+
+HEADER = ["Operation", "FP32 (GB/s)", "FP16 (GB/s)", "Improvement", "Bytes ratio", "Time speed-up"]
+
+
+def test_improvement_of_an_h200() -> None:
+    """1 x 896 x 896: 1079 and 662 GB/s of half the bytes: 0.61x, and 1.23x in time; 1 x 14336 x 4096: 0.88x, 1.75x."""
+    rows = [
+        row("small", "fp32", bytes_read=3214848, time_ms=0.00298333, bytes_written=3584, gb_s=1078.8),
+        row("small", "fp16", bytes_read=1607424, time_ms=0.00243265, bytes_written=1792, gb_s=661.509),
+        row("large", "fp32", bytes_read=234897408, bytes_written=57344, gb_s=4279.0, time_ms=234954752 / 4279e6),
+        row("large", "fp16", bytes_read=117448704, bytes_written=28672, gb_s=3747.0, time_ms=117477376 / 3747e6),
+        row("alone", "fp32"),
+    ]
+    found = improvement_table(frame.from_rows(rows))
+    assert found.columns.tolist() == HEADER
+    assert found.values.tolist() == [
+        ["small", "1079", "662", "0.61x", "2.00x", "1.23x"],
+        ["large", "4279", "3747", "0.88x", "2.00x", "1.75x"],
+    ]
+
+
+def test_classic_columns_do() -> None:
+    names = ["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
+    rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
+    assert improvement_table(pd.DataFrame(rows, columns=names)).values.tolist() == [
+        ["a", "1.00", "1.00", "1.00x", "2.00x", "2.00x"]
+    ]
+    assert bottlenecks(pd.DataFrame(rows, columns=names)).empty
+
+
+def test_variants_tell_cases_apart() -> None:
+    rows = [*pair("a", 100.0, 50.0, variant="unfused"), *pair("a", 100.0, 100.0, variant="flash")]
+    found = improvement_table(frame.from_rows(rows))
+    assert found["Operation"].tolist() == ["a unfused", "a flash"]
+    assert found["Time speed-up"].tolist() == ["1.00x", "2.00x"]
+
+
+def test_why_it_is_about_once() -> None:
+    roof = {"attainable_gb_s": 1000.0}
+    at_roof = frame.from_rows([*pair("a", 990.0, 980.0, **roof), *pair("b", 500.0, 490.0, **roof)])
+    assert why_the_same(at_roof).endswith("takes less time (a).")
+    assert why_the_same(at_roof[at_roof["case"] == "b"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"to": "fp61"}, "to: unknown precision 'fp61': did you mean 'fp16'"),
+        ({"from_": "x"}, "from_: unknown precision 'x'"),
+        ({"from_": "fp16"}, "to is 'fp16', as from_ is"),
+    ],
+)
+def test_precisions_that_cannot_be_compared(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        improvement_table(frame.from_rows([]), **given)

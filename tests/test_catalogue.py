@@ -1,0 +1,111 @@
+"""The catalogue of devices, and devices given by numbers: figures, sources, names that are not there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import bwprof
+from bwprof.analysis import catalogue, ridge
+from bwprof.analysis.forecast.cards import card_of
+from bwprof.analysis.forecast.datasheets import entries, find
+
+IDS = (
+    "A100-40GB A100-80GB H100-PCIe H100-SXM H200 B200 L4 L40S RTX-3090 RTX-4090 RTX-5090 "
+    "MI250X MI300X RX-7900-XT RX-7900-XTX"
+)
+
+
+def test_every_device_is_there_and_says_where_its_figures_are_from() -> None:
+    frame = catalogue().set_index("id")
+    assert list(frame.index) == IDS.split()
+    assert frame["source"].str.contains("https://").all()
+    assert frame[["bandwidth_gb_s", "fp32", "fp16", "memory_gb", "year"]].notna().all(axis=None)
+    # What no page confirmed is named by the column that holds it.
+    for names in frame["unconfirmed"]:
+        assert {name for name in names.split(", ") if name} <= set(frame.columns)
+
+
+@pytest.mark.parametrize(
+    ("device", "ridge_fp16"),
+    [("A100-80GB", 153.0), ("A100-40GB", 200.6), ("L4", 403), ("H100-SXM", 295), ("H200", 206)],
+)
+def test_ridges_by_the_data_sheets(device: str, ridge_fp16: float) -> None:
+    row = catalogue().set_index("id").loc[device]
+    assert ridge(row["fp16"], row["bandwidth_gb_s"]) == pytest.approx(ridge_fp16, rel=3e-3)
+
+
+def test_no_figure_is_sparse() -> None:
+    """8 bits are twice as fast as 16 on every tensor core there is; a sparse figure would be four times."""
+    for entry in entries():
+        if "fp8_e4m3" in entry.tflops:
+            assert entry.tflops["fp8_e4m3"] / entry.tflops["fp16"] == pytest.approx(2, rel=0.02), entry.id
+    assert catalogue().set_index("id").loc["L4", "fp16"] == 121  # 242 with sparsity
+    assert catalogue().set_index("id").loc["RX-7900-XT", "bandwidth_gb_s"] == 800
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-SXM"),
+        ("nvidia h200", "H200"),
+        ("rtx 4090", "RTX-4090"),
+        ("a100-80gb", "A100-80GB"),
+    ],
+)
+def test_names_of_drivers_and_people(name: str, id: str) -> None:
+    found = find(name)
+    assert found is not None
+    assert found.id == id
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(
+        ValueError, match=r"unknown device 'H201': did you mean 'H200'\? Allowed: A100-40GB.*bandwidth="
+    ):
+        bwprof.predict("gemm", device="H201")
+    with pytest.raises(ValueError, match="unknown device 'AMD EPYC'"):
+        bwprof.predict("gemm", device="AMD EPYC")
+    assert find("H100") is None  # which of the two?
+
+
+def test_the_data_sheet_is_used_where_rows_have_other_figures() -> None:
+    frame = bwprof.predict("gemm", device="H200", precision="fp16")
+    assert frame[["peak_gb_s", "peak_tflops"]].values.tolist() == [[4800.0, 989.4]]
+    assert "not the 4814 GB/s and 1071 TFLOP/s" in frame["reason"][0]
+    assert frame.attrs["run"]["predicted_for"] == "H200"
+
+
+def test_a_device_by_its_numbers() -> None:
+    card = card_of("bandwidth=3200, fp16=400,memory=96,clock=1500,units=100,floor=2")
+    assert (card.bandwidth_gb_s, card.tflops, card.memory_gb) == (3200, {"fp16": 400}, 96)
+    assert (card.clock_mhz, card.units, card.streams.floor_seconds) == (1500, 100, 2e-6)
+    assert card.rate("bf16") == (400, "fp16")
+    assert math.isnan(card.rate("fp32")[0])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ("fp16=400", "bandwidth= is missing"),
+        ("bandwidth=0", "bandwidth is '0': a positive number is needed"),
+        ("bandwidth=-1", "bandwidth is '-1'"),
+        ("bandwidth=nan", "bandwidth is 'nan'"),
+        ("bandwidth=1e999", "bandwidth is '1e999'"),
+        ("bandwidth=1_000", "bandwidth is '1_000'"),
+        ("bandwidth=3TB", "bandwidth is '3TB'"),
+        ("bandwidth=3,bandwidth=4", "bandwidth is given twice"),
+        ("bandwidth=3,,fp16=1", "'' is no NAME=NUMBER"),
+        ("bandwidth=3,bandwith=4", "unknown number of a device 'bandwith': did you mean 'bandwidth'"),
+        ("bandwidth=3,fp8=4", "unknown number of a device 'fp8'"),
+    ],
+)
+def test_numbers_that_cannot_be(numbers: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.predict("gemm", device=numbers)
+
+
+def test_a_device_of_another_type() -> None:
+    with pytest.raises(TypeError, match=r"device is 3: a name, numbers"):
+        bwprof.predict("gemm", device=3)  # type: ignore[arg-type]

@@ -1,0 +1,208 @@
+"""Efficiencies learnt from rows whose truth is known, and carried over to other shapes and devices."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bwprof
+from bwprof.analysis.forecast.cards import card_of
+from bwprof.analysis.forecast.efficiencies import carried
+from bwprof.analysis.forecast.neighbours import Neighbours
+from bwprof.roofs import RoofPoint, Roofs
+
+GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}
+BETWEEN = {"M": [1, 24, 200], "N": [2048, 9000], "K": [2000, 8192]}
+
+
+def measured(device: str = "H200", precision: str = "fp16", **params: object) -> pd.DataFrame:
+    """Rows of a kernel whose truth is known: it waits 2 us, streams at 0.95 of the roof, multiplies at 0.6 of it."""
+    frame = bwprof.predict("gemm", device=device, precision=precision, efficiency=1.0, **(params or GRID))
+    return with_truth(frame, device)
+
+
+def with_truth(frame: pd.DataFrame, device: str) -> pd.DataFrame:
+    card = card_of(device)
+    read, written, flops = (frame[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "flops"))
+    memory = card.streams.seconds(read, written) / 0.95
+    rates = [card.rate(precision)[0] for precision in frame["precision"]]
+    frame["time_ms"] = 1e3 * (2e-6 + np.hypot(memory, flops / np.array(rates) / 0.6e12))
+    frame["status"], frame["variant"], frame["reason"] = "ok", "true", None
+    return frame
+
+
+def errors(model: object, truth: pd.DataFrame, device: str) -> np.ndarray:
+    found = bwprof.predict(truth, device=device, efficiency=model)  # type: ignore[arg-type]
+    return (found["time_ms"] / truth["time_ms"] - 1).to_numpy(float)
+
+
+def test_shapes_between_those_learnt_from() -> None:
+    model = bwprof.efficiency(measured())
+    assert np.abs(errors(model, measured(), "H200")).max() < 0.05
+    assert np.abs(errors(model, measured(**BETWEEN), "H200")).max() < 0.08
+    row = model.frame().iloc[0]
+    assert (row["operation"], row["precision"], row["rows"]) == ("gemm", "fp16", 36)
+    assert 0.3 < row["efficiency"] < 0.8
+    assert "36 rows of gemm" in repr(model)
+
+
+def test_another_device_with_the_same_arithmetic() -> None:
+    """The memory part follows the bandwidth, the rest stays: what the truth of that device says."""
+    model = bwprof.efficiency(measured())
+    assert np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM")).max() < 0.12
+    assert np.median(np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM"))) < 0.05
+
+
+def test_another_device_with_slower_arithmetic() -> None:
+    model = bwprof.efficiency(measured())
+    assert np.median(np.abs(errors(model, measured("A100-80GB", **BETWEEN), "A100-80GB"))) < 0.12
+
+
+def test_what_was_learnt_says_how_sure_it_is() -> None:
+    model = bwprof.efficiency(measured())
+    frame = bwprof.predict(
+        "gemm", device="H200", precision="fp16", efficiency=model, M=[64, 60, 200_000], N=4096, K=4096
+    )
+    assert (frame["time_ms_lo"] < frame["time_ms"]).all()
+    assert (frame["time_ms"] < frame["time_ms_hi"]).all()
+    learnt, near, far = frame["time_ms_hi"] / frame["time_ms_lo"]
+    assert learnt < 1.2
+    assert near < 1.4
+    assert far > 1.1 * near
+    elsewhere = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=model, M=64, N=4096, K=4096)
+    assert (elsewhere["time_ms_hi"] / elsewhere["time_ms_lo"])[0] > learnt
+    assert frame["variant"].tolist() == ["true"] * 3
+    assert "learnt from 36 rows on H200" in frame["reason"][0]
+
+
+def test_a_frame_is_learnt_from_at_once() -> None:
+    rows = measured()
+    first = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=rows, M=5)
+    again = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=bwprof.efficiency(rows), M=5)
+    assert first["time_ms"].tolist() == again["time_ms"].tolist()
+
+
+def test_a_precision_that_was_not_measured_takes_the_nearest_ones() -> None:
+    both = pd.concat([measured(), measured(precision="fp32")], ignore_index=True)
+    model = bwprof.efficiency(both)
+    for asked, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
+        frame = bwprof.predict("gemm", device="H200", precision=asked, efficiency=model, M=8, N=4096, K=4096)
+        own = bwprof.predict("gemm", device="H200", precision=taken, efficiency=model, M=8, N=4096, K=4096)
+        assert f"in {taken}, none in {asked}" in frame["reason"][0]
+        width = [found["time_ms_hi"][0] / found["time_ms_lo"][0] for found in (frame, own)]
+        assert width[0] > 1.2 * width[1]
+
+
+def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
+    slow = measured()
+    slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
+    model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
+    case = bwprof.analysis.forecast.work.Case("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
+    default, asked = (
+        bwprof.analysis.predict_rows([case._replace(variant=variant)], "H200", model) for variant in (None, "slow")
+    )
+    assert (default["variant"][0], asked["variant"][0]) == ("true", "slow")
+    assert asked["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
+    with pytest.raises(ValueError, match="unknown variant of gemm learnt 'slo': did you mean 'slow'"):
+        bwprof.analysis.predict_rows([case._replace(variant="slo")], "H200", model)
+
+
+def test_rows_in_doubt_are_not_learnt_from() -> None:
+    rows = measured()
+    doubted = rows.copy()
+    doubted["time_ms"] *= 0.01
+    doubted["flags"] = "noisy"
+    failed, hot = rows.assign(status="failed", time_ms=1e-6), rows.assign(cache="hot", time_ms=1e-6)
+    untimed = rows.assign(time_ms=np.nan)
+    model = bwprof.efficiency(pd.concat([rows, doubted, failed, hot, untimed], ignore_index=True))
+    assert model.rows == len(rows)
+    # Throttled by its power limit is how a card works.
+    assert bwprof.efficiency(rows.assign(flags="throttled;not_converged")).rows == len(rows)
+
+
+def test_a_file_with_nine_columns(tmp_path: Path) -> None:
+    rows = measured()
+    path = tmp_path / "classic.csv"
+    rows[list(bwprof.results.schema.CLASSIC_NAMES)].to_csv(path, index=False)
+    classic = bwprof.load(path)
+    with pytest.raises(ValueError, match="do not say of which device they are: name it by device="):
+        bwprof.efficiency(classic)
+    model = bwprof.efficiency(classic, device="H200")
+    assert np.abs(errors(model, rows, "H200")).max() < 0.05
+
+
+def test_few_rows_give_a_median_and_a_wide_range() -> None:
+    model = bwprof.efficiency(measured(M=[1], N=[4096], K=[4096]))
+    frame = bwprof.predict("gemm", device="H200", precision="fp16", efficiency=model, M=[1, 64], N=4096, K=4096)
+    assert frame["time_ms_hi"][0] / frame["time_ms_lo"][0] > 2
+    assert frame["time_ms"][0] == pytest.approx(measured(M=[1], N=[4096], K=[4096])["time_ms"][0], rel=1e-6)
+
+
+def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
+    points = (RoofPoint("read", 1.0, 1 << 20, 3e-6), RoofPoint("read", 1.0, 1 << 30, 1.1e-3))
+    roofs = Roofs("Test GPU", "", "", "0", 1e-6, points, measured="then")
+    rows = measured().assign(device="Test GPU")
+    with pytest.raises(ValueError, match="nothing is known of Test GPU: give its roofs, or numbers, by device="):
+        bwprof.efficiency(rows)
+    assert bwprof.efficiency(rows, device=roofs).card.streams.floor_seconds == 1e-6
+    rows.attrs = {"run": {"roofs": roofs.to_dict()}}
+    model = bwprof.efficiency(rows)
+    assert model.card.name == "Test GPU"
+    back = bwprof.predict(rows, device=roofs, efficiency=model)
+    assert (back["time_ms"] / rows["time_ms"]).to_numpy() == pytest.approx(1, rel=0.05)
+
+
+def test_rows_that_cannot_be_learnt_from() -> None:
+    rows = measured()
+    with pytest.raises(ValueError, match="nothing to learn from"):
+        bwprof.efficiency(rows.iloc[:0])
+    with pytest.raises(ValueError, match="nothing to learn from"):
+        bwprof.efficiency(bwprof.predict("gemm"))  # predicted, not measured
+    with pytest.raises(ValueError, match=r"rows of several devices \(H200, L4\)"):
+        bwprof.efficiency(pd.concat([rows, rows.assign(device="L4")], ignore_index=True))
+    with pytest.raises(ValueError, match="efficiency= holds no row of kv_copy: it was learnt of gemm"):
+        bwprof.predict("kv_copy", efficiency=rows)
+    with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed"):
+        bwprof.efficiency([1])  # type: ignore[arg-type]
+
+
+def test_a_time_is_taken_apart() -> None:
+    """By hand, with the exponent 5/4: of 5 us a stream takes 3 us, what is beside it (5^1.25 - 3^1.25)^0.8 = 2.742 us;
+    of half the bandwidth they are 6 us and 2.742 us, and make (6^1.25 + 2.742^1.25)^0.8 = 7.745 us.
+    """
+    here, there = card_of("bandwidth=1000,fp16=100"), card_of("bandwidth=500,fp16=50")
+    nothing = np.zeros(1)
+    times = carried(np.array([5e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
+    assert times[0] == pytest.approx(7.745e-6, rel=1e-3)
+    # Arithmetic alone follows its rate, whatever the memory does.
+    times = carried(np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6]), (here, there), "fp16")
+    assert times[0] == pytest.approx(8e-6, rel=1e-3)
+    # A stream alone follows the bandwidth.
+    times = carried(np.array([3e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
+    assert times[0] == pytest.approx(6e-6, rel=1e-6)
+
+
+def test_between_points_and_far_from_them() -> None:
+    """A smooth function is met between its points; far away there is the median, and the whole spread as error."""
+    x = np.linspace(0, 20, 21)[:, None]
+    values = np.sin(x[:, 0] / 5)
+    found = Neighbours(x, np.zeros((21, 1)), values)
+    between, error, nearest = found(np.array([[3.5], [10.2]]), np.zeros((2, 1)))
+    assert between == pytest.approx(np.sin(np.array([3.5, 10.2]) / 5), abs=0.02)
+    assert nearest.tolist() == [4, 10] or nearest.tolist() == [3, 10]
+    far, doubt, _ = found(np.array([[500.0]]), np.zeros((1, 1)))
+    assert far[0] == pytest.approx(np.median(values), abs=0.01)
+    assert doubt[0] > 0.9 * np.std(values) > error.max()
+
+
+def test_more_points_than_are_kept() -> None:
+    x = np.linspace(0, 20, 1000)[:, None]
+    found = Neighbours(x, np.zeros((1000, 1)), np.sin(x[:, 0]))
+    assert found.count == 400
+    values, _, nearest = found(np.array([[7.0]]), np.zeros((1, 1)))
+    assert values[0] == pytest.approx(math.sin(7), abs=0.05)
+    assert x[found.kept[nearest[0]], 0] == pytest.approx(7, abs=0.1)

@@ -1,0 +1,250 @@
+"""Predictions without a device: times worked out by hand, frames as a sweep's, shapes of all kinds."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import toy_roofs
+
+import bwprof
+from bwprof.analysis import predict_rows, with_limits
+from bwprof.analysis.forecast import streams
+from bwprof.analysis.forecast.streams import Streams
+from bwprof.results import schema
+from bwprof.roofs import Rate, RoofPoint, Roofs
+
+# A stream takes 2 us and its bytes at 1000 GB/s, an empty launch 1 us; FP16 does 100 TFLOP/s.
+POINTS = (
+    RoofPoint("read", 1.0, 1_000_000, 3e-6),
+    RoofPoint("read", 1.0, 1_000_000_000, 1.002e-3),
+)
+PLAIN = Roofs(
+    "Plain GPU",
+    "",
+    "",
+    "0",
+    1e-6,
+    POINTS,
+    rates=(Rate("fp16", "gemm", "any", 4096, 100.0, 100.0, 0.0),),
+    measured="now",
+)
+
+
+@pytest.mark.parametrize(
+    ("m", "efficiency", "microseconds"),
+    [
+        # 2 002 000 bytes read, 2 000 written: 2 us and 2.004 us, of which 1 us is the launch.
+        (1, 1.0, 4.004),
+        (1, 0.5, 1 + 3.004 / 0.5),
+        # 2e9 FLOP in 20 us; 6e6 bytes would need 8 us.
+        (1000, 1.0, 1 + 20),
+        (1000, 0.5, 1 + 20 / 0.5),
+    ],
+)
+def test_the_longer_of_memory_and_arithmetic_and_a_launch(m: int, efficiency: float, microseconds: float) -> None:
+    row = bwprof.predict("gemm", device=PLAIN, precision="fp16", M=m, N=1000, K=1000, efficiency=efficiency).iloc[0]
+    assert row["time_ms"] * 1e3 == pytest.approx(microseconds, rel=1e-9)
+    assert row["bound"] == ("memory" if m == 1 else "compute")
+    assert (row["status"], row["device"], row["timer_floor_us"]) == ("predicted", "Plain GPU", 1.0)
+    assert row["attainable_gb_s"] == pytest.approx(1e-9 * (row["bytes_read"] + row["bytes_written"]) / _stream(row))
+    assert "the measured roofs of Plain GPU (now)" in row["reason"]
+
+
+def _stream(row: pd.Series) -> float:
+    return 2e-6 + 1e-12 * (row["bytes_read"] + row["bytes_written"])
+
+
+def test_streams_are_those_of_the_roofs() -> None:
+    """For arrays as for numbers, within the sizes, below and beyond them, on the curves and between them."""
+    mine = Streams.of(toy_roofs.ROOFS)
+    chance = random.Random(5)
+    for _ in range(300):
+        total = int(10 ** chance.uniform(2, 10))
+        read = chance.choice([0, total, total // 2, chance.randrange(total + 1)])
+        expected = 1e-9 * total / toy_roofs.ROOFS.attainable_gb_s(read, total - read)
+        found = mine.seconds(np.array([float(read)]), np.array([float(total - read)]))
+        assert found[0] == pytest.approx(expected, rel=1e-9)
+        ceiling = mine.ceiling_gb_s(np.array([float(read)]), np.array([float(total - read)]))
+        assert ceiling[0] == pytest.approx(toy_roofs.ROOFS.ceiling_gb_s(read, total - read), rel=1e-9)
+    many = mine.seconds(np.array([0.0, 5e6, 1e7, 0.0]), np.array([1e7, 5e6, 0.0, 0.0]))
+    singly = [
+        mine.seconds(np.array([r]), np.array([w]))[0] for r, w in [(0.0, 1e7), (5e6, 5e6), (1e7, 0.0), (0.0, 0.0)]
+    ]
+    assert many.tolist() == pytest.approx(singly)
+    assert many[3] == toy_roofs.ROOFS.floor_seconds
+
+
+def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
+    """Of half the bandwidth a large stream takes twice as long, a small one hardly longer: it waits."""
+    found = json.loads((Path(streams.__file__).parent / "streams.json").read_text())
+    curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
+    small, large = curve["microseconds"][0], curve["microseconds"][-1]
+    moving = curve["bytes"][0] * large / curve["bytes"][-1]
+    elements = [curve["bytes"][0] // 4, curve["bytes"][-1] // 4]
+
+    def times(device: str) -> list[float]:
+        shapes = pd.DataFrame({"elements": elements})
+        frame = bwprof.predict("stream_read", device=device, precision="fp32", shapes=shapes, efficiency=1.0)
+        return (frame["time_ms"] * 1e3).tolist()
+
+    assert times("bandwidth=4800") == pytest.approx([small, large], rel=1e-3)
+    assert times("bandwidth=2400") == pytest.approx([small - moving + 2 * moving, 2 * large], rel=1e-3)
+    assert times("bandwidth=4800,clock=990") == pytest.approx([2 * (small - moving) + moving, large], rel=1e-3)
+
+
+def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
+    frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
+    assert list(frame.columns) == list(schema.names())
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        column.name: schema.DTYPES[column.kind] for column in schema.columns()
+    }
+    assert frame["status"].unique().tolist() == ["predicted"]
+    assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]
+    assert frame["kv_lens"].isna().all()
+    for name in ("rows.json", "rows.csv"):
+        bwprof.save(frame, tmp_path / name)
+        back = bwprof.load(tmp_path / name)
+        assert back["time_ms"].tolist() == pytest.approx(frame["time_ms"].tolist())
+        assert back["status"].unique().tolist() == ["predicted"]
+    # Half the bytes at the same roof, for large shapes: twice as fast.
+    assert frame["byte_ratio_vs_fp32"].tolist()[3] == pytest.approx(2)
+    assert 1.9 < frame["speedup_vs_fp32"].tolist()[3] <= 2
+
+
+def test_columns_stay_apart() -> None:
+    """Columns that are alike may share memory, but not what is written into one of them."""
+    frame = bwprof.predict("gemm", device="L4", precision="fp16", M=[1, 2])
+    frame.loc[0, "case"] = "mine"
+    frame.loc[0, "noise"] = 1.0
+    assert frame["operation"].tolist() == ["gemm", "gemm"]
+    assert frame["case"].tolist() == ["mine", "gemm M=2"]
+    assert frame["time_ms_min"].isna().all()
+
+
+def test_limits_are_those_of_every_frame() -> None:
+    frame = bwprof.predict(
+        "gemm",
+        device="A100-80GB",
+        M=[1, 64, 512, 4096],
+        N=[64, 4096],
+        precision=["fp32", "fp16", "int8"],
+    )
+    again = with_limits(frame.drop(columns=["ridge", "pct_limit", "limiter"]))
+    pd.testing.assert_frame_equal(frame[["ridge", "pct_limit"]], again[["ridge", "pct_limit"]])
+    assert frame["limiter"].tolist() == again["limiter"].tolist()
+    assert set(frame["limiter"]) == {"memory", "compute"}
+
+
+def test_lists_are_swept_and_arrays_go_row_by_row() -> None:
+    swept = bwprof.predict("gemm", precision="fp16", M=[1, 16], N=[4096, "8Ki"], K=4096)
+    assert swept["case"].tolist() == [f"gemm M={m} N={n}" for m in (1, 16) for n in (4096, "8Ki")]
+    assert swept[["M", "N"]].values.tolist() == [[1, 4096], [1, 8192], [16, 4096], [16, 8192]]
+    rows = bwprof.predict("gemm", precision="fp16", M=np.array([1, 16]), N=np.array([4096, 8192]), K=4096)
+    assert rows[["M", "N"]].values.tolist() == [[1, 4096], [16, 8192]]
+    assert rows["time_ms"].tolist() == swept["time_ms"].tolist()[::3]
+    shapes = bwprof.predict("gemm", precision="fp16", shapes=pd.DataFrame({"M": [1, 16], "N": [4096, 8192]}), K=4096)
+    assert shapes["time_ms"].tolist() == rows["time_ms"].tolist()
+    both = bwprof.predict("gemm", precision="fp16", M=np.array([1, 16]), N=[64, 128])
+    assert both[["M", "N"]].values.tolist() == [[1, 64], [16, 64], [1, 128], [16, 128]]
+
+
+def test_many_shapes_are_what_each_is_alone() -> None:
+    chance = np.random.default_rng(3)
+    m, k = chance.integers(1, 5000, 50_000), chance.integers(1, 20_000, 50_000)
+    frame = bwprof.predict("gemm", device="MI300X", precision="bf16", M=m, N=777, K=k)
+    assert len(frame) == 50_000
+    for at in (0, 12_345, 49_999):
+        alone = bwprof.predict("gemm", device="MI300X", precision="bf16", M=int(m[at]), N=777, K=int(k[at]))
+        assert frame["time_ms"][at] == pytest.approx(alone["time_ms"][0], rel=1e-12)
+        assert frame["limiter"][at] == alone["limiter"][0]
+
+
+def test_rows_of_cases_keep_their_order() -> None:
+    cases = [
+        ("gemm", {"M": 1}, "fp16"),
+        ("kv_copy", {"kv_len": 1024}, "fp16"),
+        ("gemm", {"M": 2}, "fp32"),
+        ("gemm", {"M": 3}, "fp16"),
+    ]
+    frame = predict_rows(cases, "H100-SXM")
+    assert frame[["operation", "precision"]].values.tolist() == [[name, kind] for name, _, kind in cases]
+    assert frame["M"].tolist() == [1, pd.NA, 2, 3]
+    single = bwprof.predict("gemm", device="H100-SXM", precision="fp16", M=3)
+    assert frame["time_ms"][3] == single["time_ms"][0]
+
+
+def test_a_frame_is_predicted_again_for_another_device() -> None:
+    first = bwprof.predict("gemm", device="H200", precision="fp16", M=[1, 16], N=8192, K=8192)
+    frame = bwprof.predict(first, device="H100-SXM")
+    assert frame["case"].tolist() == first["case"].tolist()
+    assert (frame["time_ms"] / first["time_ms"]).tolist() == pytest.approx([4800 / 3350] * 2, rel=0.05)
+    wider = bwprof.predict(first, device="H100-SXM", precision=["fp32", "fp16"])
+    assert wider[["M", "precision"]].values.tolist() == [[1, "fp32"], [1, "fp16"], [16, "fp32"], [16, "fp16"]]
+
+
+def test_batches_of_different_lengths() -> None:
+    lengths = (100, 3000)
+    whole = {"batch": 2, "kv_len": 3000, "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
+    case = bwprof.analysis.forecast.work.Case("attention_decode", whole, "fp16", "mixed", lengths)
+    row = predict_rows([case], "L4").iloc[0]
+    assert row["kv_lens"] == "100;3000"
+    # q and out: 2 x 8 x 64 elements; K and V: 3100 tokens x 2 heads x 64, each.
+    assert (row["bytes_read"], row["bytes_written"]) == (2 * (2 * 8 * 64 + 2 * 3100 * 2 * 64), 2 * 2 * 8 * 64)
+
+
+@pytest.mark.parametrize(
+    ("precision", "read", "written"),
+    [
+        ("q4_0", 9_445_376, 8_192),  # 4096 x 4096 / 32 blocks of 18 bytes, and FP16 activations
+        ("fp8_e4m3", 4096**2 + 4096 + 4 * (4096 + 1), 8_192),  # a scale for each row of weights and of activations
+        ("int8", 4096**2 + 4096 + 4 * (4096 + 1), 8_192),
+    ],
+)
+def test_formats_without_a_kernel_are_predicted(precision: str, read: int, written: int) -> None:
+    cost = bwprof.cost("gemm", precision=precision, M=1, N=4096, K=4096)
+    assert (cost.bytes_read, cost.bytes_written, cost.flops) == (read, written, 2 * 4096 * 4096)
+    row = bwprof.predict("gemm", device="A100-80GB", precision=precision).iloc[0]
+    assert (row["bytes_read"], row["bytes_written"], row["status"]) == (read, written, "predicted")
+    rate = {"q4_0": 312, "fp8_e4m3": 312, "int8": 624}[precision]
+    assert row["peak_tflops"] == rate
+    assert ("fp8_e4m3 calculated at the rate of fp16" in row["reason"]) == (precision == "fp8_e4m3")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"efficiency": 0}, "efficiency is 0: above 0 and at most 1"),
+        ({"efficiency": 1.5}, "efficiency is 1.5"),
+        ({"efficiency": float("nan")}, "efficiency is nan"),
+        ({"M": [], "precision": "fp16"}, "gemm: M has no values"),
+        ({"M": 0}, "M = 0"),
+        ({"m": 1}, "unknown parameter of gemm 'm': did you mean 'M'"),
+        ({"precision": "fp61"}, "unknown precision 'fp61': did you mean 'fp16'"),
+        ({"M": np.array([1, 2]), "N": np.array([1, 2, 3])}, "M has 2, N has 3 values"),
+        ({"M": np.array([[1]])}, "one dimension"),
+        ({"M": 1.5}, "M is 1.5, a whole number|M must hold whole numbers"),
+        ({"shapes": pd.DataFrame({"M": []})}, "shapes has no rows"),
+        ({"shapes": pd.DataFrame({"M": [1]}), "M": 2}, "M is given twice"),
+    ],
+)
+def test_bad_input_is_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.predict("gemm", **given)  # type: ignore[arg-type]
+
+
+def test_other_bad_input() -> None:
+    with pytest.raises(ValueError, match="unknown operation 'gem': did you mean 'gemm'"):
+        bwprof.predict("gem")
+    with pytest.raises(ValueError, match="stream_read has no precision 'int8'"):
+        bwprof.predict("stream_read", precision="int8")
+    with pytest.raises(ValueError, match="no case to predict"):
+        predict_rows([])
+    with pytest.raises(TypeError, match="efficiency is 'much'"):
+        bwprof.predict("gemm", efficiency="much")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="hold no stream"):
+        bwprof.predict("gemm", device=Roofs("Bare GPU", "", "", "0", 1e-6, ()))

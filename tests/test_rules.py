@@ -1,0 +1,125 @@
+"""The rules: each has rows that trigger it, and rows that must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bwprof.analysis.ranking import rules_of
+from bwprof.analysis.rules import BY_ID, RULES, table
+from bwprof.measuring.grade import WAITED
+
+# What makes a row memory-limited, with 80 % of the attainable bandwidth; arithmetic- and kernel-limited likewise.
+MEMORY = {"time_ms": 1.0, "bandwidth_gb_s": 800.0, "attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}
+COMPUTE = MEMORY | {
+    "bandwidth_gb_s": 10.0,
+    "flops": 6 * 10**11,
+    "tflops": 600.0,
+    "peak_tflops": 1000.0,
+    "bound": "compute",
+}
+KERNEL = MEMORY | {"bandwidth_gb_s": 300.0}
+STALLS = "long_scoreboard={};wait=50;selected=900"
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("uncoalesced", {"load_efficiency": 49.9}, {"load_efficiency": 50.0}),
+    ("extra_traffic", {"traffic_ratio": 1.11}, {"traffic_ratio": 1.1}),
+    (
+        "materialised",
+        {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 61},
+        {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 60},
+    ),
+    ("at_memory_roof", MEMORY | {"bandwidth_gb_s": 900.0}, MEMORY | {"bandwidth_gb_s": 899.0}),
+    ("at_memory_roof", MEMORY | {"bandwidth_gb_s": 990.0}, COMPUTE | {"pct_attainable": 95.0}),
+    (
+        "low_bytes_in_flight",
+        MEMORY | {"bandwidth_gb_s": 699.0, "stall_reasons": STALLS.format(50)},
+        MEMORY | {"bandwidth_gb_s": 699.0, "stall_reasons": STALLS.format(49)},
+    ),
+    (
+        "low_bytes_in_flight",
+        KERNEL | {"stall_reasons": STALLS.format(99)},
+        MEMORY | {"bandwidth_gb_s": 700.0, "stall_reasons": STALLS.format(99)},
+    ),
+    (
+        "low_bytes_in_flight",
+        KERNEL | {"stall_reasons": STALLS.format(99)},
+        COMPUTE | {"stall_reasons": STALLS.format(99)},
+    ),
+    (
+        "bank_conflicts",
+        {"bank_conflicts": 101, "shared_wavefronts": 1000},
+        {"bank_conflicts": 100, "shared_wavefronts": 1000},
+    ),
+    ("bank_conflicts", {"bank_conflicts": 1, "shared_wavefronts": 2}, {"bank_conflicts": 5, "shared_wavefronts": 0}),
+    ("low_occupancy", {"occupancy_pct": 49.9}, {"occupancy_pct": 50.0}),
+    (
+        "low_occupancy",
+        MEMORY | {"occupancy_pct": 20.0},
+        MEMORY | {"bandwidth_gb_s": 900.0, "occupancy_pct": 20.0},
+    ),
+    ("spills", {"local_sectors": 1}, {"local_sectors": 0}),
+    ("latency", {"bound": "latency"}, {"bound": "memory"}),
+    ("latency", {"flags": "noisy;near_timer_floor"}, {"flags": "noisy"}),
+    ("latency", MEMORY | {"timer_floor_us": 334.0}, MEMORY | {"timer_floor_us": 333.0}),
+    ("host_bound", {"wall_ms": 1.12}, {"wall_ms": 1.11}),
+    ("host_bound", {"reason": "cold; " + WAITED.format(11)}, {"reason": WAITED.format(10)}),
+    ("compute", COMPUTE, MEMORY),
+    ("narrow_slower", {"bandwidth_vs_fp32": 0.89}, {"bandwidth_vs_fp32": 0.9}),
+    ("narrow_slower", KERNEL | {"bandwidth_vs_fp32": 0.44}, COMPUTE | {"bandwidth_vs_fp32": 0.44}),
+    # 100 GB/s of 333: predicted are 0.3003 ms, and an empty launch beside them
+    (
+        "slower_than_predicted",
+        KERNEL | {"bandwidth_gb_s": 300.0, "attainable_gb_s": 1000.0},
+        KERNEL | {"bandwidth_gb_s": 300.0, "attainable_gb_s": 1000.0, "timer_floor_us": 40.0},
+    ),
+    ("slower_than_predicted", {"predicted_ms": 0.33}, {"predicted_ms": 0.34}),
+    ("throttled", {"flags": "throttled"}, {"flags": "not_throttled"}),
+    ("noisy", {"flags": "not_converged;noisy"}, {"flags": "noisy_roof"}),
+]
+
+
+def rules(row: dict[str, Any]) -> list[str]:
+    return rules_of({"time_ms": 1.0, **row})[0]
+
+
+@pytest.mark.parametrize(("name", "row", "other"), CASES)
+def test_a_rule_speaks(name: str, row: dict[str, Any], other: dict[str, Any]) -> None:
+    assert name in rules(row)
+    assert name not in rules(other)
+
+
+def test_every_rule_has_such_rows() -> None:
+    assert {name for name, _, _ in CASES} == set(BY_ID)
+    assert len(BY_ID) == len(RULES)
+
+
+def test_nothing_is_said_of_what_is_not_known() -> None:
+    assert rules_of([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
+    assert rules_of([]) == []
+
+
+def test_the_rules_of_rows_are_their_own() -> None:
+    rows = [{"time_ms": 1.0, **row} for _, speaks, silent in CASES for row in (speaks, silent)]
+    assert rules_of(rows) == [rules(row) for row in rows]
+
+
+def test_the_rules_as_a_table() -> None:
+    found = table().set_index("id")
+    assert found.index.tolist() == [rule.id for rule in RULES]
+    thresholds = {
+        "uncoalesced": 50,
+        "extra_traffic": 1.1,
+        "materialised": 1.5,
+        "at_memory_roof": 90,
+        "low_bytes_in_flight": 50,
+        "bank_conflicts": 10,
+        "low_occupancy": 50,
+        "host_bound": 90,
+        "narrow_slower": 0.9,
+        "slower_than_predicted": 3,
+    }
+    assert {name: float(found.loc[name, "threshold"]) for name in thresholds} == thresholds
+    assert "pad [M][K+1]" in found.loc["bank_conflicts", "fixes"]
+    assert (found["fixes"] != "").all()

@@ -1,0 +1,199 @@
+"""What a narrower precision would buy, at each case's own limiter."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from rows import row
+
+import bwprof
+from bwprof.analysis.narrowing import speedup_line
+from bwprof.results import frame
+from bwprof.roofs import RoofPoint, Roofs
+
+# 1 x 4096 x 4096 in FP16: 2 x (16 777 216 + 4096) bytes read, 8192 written; in FP8 with a scale of four bytes for each
+# row of both operands: 16 777 216 + 4096 + 4 x 4097 read, 8192 written.
+WIDE = (2 * (4096 * 4096 + 4096), 2 * 4096)
+NARROW = 4096 * 4096 + 4096 + 4 * 4097 + 2 * 4096
+RATIO = sum(WIDE) / NARROW
+FLOPS = 2 * 4096 * 4096
+
+
+def case(
+    name: str = "a", *, gb_s: float = 4000.0, of: float = 4200.0, precision: str = "fp16", **more: Any
+) -> dict[str, Any]:
+    """A product, memory-limited unless said otherwise."""
+    read, written = WIDE
+    time_ms = (read + written) / gb_s / 1e6
+    rest = {"M": 1, "N": 4096, "K": 4096, "attainable_gb_s": of, "flops": FLOPS, "tflops": FLOPS / time_ms / 1e9}
+    rest |= {"peak_tflops": 1000.0, "timestamp": name, "bound": "memory"}
+    return row(name, precision, gb_s=gb_s, bytes_read=read, bytes_written=written, time_ms=time_ms, **(rest | more))
+
+
+def bought(*rows: dict[str, Any], from_: str = "fp16", to: str = "fp8_e4m3") -> dict[str, Any]:
+    """What becomes of the first row."""
+    return dict(bwprof.speedup(frame.from_rows(rows), from_, to).iloc[0])
+
+
+def test_bytes_by_the_rows_own_parameters() -> None:
+    assert bwprof.cost("gemm", precision="fp8_e4m3", M=1, N=4096, K=4096).bytes == NARROW
+    found = bought(case())
+    assert found["byte_ratio"] == pytest.approx(RATIO)
+    assert (found["efficiency_ratio"], found["efficiency_source"]) == (1.0, "assumed: 1")
+    assert found["speedup"] == pytest.approx(RATIO)
+    assert found["time_ms_then"] == pytest.approx(found["time_ms"] / RATIO)
+    assert (found["limiter"], found["status"], found["count"]) == ("memory", "predicted", 1.0)
+
+
+def test_lengths_of_a_batch_count() -> None:
+    sizes = {"batch": 2, "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
+    now, then = (
+        bwprof.cost("attention_decode", precision=precision, kv_lens=[100, 200], **sizes)
+        for precision in ("fp16", "int8")
+    )
+    dims = dict.fromkeys(("M", "N", "K", "beta"))
+    given = case(operation="attention_decode", kv_lens="100;200", kv_len=200, **sizes, **dims)
+    found = bought(given | {"bytes_read": now.bytes_read, "bytes_written": now.bytes_written}, to="int8")
+    assert found["byte_ratio"] == pytest.approx(now.bytes / then.bytes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "limiter"),
+    [
+        ({"tflops": 970.0, "flops": 10**13}, "compute"),
+        ({"timer_floor_us": 100.0}, "latency"),
+        ({"of": 9000.0}, "kernel"),
+    ],
+)
+def test_no_gain_where_bytes_do_not_limit(changes: dict[str, Any], limiter: str) -> None:
+    found = bought(case(**changes))
+    assert (found["limiter"], found["speedup"]) == (limiter, 1.0)
+    assert found["time_ms_then"] == found["time_ms"]
+    assert "promise nothing" in found["reason"]
+
+
+def test_arithmetic_and_launching_hold_what_follows() -> None:
+    """8.39 us now; half the bytes would take 4.2 us, the arithmetic 6, three launches 7.5."""
+    now = case()["time_ms"]
+    arithmetic = bought(case(flops=6 * 10**9, tflops=6 * 10**9 / now / 1e9, peak_tflops=1000.0))
+    assert arithmetic["time_ms_then"] == pytest.approx(0.006)
+    assert arithmetic["reason"] == "arithmetic limits then"
+    launching = bought(case(timer_floor_us=2.5))
+    assert launching["time_ms_then"] == pytest.approx(0.0075)
+    assert launching["reason"] == "launch latency limits then"
+
+
+def test_the_narrower_precisions_own_rate_counts() -> None:
+    """Twice the arithmetic rate in a row of another case: 6 us become 3."""
+    now = case()["time_ms"]
+    other = case("other", precision="fp8_e4m3", peak_tflops=2000.0, measured_tflops=None)
+    found = bought(case(flops=6 * 10**9, tflops=6 * 10**9 / now / 1e9), other)
+    assert found["speedup"] == pytest.approx(RATIO)
+
+
+def test_a_measured_pair_is_what_it_is() -> None:
+    narrow = {**case(precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192}
+    narrow["time_ms"] = NARROW / 3000e6
+    found = bought(case(), narrow)
+    assert (found["status"], found["efficiency_source"]) == ("ok", "measured")
+    assert found["efficiency_ratio"] == pytest.approx(0.75)
+    assert found["speedup"] == pytest.approx(0.75 * RATIO)
+
+
+def test_other_cases_pairs_tell_the_efficiency() -> None:
+    """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
+    narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
+    found = bought(case("a"), case("b"), narrow)
+    assert found["efficiency_source"] == "median of 1 measured pair"
+    assert found["efficiency_ratio"] == pytest.approx(0.945)
+    other = bought(case("a", operation="stream_read"), case("b"), narrow)
+    assert other["efficiency_source"] is not None
+    assert math.isnan(other["speedup"])
+    assert "has no precision 'fp8_e4m3'" in other["reason"]
+
+
+def test_fewer_bytes_reach_less() -> None:
+    """The curve of the run's roofs: half the bytes take 0.6 of the time."""
+    sizes = ((RATIO, sum(WIDE), 1.0), (1.0, NARROW, 0.6))
+    points = tuple(
+        RoofPoint(stream, fraction, size, share * 1e-5)
+        for stream, fraction in (("read", 1.0), ("write", 0.0))
+        for _, size, share in sizes
+    )
+    roofs = Roofs("Test CPU", "", "", "", 1e-7, points)
+    data = frame.from_rows([case(of=sum(WIDE) / 1e4)], {"roofs": roofs.to_dict()})
+    found = bwprof.speedup(data).iloc[0]
+    assert found["speedup"] == pytest.approx(1 / 0.6, rel=2e-3)
+    assert "bandwidth at these bytes 0.83x" in found["efficiency_source"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"operation": "my_kernel"}, "unknown operation 'my_kernel'"),
+        ({"bytes_read": None, "bytes_written": None}, "its bytes are not known"),
+        ({"attainable_gb_s": None}, "what limits it is not known"),
+    ],
+)
+def test_what_is_not_known_says_why(changes: dict[str, Any], said: str) -> None:
+    found = bought({**case(), **changes})
+    assert math.isnan(found["speedup"])
+    assert said in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "said"),
+    [
+        ("fp17", "fp8_e4m3", "from_: unknown precision 'fp17'"),
+        ("fp16", "fp9", "to: unknown precision 'fp9'"),
+        ("fp16", "FP16", "to is 'fp16', as from_ is"),
+        ("bf16", "fp8_e4m3", "from_ is 'bf16', and no row with a time has it: there are fp16"),
+    ],
+)
+def test_precisions_that_cannot_be_asked(from_: str, to: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        bwprof.speedup(frame.from_rows([case()]), from_, to)
+
+
+def test_no_rows() -> None:
+    assert bwprof.speedup(frame.from_rows([])).empty
+    assert bwprof.speedup(frame.from_rows([{**case(), "status": "failed", "time_ms": None}])).empty
+    with pytest.raises(TypeError, match="frame is 3"):
+        bwprof.speedup(3)  # type: ignore[arg-type]
+
+
+# ---- in a line ----
+
+
+def test_a_line_for_many_cases() -> None:
+    data = frame.from_rows([case("a"), case("b", of=9000.0), case("c", operation="stream_read")])
+    assert speedup_line(data) == (
+        "fp8_e4m3 instead of fp16: 2.00x in 1 of 2 cases (at the same efficiency); no gain promised in 1 "
+        "(limiter: kernel 1)"
+    )
+    assert speedup_line(data[data["case"] == "b"]) == (
+        "fp8_e4m3 instead of fp16: no gain promised in 1 (limiter: kernel 1)"
+    )
+    assert speedup_line(data[data["case"] == "c"]).startswith("fp8_e4m3 instead of fp16: not known (stream_read has no")
+
+
+def test_a_line_for_a_models_step() -> None:
+    """32 launches whose bytes halve, and one of 1 ms that stays."""
+    step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10}
+    rows = [{**case("a"), "count": 32, **step}, {**case("b", of=9000.0), "time_ms": 1.0, "count": 1, **step}]
+    now = 32 * rows[0]["time_ms"] + 1
+    then = 32 * rows[0]["time_ms"] / RATIO + 1
+    assert speedup_line(frame.from_rows(rows)) == (
+        f"fp8_e4m3 instead of fp16: {now / then:.2f}x a step, {now:.3g} ms to {then:.3g} ms (at the same efficiency)"
+    )
+
+
+def test_any_frame() -> None:
+    """Classic columns, of operations that are not ours, both precisions measured."""
+    names = ["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
+    rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
+    found = bwprof.speedup(pd.DataFrame(rows, columns=names), "fp32", "fp16").iloc[0]
+    assert (found["speedup"], found["efficiency_source"]) == (2.0, "measured")
