@@ -16,6 +16,7 @@ from bwprof.errors import SweepError
 from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
+from bwprof.kernels import variants
 from bwprof.measuring.function import measure
 from bwprof.models.step import model_step
 from bwprof.registry import operations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.occupancy import occupancy
     from bwprof.models.result import ModelStep
 
 # Imported when asked for: they need NumPy, or draw.
@@ -42,6 +44,7 @@ _LATER = {
     "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "occupancy": "bwprof.analysis.occupancy",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
@@ -70,6 +73,7 @@ __all__ = [
     "load",
     "measure",
     "model_step",
+    "occupancy",
     "operations",
     "plot",
     "predict",
@@ -80,6 +84,7 @@ __all__ = [
     "speedup",
     "summary",
     "sweep",
+    "variants",
 ]
 
 

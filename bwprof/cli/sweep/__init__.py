@@ -44,7 +44,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():
-            listing.print_operations(sys.stdout)
+            listing.print_operations(sys.stdout, verbose=parsed.verbose)
         return OK
     if parsed.resume is not None:
         clash = options.asks_for_cases(parsed)

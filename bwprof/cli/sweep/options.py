@@ -96,7 +96,11 @@ def parser(program: str) -> Parser:
     add_output(result)
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    how.add_argument(
+        "--list",
+        action="store_true",
+        help="print operations, parameters, variants and suites; with --verbose the kernels, too",
+    )
     add_limits(how)
     how.add_argument(
         "--target-seconds",
@@ -185,7 +189,7 @@ def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
         operations=_words(options.operations, "OPERATION"),
-        params=_params(options.param),
+        params=read_params(options.param),
         seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=_words(options.precision, "--precision"),
         variants=_words(options.variant, "--variant"),
@@ -314,7 +318,8 @@ def _numbers(text: str, name: str) -> tuple[int, ...]:
     return found
 
 
-def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What `-p NAME=V1,V2,...` says, each time it is given."""
     result: dict[str, tuple[int, ...]] = {}
     for item in given:
         name, equals, values = item.partition("=")
