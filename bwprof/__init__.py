@@ -13,6 +13,7 @@ from bwprof.analysis.summary import summary
 from bwprof.case import Case
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
+from bwprof.examples import load_example
 from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
     from bwprof.analysis.occupancy import occupancy
+    from bwprof.analysis.outliers import outliers
+    from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
 
 # Imported when asked for: they need NumPy, or draw.
@@ -45,9 +48,11 @@ _LATER = {
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "occupancy": "bwprof.analysis.occupancy",
+    "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "speedup": "bwprof.analysis.narrowing",
+    "view": "bwprof.analysis.views",
 }
 
 __all__ = [
@@ -71,10 +76,12 @@ __all__ = [
     "frame",
     "info",
     "load",
+    "load_example",
     "measure",
     "model_step",
     "occupancy",
     "operations",
+    "outliers",
     "plot",
     "predict",
     "results",
@@ -85,6 +92,7 @@ __all__ = [
     "summary",
     "sweep",
     "variants",
+    "view",
 ]
 
 

@@ -57,7 +57,7 @@ class Case:
         The backend's own choice when left out.
     seed : int
         Of the generated inputs.
-    kv_lens : sequence of int, optional
+    kv_lens : sequence of int, or str, optional
         One length per batch entry, for operations that take it.
     **params : int or str
         The operation's parameters, 4096 or "4Ki"; those left out take their defaults.
@@ -86,7 +86,7 @@ class Case:
         backend: str | None = None,
         variant: str | None = None,
         seed: int = 0,
-        kv_lens: Sequence[int | str] | None = None,
+        kv_lens: str | Sequence[int | str] | None = None,
         **params: int | str,
     ) -> None:
         precision = registry.check_precision(precision)

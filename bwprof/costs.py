@@ -66,7 +66,7 @@ def cost(
     operation: str,
     *,
     precision: str = "fp32",
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     backend: str | None = None,
     variant: str | None = None,
     **params: Any,
@@ -79,7 +79,7 @@ def cost(
         A name from `bwprof.operations()`.
     precision : str
         What the operands are stored in. Formats that no backend has a kernel for are known here, too.
-    kv_lens : sequence of int, optional
+    kv_lens : sequence of int, or str, optional
         One length per batch entry, for operations that take it (scalar parameters only).
     backend, variant : str, optional
         Add what this variant's intermediates move to the algorithmic bytes.

@@ -8,7 +8,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.listing import Listing
-from bwprof.text import quoted, shown, unknown, whole_number
+from bwprof.text import is_range, quoted, shown, spread, unknown, whole_number
 
 
 class Operations(Listing):
@@ -165,10 +165,14 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
 
 
 def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
-    """`kv_lens` as something that can be gone through more than once, "4Ki" as a number; the rest is left to checks."""
+    """`kv_lens` as something that can be gone through more than once, texts ("4Ki", "1Ki..8Ki:x2") as the numbers that
+    they stand for; the rest is left to checks.
+    """
+    if is_range(kv_lens):
+        return spread([kv_lens], "kv_lens")
     if kv_lens is None or isinstance(kv_lens, (str, bytes)) or not isinstance(kv_lens, Iterable):
         return kv_lens  # type: ignore[return-value]
-    return [whole_number(value, "kv_lens") if isinstance(value, str) else value for value in kv_lens]
+    return spread(kv_lens, "kv_lens")
 
 
 def complete(

@@ -18,6 +18,9 @@ _SUFFIXES = {
     "gi": 2**30,
 }
 _COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
+_RANGE = re.compile(r"([^.:]*)\.\.([^.:]*):\s*([x+])([^.:]*)")
+MOST_IN_RANGE = 10_000  # values: more is a slip
+_MOST_OF_RANGES = 100_000  # values of a list's ranges together
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
 _LONGEST_QUOTE = 200  # characters of what was given that a message repeats
 
@@ -150,6 +153,76 @@ def whole_number(value: Any, name: str) -> int:
         return operator.index(value)
     except TypeError:
         raise ValueError(f"{name} is {shown(value)}, a whole number is needed") from None
+
+
+def is_range(value: object) -> bool:
+    """Whether a value is text that `counts` reads as a range, or as an attempt at one."""
+    return isinstance(value, str) and ".." in value
+
+
+def counts(text: str, name: str) -> tuple[int, ...]:
+    """The whole numbers that a text names: one, as `parse_count` reads it, or a range.
+
+    "A..B:xF" multiplies by F, "A..B:+S" adds S, from A on. B itself is among them where the steps meet it; nothing is
+    beyond it.
+
+    Raises
+    ------
+    ValueError
+        For anything else, a range that runs backwards or stands still, one of more than 10 000 values, and ends that
+        do not fit in 64 bits; the message carries `name`.
+
+    Examples
+    --------
+    >>> counts("4Ki", "kv_len"), counts("128..1Ki:x2", "kv_len"), counts("1..20:+8", "M")
+    ((4096,), (128, 256, 512, 1024), (1, 9, 17))
+    """
+    if not is_range(text):
+        return (parse_count(text, name),)
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{name}: '{quoted(text)}' is not a range: START..END:xFACTOR or START..END:+STEP is needed")
+    start, end, step = (parse_count(match[group], name) for group in (1, 2, 4))
+    multiplies = match[3] == "x"
+    least_start, least_step = (1, 2) if multiplies else (0, 1)
+    said = f"{name}: the range '{quoted(text)}'"
+    if start < least_start:
+        raise ValueError(f"{said} starts at {shown(start)}: allowed is {least_start} or more")
+    if step < least_step:
+        what = "multiplies by" if multiplies else "adds"
+        raise ValueError(f"{said} {what} {shown(step)}: allowed is {least_step} or more")
+    if end < start:
+        raise ValueError(f"{said} ends before it starts: the smaller number comes first")
+    if end >= 2**63:
+        raise ValueError(f"{said} ends at a number that does not fit in 64 bits")
+    if not multiplies:
+        count = (end - start) // step + 1
+        if count > MOST_IN_RANGE:
+            raise ValueError(f"{said} holds {count} values: allowed are {MOST_IN_RANGE}")
+        return tuple(range(start, end + 1, step))
+    found = [start]
+    while found[-1] * step <= end:
+        found.append(found[-1] * step)
+    return tuple(found)
+
+
+def spread(items: Iterable[Any], name: str) -> list[Any]:
+    """A list with its texts as the numbers that they stand for (see `counts`); all else in it stays as it is.
+
+    Examples
+    --------
+    >>> spread([1, "2..8:x2", "4Ki"], "M")
+    [1, 2, 4, 8, 4096]
+    """
+    found: list[Any] = []
+    of_ranges = 0
+    for item in items:
+        values = counts(item, name) if isinstance(item, str) else (item,)
+        found += values
+        of_ranges += len(values) if is_range(item) else 0
+        if of_ranges > _MOST_OF_RANGES:
+            raise ValueError(f"{name}: the list's ranges hold more than {_MOST_OF_RANGES} values together")
+    return found
 
 
 def amount(value: Any, name: str) -> int:

@@ -124,6 +124,41 @@ def test_a_suite_can_be_narrowed_and_its_params_replaced() -> None:
     assert {spec.case for spec in made.specs} >= {"decode_gemm M=3", "ffn_gemm M=3"}
 
 
+@pytest.mark.parametrize(
+    ("only", "operations", "cases"),
+    [
+        (("attention*",), {"attention_prefill", "attention_decode"}, None),  # by the operation
+        (("*_8b",), {"gemm"}, {"decode_gemm_8b", "batch16_gemm_8b"}),  # by the case
+        (("stream_read", "ffn_*"), {"stream_read", "gemm"}, {"stream_read", "ffn_gemm"}),
+        (("decode_gemm",), {"gemm"}, {"decode_gemm"}),
+        (("?ecode_gemm[_]*",), {"gemm"}, {"decode_gemm_8b"}),
+    ],
+)
+def test_only_some_cases_of_a_suite(only: tuple[str, ...], operations: set[str], cases: set[str] | None) -> None:
+    every = plan.make(Request(), "cpu").specs
+    made = plan.make(Request(only=only), "cpu").specs
+    assert {spec.operation for spec in made} == operations
+    named = {spec.case for spec in every if spec.operation in operations} if cases is None else cases
+    assert {spec.case for spec in made} == named
+    assert list(made) == [spec for spec in every if spec.case in named], "in their order, whole"
+
+
+def test_only_one_point_of_a_product() -> None:
+    params = {"M": (1, 2, 4), "N": (8,), "K": (8,)}
+    made = plan.make(Request(operations=("gemm",), params=params, only=("*M=[24] *",), precisions=("fp32",)), "cpu")
+    assert [spec.case for spec in made.specs] == ["gemm M=2 N=8 K=8", "gemm M=4 N=8 K=8"]
+    whole = plan.make(Request(operations=("gemm",), params=params, only=("gemm",), precisions=("fp32",)), "cpu")
+    assert len(whole.specs) == 3, "the entry's own name is that of all its cases"
+
+
+def test_a_pattern_that_leaves_nothing_is_a_slip() -> None:
+    said = r"only: unknown case or operation 'ffn_gem': did you mean 'ffn_gemm'\? Allowed: stream_read, "
+    with pytest.raises(ValueError, match=said):
+        plan.make(Request(only=("attention*", "ffn_gem")), "cpu")
+    with pytest.raises(ValueError, match="unknown parameter of stream_read 'kv_len'"):  # and others' are not looked at
+        plan.make(Request(only=("stream_read",), params={"kv_len": (8,)}), "cpu")
+
+
 def test_a_name_tells_every_parameter_that_is_not_as_usual() -> None:
     """One value as much as several: rows of two runs stand beside each other in a frame and a picture."""
 

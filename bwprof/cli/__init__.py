@@ -17,6 +17,9 @@ _COMMANDS = (
     "model",
     "analyze",
     "report",
+    "show",
+    "view",
+    "outliers",
     "plot",
     "predict",
     "roofs",
@@ -25,12 +28,15 @@ _COMMANDS = (
     "selftest",
     "info",
 )
+_HOMES = {"view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
+       bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
+       bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
@@ -75,6 +81,6 @@ def _means_a_command(given: Sequence[str]) -> bool:
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:
-    module = importlib.import_module(f"bwprof.cli.{name}")
+    module = importlib.import_module(f"bwprof.cli.{_HOMES.get(name, name)}")
     found: Callable[[Sequence[str]], int] = module.main
     return found

@@ -164,8 +164,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
 def _asked(parsed: argparse.Namespace) -> Question:
     return step.ask(
         parsed.model,
-        batches=_numbers(parsed.batch or "1", "--batch"),
-        contexts=_numbers(parsed.context or "4Ki", "--context"),
+        batches=options.numbers(parsed.batch or "1", "--batch"),
+        contexts=options.numbers(parsed.context or "4Ki", "--context"),
         weights=_words(parsed.weights, "--weights"),
         kvs=_words(parsed.kv, "--kv"),
         prefill=parsed.prefill,
@@ -284,13 +284,6 @@ def _print_models() -> None:
         grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
     screen.print(grid)
     sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")
-
-
-def _numbers(text: str, name: str) -> tuple[int, ...]:
-    found = tuple(parse_count(word, name) for word in text.split(",") if word.strip())
-    if not found:
-        raise ValueError(f"{name}: no values in '{quoted(text)}'")
-    return found
 
 
 def _words(text: str | None, name: str) -> tuple[str, ...]:

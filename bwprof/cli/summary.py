@@ -93,16 +93,16 @@ def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
                 flagged.setdefault(name, []).append(_named(line) + (f" ({precisions}" if precisions else ""))
     if flagged:
         notes.append("* to be read with care:")
-        notes += [_listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
+        notes += [listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
         if line["status"] in ("failed", "skipped", "predicted"):
             broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
-    notes += [_listed(reason, held, len(lines)) for reason, held in broken.items()]
+    notes += [listed(reason, held, len(lines)) for reason, held in broken.items()]
     return notes
 
 
-def _listed(head: str, names: Sequence[str], total: int) -> str:
+def listed(head: str, names: Sequence[str], total: int) -> str:
     """What is said, and of which cases; wrapped."""
     import textwrap
 

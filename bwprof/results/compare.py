@@ -31,10 +31,9 @@ class Group:
         return list(dict.fromkeys(str(row["variant"]) for row in self.rows.values() if row.get("variant")))
 
 
-def configuration(row: Row) -> tuple[object, ...]:
-    """What two rows share that differ in precision and variant only."""
-    names = (*schema.all_param_names(), *_KEY_REST)
-    return tuple(row.get(name) for name in names)
+def configuration(row: Row, *, without: tuple[str, ...] = ()) -> tuple[object, ...]:
+    """What two rows share that differ in precision and variant only, `without` some of it."""
+    return tuple(row.get(name) for name in (*schema.all_param_names(), *_KEY_REST) if name not in without)
 
 
 def identity(row: Row) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from operator import attrgetter
 
 from bwprof import registry, suites
@@ -43,6 +44,7 @@ class Request:
     target_seconds: float | None = None
     rel_ci: float | None = None
     max_seconds: float | None = None
+    only: tuple[str, ...] = ()  # patterns of the shell over the names of cases and operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def make(request: Request, backend: str) -> Plan:
     asked = bool(precisions)
     chosen = precisions or (suite.precisions_on(backend) if suite else ("fp32", "fp16"))
     specs: list[Spec] = []
+    left: list[SuiteCase] = []  # entries of which `only` leaves something
     total = 0
     for own, entry in asked_of:
         count = math.prod(len(values) for values in entry.params.values())
@@ -101,11 +104,16 @@ def make(request: Request, backend: str) -> Plan:
         if total > MOST_CASES:
             raise ValueError(f"the suite makes more than {MOST_CASES} cases, which is the most there can be")
         try:
-            specs += _expanded(entry, request, chosen, asked, backend, own)
+            found = _expanded(entry, request, chosen, asked, backend, own)
+            specs += found
+            left += [entry] if found else []
         except ValueError as error:
             if suite is None:
                 raise
             raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
+    _check_only(request.only, entries, specs)
+    if request.only and left:
+        _check_used(request, left, backend)
     specs = each_once(specs)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
@@ -124,6 +132,22 @@ def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[
     for spec in specs:
         seen.setdefault((values(spec), *sorted(spec.params.items())), spec)
     return list(seen.values())
+
+
+def _is_wanted(only: tuple[str, ...], *names: str) -> bool:
+    return not only or any(_named(pattern, *names) for pattern in only)
+
+
+def _named(pattern: str, *names: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequence[Spec]) -> None:
+    """Each pattern must leave some case: one that does not is a slip."""
+    known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
+    for pattern in only:
+        if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
+            raise ValueError(unknown("case or operation", pattern, known, where="only"))
 
 
 def _chosen_suite(request: Request) -> Suite | None:
@@ -240,6 +264,8 @@ def _expanded(
     specs = []
     for params in product(entry.params):
         case = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
+        if not _is_wanted(request.only, case, entry.name, entry.operation):
+            continue
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:
             usable = precision if precision in allowed else allowed[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.text import finite_number, parse_count, quoted, unknown
+from bwprof.text import finite_number, quoted, spread, unknown
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
@@ -195,19 +195,13 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _counts(value: Any, key: str, where: str) -> tuple[int, ...]:
-    counts = []
-    for item in _listed(value):
-        if isinstance(item, bool):
-            counts.append(int(item))
-        elif isinstance(item, int):
-            counts.append(item)
-        elif isinstance(item, str):
-            counts.append(parse_count(item, f"{where}: {key}"))
-        else:
+    items = _listed(value)
+    for item in items:
+        if not isinstance(item, (int, str)):
             raise ValueError(f"{where}: {key} is {_said(item)}, a whole number is needed")
-    if not counts:
+    if not items:
         raise ValueError(f"{where}: {key} is an empty list")
-    return tuple(counts)
+    return tuple(map(int, spread(items, f"{where}: {key}")))
 
 
 def _words(value: Any, kind: str, allowed: list[str] | tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -34,13 +34,14 @@ def sweep(
     operations: Words = None,
     *,
     suite: str | PathLike[str] | None = None,
+    only: Words = None,
     precision: Words = None,
     backend: str | None = None,
     device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
@@ -97,13 +98,14 @@ def sweep(
     operations: Words | Callable[..., object] = None,
     *,
     suite: str | PathLike[str] | None = None,
+    only: Words = None,
     precision: Words = None,
     backend: str | None = None,
     device: Device = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
-    kv_lens: Sequence[int | str] | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
     timer: str | None = None,
     counters: bool = False,
     metrics: Words = None,
@@ -138,6 +140,8 @@ def sweep(
         row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
+    only : str or iterable of str, optional
+        Of these, the cases whose name, or whose operation's, one of these patterns matches: "attention*", "*_8b".
     precision : str or iterable of str, optional
         The suite's when left out, else FP32 and FP16.
     device : int, str or torch.device, optional
@@ -152,8 +156,8 @@ def sweep(
         Cold when left out; "both" gives a row for each.
     seed : int
         Of the generated inputs.
-    kv_lens : sequence of int, optional
-        Lengths of a batch's entries, for operations that take it.
+    kv_lens : sequence of int, or str, optional
+        Lengths of a batch's entries, for operations that take it; ranges as for parameters.
     timer : str, optional
         On a GPU "graph" (when left out), "events" or "cupti"; on a CPU "monotonic".
     counters : bool
@@ -190,8 +194,9 @@ def sweep(
     labels : mapping, optional
         Columns for all rows: name -> value.
     **params : int, str or iterable of them
-        Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. A callable's may be
-        anything; lists, tuples, ranges and arrays are several values.
+        Parameters of the operations, 4096 or "4Ki"; the sweep is the product of the lists. "1..64:x2" is the range 1,
+        2, 4, ..., 64, and "1..64:+8" is 1, 9, ..., 57: never beyond the end, which is there where the steps meet it. A
+        callable's may be anything; lists, tuples, ranges (Python's) and arrays are several values.
 
     Returns
     -------
@@ -237,7 +242,7 @@ def sweep(
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
     )
     if callable(operations):
-        alone = {"suite": suite, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
+        alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
         _refuse(**alone, target_seconds=target_seconds)
         return _sweep_calls(
             operations,
@@ -272,6 +277,7 @@ def sweep(
         target_seconds=None if target_seconds is None else seconds(target_seconds, "target_seconds"),
         rel_ci=stop[0],
         max_seconds=stop[1],
+        only=_words("only", only),
     )
     return run(request, how)
 
@@ -334,7 +340,7 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    from bwprof.text import whole_number
+    from bwprof.text import spread, whole_number
 
     try:
         items = [value] if isinstance(value, (str, bytes)) else list(value)
@@ -342,4 +348,4 @@ def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
         items = [value]
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in items)
+    return tuple(whole_number(item, name) for item in spread(items, name))

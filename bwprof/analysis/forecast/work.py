@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bwprof import costs, registry
 from bwprof.costs import Cost
-from bwprof.text import shown
+from bwprof.text import is_range, shown, spread
 
 MOST_ROWS = 100_000_000  # each has some hundred columns: more is a slip
 
@@ -108,8 +108,8 @@ def work_of(
 def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
     """Parameters as whole arrays: every combination of the lists' values, for each row of the arrays.
 
-    Lists, tuples and ranges are swept as their product, the last one's values changing fastest, and give the cases
-    their names; NumPy arrays and pandas Series, all of one length, go row by row together.
+    Lists, tuples and ranges ("1..64:x2" among them) are swept as their product, the last one's values changing fastest,
+    and give the cases their names; NumPy arrays and pandas Series, all of one length, go row by row together.
 
     Raises
     ------
@@ -125,7 +125,9 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:
-            lists[name] = list(value)
+            lists[name] = list(value) if isinstance(value, range) else spread(value, f"{operation}: {name}")
+        elif is_range(value):
+            lists[name] = spread([value], f"{operation}: {name}")
         else:
             single[name] = value
     for name, values in (arrays | lists).items():

@@ -38,6 +38,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     from bwprof.cli.sweep import run as command
 
     options.check_paths(parsed)
+    options.columns(parsed)
     max_total_seconds = options.limit(parsed.max_total_seconds, "--max-total-seconds")
     max_case_seconds = options.limit(parsed.max_case_seconds, "--max-case-seconds")
     wanted = command.Given(started, max_total_seconds, max_case_seconds, options.roofs(parsed))

@@ -11,7 +11,7 @@ from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
-from bwprof.text import fraction, parse_count, quoted, seconds, unknown
+from bwprof.text import fraction, parse_count, quoted, seconds, spread, unknown, words
 
 DEFAULT_OUTPUT = Path("bwprof-results")
 
@@ -26,12 +26,14 @@ examples:
   %(prog)s {first} -p {param}={values}
                                         one operation, the product of the lists
   %(prog)s --suite default --precision fp32,bf16  other precisions
-  %(prog)s --seq-lengths 128,256,512              attention over sequence lengths, tokens
+  %(prog)s --seq-lengths 128..64Ki:x2             attention over sequence lengths, tokens
   %(prog)s --suite my.toml --dry-run              what would run: bytes, FLOPs, memory, time
   %(prog)s {first} --csv - | column -s, -t        rows to standard output
   ncu --set full python -m bwprof.sweep {first} --once
 
-numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Times are in ms, bandwidths in GB/s (10^9 bytes).
+numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024); lists of them take ranges: 128..64Ki:x2 doubles,
+1..64:+8 adds (1, 9, ..., 57: the end is among them where the steps meet it).
+Times are in ms, bandwidths in GB/s (10^9 bytes).
 exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
 130 interrupted.
 """
@@ -61,6 +63,13 @@ def parser(program: str) -> Parser:
     )
     what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
     what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    what.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="of these, the cases whose name, or whose operation's, a pattern matches: 'attention*'",
+    )
     what.add_argument(
         "--variant", action="append", default=[], metavar="V,…", help="kernels to run, or 'all'; else the best one"
     )
@@ -93,7 +102,9 @@ def parser(program: str) -> Parser:
     where = result.add_argument_group("where")
     where.add_argument("--device", metavar="D", help=DEVICE_HELP)
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    add_output(result)
+    add_output(result).add_argument(
+        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
+    )
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
     how.add_argument(
@@ -126,8 +137,8 @@ def parser(program: str) -> Parser:
     return result
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """The options that say where a run writes."""
+def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The options that say where a run writes; their group."""
     out = parser.add_argument_group("output")
     out.add_argument(
         "--output",
@@ -139,6 +150,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
+    return out
 
 
 def add_limits(how: argparse._ArgumentGroup) -> None:
@@ -190,7 +202,7 @@ def request(options: argparse.Namespace) -> Request:
     return Request(
         operations=_words(options.operations, "OPERATION"),
         params=read_params(options.param),
-        seq_lengths=_numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
+        seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=_words(options.precision, "--precision"),
         variants=_words(options.variant, "--variant"),
         caches=_words(options.cache, "--cache"),
@@ -202,9 +214,10 @@ def request(options: argparse.Namespace) -> Request:
         counters=options.counters,
         metrics=_words(options.metrics, "--metrics"),
         target_seconds=limit(options.target_seconds, "--target-seconds"),
-        kv_lens=_numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
+        kv_lens=numbers(options.kv_lens, "--kv-lens") if options.kv_lens is not None else None,
         rel_ci=fraction(options.rel_ci, "--rel-ci") if options.rel_ci is not None else None,
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
+        only=_words(options.only, "--only"),
     )
 
 
@@ -242,6 +255,14 @@ def check_paths(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is '': a name is needed")
 
 
+def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
+    """The columns to print instead of the summary, None for that; ValueError for an unknown one."""
+    from bwprof.analysis.views import check_columns
+
+    given = getattr(options, "columns", None)
+    return None if given is None else check_columns(words("--columns", given))
+
+
 def asks_for_cases(options: argparse.Namespace) -> list[str]:
     """The options given that say which cases to run."""
     given = {
@@ -251,6 +272,7 @@ def asks_for_cases(options: argparse.Namespace) -> list[str]:
         "--kv-lens": options.kv_lens,
         "--precision": options.precision,
         "--suite": options.suite,
+        "--only": options.only,
         "--variant": options.variant,
         "--cache": options.cache,
         "--seed": options.seed != "0",
@@ -281,6 +303,7 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--csv": options.csv,
         "--json": options.json,
         "--force": options.force,
+        "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,
         "--max-total-seconds": options.max_total_seconds,
         "--max-case-seconds": options.max_case_seconds,
@@ -311,8 +334,9 @@ def _number(text: str, name: str) -> int:
     return parse_count(text, name)
 
 
-def _numbers(text: str, name: str) -> tuple[int, ...]:
-    found = tuple(_number(word, name) for word in text.split(",") if word.strip())
+def numbers(text: str, name: str) -> tuple[int, ...]:
+    """The numbers of a list with commas, ranges among them; ValueError where there are none."""
+    found = tuple(spread((word for word in text.split(",") if word.strip()), name))
     if not found:
         raise ValueError(f"{name}: no values in '{quoted(text)}'")
     return found
@@ -328,5 +352,5 @@ def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name = name.strip()
         if name in result:
             raise ValueError(f"--param {name} is given twice")
-        result[name] = _numbers(values, f"--param {name}")
+        result[name] = numbers(values, f"--param {name}")
     return result

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze, summary
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT
+from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
@@ -282,7 +282,7 @@ def _measure(
     except StoppedError:
         stopped = True
     if not parsed.quiet:
-        _show(store, targets, status, limits.started, job)
+        _show(store, targets, status, limits.started, job, columns(parsed))
     if stopped:
         return INTERRUPTED
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
@@ -369,12 +369,20 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _show(store: Store, targets: Targets, status: str, started: float, job: Job) -> None:
-    """The summary on standard output (on standard error when the data is there), and where the files are."""
+def _show(store: Store, targets: Targets, status: str, started: float, job: Job, chosen: Sequence[str] | None) -> None:
+    """The summary, or the columns that were chosen, on standard output (on standard error when the data is there), and
+    where the files are.
+    """
+    from bwprof.cli.show.grid import print_view
+    from bwprof.results import frame
     from bwprof.terminal import console
 
     if store.rows:
-        job.show(store, targets.folder, console(sys.stderr if targets.uses_stdout else sys.stdout))
+        screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+        if chosen is None:
+            job.show(store, targets.folder, screen)
+        else:
+            print_view(frame.from_rows(store.rows), screen, columns=chosen)
     counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
     said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
     sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - started)}: {said}\n")

@@ -1,0 +1,36 @@
+"""The command ``bwprof show``: a stored run's rows as a table; their summary is what ``bwprof report`` prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bwprof.analysis.views import VIEWS
+from bwprof.cli.arguments import Parser, run
+from bwprof.cli.guard import OK
+from bwprof.results import load
+
+COLUMNS_HELP = "these columns, in this order (see bwprof columns)"
+VIEW_HELP = f"{', '.join(VIEWS)} (default: short)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a stored run's rows; returns the exit code."""
+    parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
+    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--view", metavar="NAME", default="short", help=f"which columns: {VIEW_HELP}")
+    chosen.add_argument("--columns", metavar="A,B,…", help=COLUMNS_HELP)
+    return run(parser, arguments, print_rows)
+
+
+def print_rows(options: argparse.Namespace) -> int:
+    """What `options` ask for (results, view, columns), on standard output."""
+    from bwprof.analysis.views import check_view
+    from bwprof.cli.show.grid import print_view
+    from bwprof.terminal import console
+
+    check_view(options.view)
+    print_view(load(options.results), console(sys.stdout), which=options.view, columns=options.columns)
+    return OK

@@ -1,0 +1,108 @@
+"""Rows as lines of a table that fits its screen: what has no room beside the rest stands in a table below it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.summary import listed
+from bwprof.results import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+_KEYS = ("case", "precision", "variant")  # which every table begins with, if they are asked for
+_UNDERSCORE = re.compile("_(?!s$)")  # not that of a GB_s
+_ROOMY = 100  # letters a line, from which on there is room for rules between the columns
+# Letters of a text that stand in a line, at least: where there is little room, and where there is.
+_LEAST_TEXT = (10, 24)
+_HEADING = 10  # letters of a heading's line, where its words allow it
+
+
+def print_view(
+    data: pd.DataFrame, screen: Console, *, which: str = "short", columns: str | Iterable[str] | None = None
+) -> None:
+    """A view of a frame, or some columns of it; then what was not measured, and which columns hold nothing."""
+    from bwprof.analysis.views import view
+
+    found = view(data, which, columns=columns)
+    empty = [name for name in found.columns if columns is None and name not in _KEYS and found[name].isna().all()]
+    shown = found.drop(columns=empty) if len(found) else found
+    cells = {str(name): _cells(shown[name]) for name in shown.columns}
+    for number, names in enumerate(_blocks(cells, screen.width)):
+        if number:
+            screen.print("")
+        _print_block(screen, {name: cells[name] for name in names}, shown)
+    for line in _notes(data, empty if len(found) else []):
+        screen.print(line)
+
+
+def _cells(values: pd.Series) -> list[str]:
+    """A column's values as a table has them."""
+    return ["-" if schema.is_missing(value) or value == "" else _cell(value) for value in values.tolist()]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).replace(";", "; ")  # lists break there
+
+
+def _heading(name: str) -> str:
+    """A column's name in lines, so that a column of numbers is no wider than these."""
+    lines = [""]
+    for word in _UNDERSCORE.split(name):
+        if lines[-1] and len(lines[-1]) + len(word) > _HEADING:
+            lines.append("")
+        lines[-1] += f"{word}_"
+    return "\n".join(lines).removesuffix("_")
+
+
+def _blocks(cells: dict[str, list[str]], width: int) -> list[list[str]]:
+    """The columns in as many tables as it takes for each to fit into `width` letters."""
+    keys = [name for name in _KEYS if name in cells]
+    between, text = (2, _LEAST_TEXT[1]) if width >= _ROOMY else (1, _LEAST_TEXT[0])
+    needed = {name: _least_width(name, held, text) + between for name, held in cells.items()}
+    blocks = [list(keys)]
+    for name in (name for name in cells if name not in keys):
+        if sum(needed[other] for other in (*blocks[-1], name)) > width + between and len(blocks[-1]) > len(keys):
+            blocks.append(list(keys))
+        blocks[-1].append(name)
+    return blocks
+
+
+def _least_width(name: str, cells: Sequence[str], text: int) -> int:
+    """Letters that a column cannot do without: a number is never broken, a text may be after `text` of them."""
+    longest = max(map(len, cells), default=0)
+    return max(*map(len, _heading(name).split("\n")), 1, min(longest, text) if _is_text(name) else longest)
+
+
+def _is_text(name: str) -> bool:
+    return schema.kinds().get(name, "text") == "text"
+
+
+def _print_block(screen: Console, cells: dict[str, list[str]], data: pd.DataFrame) -> None:
+    from bwprof.terminal import table
+
+    headings = {name: _heading(name) for name in cells}
+    grid = table(screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)])
+    if screen.width < _ROOMY:
+        grid.box = None
+    for line in zip(*cells.values(), strict=True) if len(data) else ():
+        grid.add_row(*line)
+    screen.print(grid)
+
+
+def _notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
+    """What was not measured, and why; the columns that are left out because nothing stands in them."""
+    why: dict[str, list[str]] = {}
+    if "status" in data.columns:
+        for row in data[data["status"].isin(["failed", "skipped", "predicted"])].to_dict(orient="records"):
+            said = "" if schema.is_missing(row.get("reason")) else f": {row['reason']}"
+            why.setdefault(f"{row['status']}{said}", []).append(f"{row.get('case')} {row['precision']}")
+    lines = [listed(reason, names, len(data)) for reason, names in why.items()]
+    return lines + ([listed("no values", empty, 0)] if empty else [])

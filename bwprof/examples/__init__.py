@@ -1,0 +1,60 @@
+"""Recorded runs that come with bwprof, so that everything that reads results can be tried without a device.
+
+The files beside this module are made by ``tests/benchmarks/record_example.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bwprof.text import shown, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SUFFIX = ".json.gz"
+
+
+def examples() -> tuple[str, ...]:
+    """The names of the recorded runs."""
+    return tuple(sorted(path.name.removesuffix(_SUFFIX) for path in Path(__file__).parent.glob(f"*{_SUFFIX}")))
+
+
+def load_example(name: str) -> pd.DataFrame:
+    """A recorded run, as `bwprof.load` gives one.
+
+    Parameters
+    ----------
+    name : str
+        The device: "h200", "h100". Each is the default suite, with hardware counters.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``attrs["run"]`` holds the run's metadata, and ``attrs["run"]["commit"]`` the commit of bwprof that measured it.
+        Nothing in it names the machine; `bwprof.save` keeps the raw samples.
+
+    Raises
+    ------
+    ValueError
+        For a name that there is no example of.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.load_example("h200")["device"].unique().tolist()
+    ['NVIDIA H200']
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name is {shown(name)}: a name is needed, one of {', '.join(examples())}")
+    if name not in examples():
+        hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
+        raise ValueError(unknown("example", name, examples()) + hint)
+    import gzip
+
+    from bwprof.results import frame, jsonfile
+
+    content = gzip.decompress((Path(__file__).parent / f"{name}{_SUFFIX}").read_bytes()).decode()
+    rows, samples, run = jsonfile.parse(content, f"example {name}")
+    return frame.from_rows(rows, run, samples)

@@ -1,0 +1,110 @@
+"""Recorded runs that come with bwprof, and the script that makes them of a run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rows import pair
+
+import bwprof
+from bwprof import examples, results
+from bwprof.results import frame
+
+HERE = Path(__file__).resolve().parent
+NAMES = examples.examples()
+
+
+def test_there_are_examples_and_they_are_small() -> None:
+    assert {"h100", "h200"} <= set(NAMES)
+    assert sum(path.stat().st_size for path in Path(examples.__file__).parent.glob("*.gz")) <= 1_000_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_a_run_like_any_other(name: str, tmp_path: Path) -> None:
+    found = bwprof.load_example(name)
+    run = found.attrs["run"]
+    assert name.partition("_")[0].upper() in run["device"]
+    assert set(found["device"]) == {run["device"]}
+    assert set(found["status"]) == {"ok"}
+    assert len(run["commit"]) == 40
+    assert set(run["commit"]) <= set("0123456789abcdef")
+    assert run["facts"]["driver"]
+    assert run["versions"]["bwprof"] == found["bwprof_version"].iloc[0]
+    again = bwprof.load(bwprof.save(found, tmp_path / "a.json"), samples=True)
+    assert len(again) == len(found)
+    assert all(len(values) == count for values, count in zip(again["samples_ns"], again["samples"], strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_reads_results_reads_an_example(name: str) -> None:
+    found = bwprof.load_example(name)
+    assert len(bwprof.summary(found)) > 0
+    assert bwprof.view(found)["limiter"].notna().all()
+    assert bwprof.Roofs.from_dict(found.attrs["run"]["roofs"]).points
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_does_not_tell_where_it_was_made(name: str) -> None:
+    found = bwprof.load_example(name)
+    assert found[["hostname", "device_uuid"]].isna().all(axis=None)
+    content = gzip.decompress((Path(examples.__file__).parent / f"{name}.json.gz").read_bytes()).decode()
+    for word in ("GPU-", '"argv"', '"host"', "/root", "/home", "/tmp", "/usr", "pci_bus_id"):
+        assert word not in content
+
+
+def test_an_example_that_is_none_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"unknown example 'h20': did you mean 'h200'\? Allowed: h100, h200"):
+        bwprof.load_example("h20")
+    with pytest.raises(ValueError, match=r"unknown example '\.\./results\.json': .*bwprof\.load reads"):
+        bwprof.load_example("../results.json")
+    with pytest.raises(TypeError, match="name is None"):
+        bwprof.load_example(None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A run that says much of its machine."""
+    run = {
+        "run_id": "r",
+        "device": "Toy",
+        "argv": ["--json", "/home/me/a.json"],
+        "host": {"name": "node7", "platform": "Linux"},
+        "environment": {"CUDA_VISIBLE_DEVICES": "GPU-50d9368e-e4d7-dccd-b337-562766b65fda"},
+        "build": {"cuda_reason": "nvcc at /opt/cuda/bin/nvcc", "cuda_version": "13.0"},
+        "facts": {"name": "Toy", "uuid": "GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "driver": "580", "units": 3},
+    }
+    rows = pair("a", 100.0, 80.0, hostname="node7", device_uuid="GPU-50d9368e-e4d7-dccd-b337-562766b65fda", run_id="r")
+    path = tmp_path / "run.json"
+    results.jsonfile.write(path, frame.to_rows(frame.from_rows(rows)), [[1.0], [2.0]], run)
+    return path
+
+
+def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE / "benchmarks"))
+    import record_example
+
+    content = record_example.example_of(recorded, "b05810a")
+    assert record_example.example_of(recorded, "b05810a") == content, "byte for byte"
+    document = json.loads(gzip.decompress(content))
+    assert document["run"] == {
+        "run_id": "r",
+        "device": "Toy",
+        "build": {"cuda_version": "13.0"},
+        "facts": {"name": "Toy", "uuid": "", "driver": "580", "units": 3},
+        "commit": "b05810a",
+    }
+    assert [row["samples_ns"] for row in document["rows"]] == [[1.0], [2.0]]
+    assert not {"hostname", "device_uuid"} & document["rows"][0].keys()
+    with pytest.raises(ValueError, match="--commit is 'HEAD'"):
+        record_example.example_of(recorded, "HEAD")
+    for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
+        rows, samples, run = results.read_rows(recorded)
+        rows[0]["reason"] = word
+        results.jsonfile.write(recorded, rows, samples, run)
+        with pytest.raises(ValueError, match="would tell where it was made"):
+            record_example.example_of(recorded, "b05810a")
+    monkeypatch.delitem(sys.modules, "record_example")

@@ -1,0 +1,154 @@
+"""Few columns of many: `bwprof.view`, and the commands that print them."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from rows import pair, row
+
+import bwprof
+from bwprof.analysis.views import VIEWS
+from bwprof.cli import main
+from bwprof.cli.show.grid import print_view
+from bwprof.results import frame, schema
+
+if TYPE_CHECKING:
+    from commands import Here
+
+SHORT = ["case", "precision", "variant", "time_ms", "bandwidth_gb_s", "pct_limit", "limiter", "flags"]
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Three cases; one has a long name and long flags, one failed."""
+    known = {"attainable_gb_s": 125.0, "timer_floor_us": 0.001}
+    broken = row("broken", "fp16", gb_s=None, status="failed", reason="out of luck")
+    long = row("a_very_long_name_of_a_case kv_len=32768", "fp8_e4m3", flags="near_timer_floor;noisy;throttled")
+    return frame.from_rows([*pair("plain", 100.0, 80.0, **known), long, broken])
+
+
+def test_the_short_view(rows: pd.DataFrame) -> None:
+    found = bwprof.view(rows)
+    assert list(found) == SHORT
+    assert found["case"].tolist() == rows["case"].tolist()
+    assert found["pct_limit"].tolist()[:2] == pytest.approx([80.0, 64.0]), "worked out: 100 and 80 of 125 GB/s"
+    assert found["limiter"].tolist()[:2] == ["memory", "memory"]
+
+
+def test_every_view_and_columns_of_ones_own(rows: pd.DataFrame) -> None:
+    assert {"arithmetic_intensity", "ridge", "attainable_gb_s"} <= set(bwprof.view(rows, "roofline"))
+    groups = {column.name: column.group for column in schema.columns()}
+    counted = {name for name, group in groups.items() if group in ("counters", "metrics")}
+    assert set(bwprof.view(rows, "counters")) == {"case", "precision", "variant"} | counted
+    labelled = rows.assign(rack="r7")
+    assert list(bwprof.view(labelled, "all")) == [*schema.names(), "rack"]
+    assert list(bwprof.view(labelled, columns=["rack", "M"])) == ["rack", "M"]
+    assert bwprof.view(labelled[2:], columns="rack").index.tolist() == [2, 3], "the frame's index"
+
+
+def test_several_devices_are_told_apart(rows: pd.DataFrame) -> None:
+    two = pd.concat([rows.assign(device_uuid="GPU-1", hostname="n1"), rows.assign(device_uuid="GPU-2", hostname="n1")])
+    assert list(bwprof.view(two)) == ["device_uuid", *SHORT]
+
+
+def test_nine_classic_columns_are_enough() -> None:
+    line = ["decode", "fp16", 1, 896, 896, 0.004, 402.3, 1607424, 1792]
+    found = bwprof.view(pd.DataFrame([line], columns=list(schema.CLASSIC_NAMES)))
+    assert list(found) == SHORT
+    assert found["case"].tolist() == ["decode"]
+    assert found["flags"].isna().all()
+
+
+def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match="unknown view 'shrt': did you mean 'short'"):
+        bwprof.view(rows, "shrt")
+    with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
+        bwprof.view(rows, columns="case,tme_ms")
+    with pytest.raises(ValueError, match="columns is '': names are needed"):
+        bwprof.view(rows, columns="")
+    with pytest.raises(ValueError, match="column time_ms is missing"):
+        bwprof.view(rows.drop(columns="time_ms"))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 300])
+@pytest.mark.parametrize("which", VIEWS)
+def test_a_table_fits_its_screen(rows: pd.DataFrame, which: str, width: int) -> None:
+    text = io.StringIO()
+    print_view(rows, Console(file=text, width=width, color_system=None), which=which)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width or width == 40, "of 40 letters nobody makes a table, but it must not fail"
+    if width >= 80:
+        assert "0.0001" in text.getvalue() or which not in ("short", "all"), "numbers are not broken"
+    if which == "short":
+        assert len([line for line in lines if line.startswith("plain")]) == 2 or width == 40
+        assert sum("precision" in line for line in lines) == 1 or width == 40, "one table"
+        assert any("failed: out of luck: broken fp16" in line for line in lines) or width == 40
+
+
+def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
+    text = io.StringIO()
+    print_view(rows, Console(file=text, width=118, color_system=None), which="counters")
+    head, _, notes = text.getvalue().partition("no values: ")
+    assert "traffic_" not in head
+    assert "traffic_ratio" in notes
+    text = io.StringIO()
+    print_view(rows, Console(file=text, width=118), columns="case,traffic_ratio")
+    assert "traffic_" in text.getvalue(), "asked for"
+    print_view(rows[:0], Console(file=text, width=118))
+
+
+def test_show_and_view_print_a_stored_run(
+    rows: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(bwprof.save(rows, tmp_path / "a.json"))
+    assert main(["show", path]) == 0
+    shown = capsys.readouterr().out
+    assert "limiter" in shown
+    assert main(["view", path, "short"]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["show", path, "--view", "short"]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["show", path, "--columns", "case,N"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][2] == ["plain", "|896"]
+    for wrong, said in [
+        (["show", path, "--columns", "cse"], "unknown column 'cse': did you mean 'case'"),
+        (["show", path, "--view", "rooflin"], "unknown view 'rooflin': did you mean 'roofline'"),
+        (["view", path, "rooflin"], "unknown view 'rooflin'"),
+        (["show", str(tmp_path / "no")], "no such file or folder"),
+    ]:
+        assert main(wrong) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_sweep_prints_the_columns_asked_for(here: Here) -> None:
+    tiny = ["gemm", "--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot", "--precision", "fp32"]
+    code, out, _ = here(*tiny, "--columns", "case,N,status", "--output", "a.json")
+    assert code == 0
+    assert [line.split("|") for line in out.splitlines()][-1][0].strip() == "gemm N=16 K=16"
+    assert "ok" in out
+    assert "GB/s" not in out
+    code, _, err = here(*tiny, "--columns", "staus", "--output", "b.json")
+    assert (code, Path("b.json").exists()) == (2, False)
+    assert "unknown column 'staus': did you mean 'status'" in err
+
+
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])
+def test_what_goes_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more: dict[str, str]) -> None:
+    path = str(bwprof.save(rows, tmp_path / "a.csv"))
+    command = [sys.executable, "-m", "bwprof", "show", path, "--view", "all"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **more}, check=True)
+    assert done.stdout.isascii()
+    assert b"\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 118
+    head = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m bwprof show {path} | head -1"], capture_output=True, check=True
+    )
+    assert head.stderr == b""
