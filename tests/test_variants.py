@@ -127,6 +127,8 @@ def test_a_backend_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for operation in bwprof.operations():
         for precision in operation["precisions"]:
             for row in variants(operation["name"], precision=precision):
+                if row["variant"] is None:  # in this build nobody knows even the names
+                    continue
                 fits = precision in row["precisions"]
                 assert row["reason"] == ("no driver" if fits else "not in this precision")
                 assert row["text"]
