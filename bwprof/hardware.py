@@ -87,6 +87,7 @@ class NamedDevice(Protocol):
 
 
 Device = int | str | NamedDevice | None
+EVERY_DEVICE = "all"
 
 
 def parse(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
@@ -151,6 +152,42 @@ def choose(backend: str | None = None, device: Device = None) -> Choice:
             return _device_of(row, index, _why_this(row["name"], missing), _unused_gpu(rows))
         missing[row["name"]] = _why_none(row)
     raise _core.UnavailableError(f"no device at all: {_said(missing)}")
+
+
+def choose_several(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
+    """The devices to measure, each once: several are named by a list, or a text with commas ("0,1", "cuda:0,cpu").
+
+    "all" is every device of the named backend, else of the preferred one that has any.
+
+    Raises
+    ------
+    ValueError, bwprof.errors.UnavailableError
+        As `choose` does, and for an empty list.
+
+    Examples
+    --------
+    >>> [choice.backend for choice in choose_several("cpu", "all")], len(choose_several(device=["cpu", "cpu:0"]))
+    (['cpu'], 1)
+    """
+    wanted: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
+    if isinstance(device, str) and "," in device:
+        wanted = [name.strip() for name in device.split(",")]
+    if not wanted:
+        raise ValueError(f"device is {shown(device)}: at least one device is needed")
+    found: dict[tuple[str, int], Choice] = {}
+    for one in wanted:
+        for choice in _each(backend, one):
+            found.setdefault((choice.backend, choice.index), choice)
+    return tuple(found.values())
+
+
+def _each(backend: str | None, device: Device) -> list[Choice]:
+    """The device, or all of them."""
+    if not isinstance(device, str) or device.strip().lower() != EVERY_DEVICE:
+        return [choose(backend, device)]
+    first = choose(backend)
+    row = next(row for row in _core.backends() if row["name"] == first.backend)
+    return [_device_of(row, one["index"], first.reason, first.warning) for one in row["devices"]]
 
 
 def torch_cuda() -> Any:

@@ -127,6 +127,8 @@ def test_a_backend_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     for operation in bwprof.operations():
         for precision in operation["precisions"]:
             for row in variants(operation["name"], precision=precision):
+                if row["variant"] is None:  # in this build nobody knows even the names
+                    continue
                 fits = precision in row["precisions"]
                 assert row["reason"] == ("no driver" if fits else "not in this precision")
                 assert row["text"]
@@ -368,7 +370,9 @@ CUDA = pytest.mark.cuda
 
 @CUDA
 @pytest.mark.parametrize(
-    "one", [*small_cases("cuda"), *((op, "fp16", {}) for op, _, _ in small_cases("cuda"))], ids=str
+    "one",
+    [*small_cases("cuda"), *((op, "fp16", {}) for op in dict.fromkeys(case[0] for case in small_cases("cuda")))],
+    ids=lambda one: f"{one[0]}-{one[1]}-{'small' if one[2] else 'default'}",
 )
 def test_kernels_of_a_gpu(one: tuple[str, str, dict[str, int]]) -> None:
     """The runtime counts as many blocks as the theory, and what is not known has a reason."""

@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from bwprof.cli.guard import USAGE, guarded
+from bwprof.cli.shared.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
 _COMMANDS = (

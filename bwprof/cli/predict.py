@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, registry, results
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
 from bwprof.analysis.forecast.work import Case
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import check_open
 from bwprof.cli.sweep import options as sweeps
 from bwprof.results.files import holds_something
 from bwprof.roofs import Roofs, files

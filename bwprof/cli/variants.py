@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK, check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
 from bwprof.cli.sweep.options import read_params
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain

@@ -36,6 +36,16 @@ def configuration(row: Row, *, without: tuple[str, ...] = ()) -> tuple[object, .
     return tuple(row.get(name) for name in (*schema.all_param_names(), *_KEY_REST) if name not in without)
 
 
+def by_device(rows: Iterable[Row]) -> list[list[Row]]:
+    """The rows of each device, in the order of their first ones."""
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row.get(name) for name in ("hostname", "backend", "device", "device_uuid")), []).append(
+            row
+        )
+    return list(found.values())
+
+
 def identity(row: Row) -> tuple[object, ...]:
     """What tells a row from all others of its file; the same of a CSV, where an empty text is a missing one."""
     told = (*configuration(row), row.get("precision"), row.get("variant"), row.get("timestamp"))

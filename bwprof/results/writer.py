@@ -176,6 +176,10 @@ class Store:
                 with attempts.one():
                     self._write_json()
 
+    def write_metadata(self) -> None:
+        """What was put into `run` stands in the JSON files when this returns; pipes get it with the rest."""
+        self._write_json()
+
     def _json_is_due(self) -> bool:
         return time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE)
 

@@ -15,16 +15,18 @@ import pandas as pd
 
 from bwprof import environment, hardware
 from bwprof.errors import SweepError
+from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
 from bwprof.results.files import holds_something
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Given
-from bwprof.runs import loop, metadata, plan
+from bwprof.runs import metadata, plan, several
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress, on_stderr
+from bwprof.runs.several import Part
 from bwprof.text import is_truth, seconds, shown, truth
 
 Shown = bool | Callable[[int, int, Row], object] | None
@@ -66,42 +68,46 @@ class DeviceLostError(Exception):
 def run(request: plan.Request, how: How) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    choice = hardware.choose(request.backend, request.device)
-    made = plan.make(request, choice.backend)
-    return into_frame(
-        made.specs,
-        LocalExecutor(choice.backend, choice.index),
-        metadata.describe_run(environment.new_run_id(), made, choice, None, how.roofs),
-        Limits(made.target_seconds, how.max_total_seconds, started, max_seconds=made.max_seconds),
-        how,
+    choices = hardware.choose_several(request.backend, request.device)
+    made = plan.for_each(request, choices)
+    choice, first = made[0]
+    run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
+    limits = Limits(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
+    return parts_into_frame(
+        several.parts_of(made, run_data), lambda one: LocalExecutor(one.backend, one.index), run_data, limits, how
     )
 
 
 def into_frame(
-    items: Sequence[T],
-    executor: Executor[T],
+    items: Sequence[T], executor: Executor[T], run_data: dict[str, Any], limits: Limits, how: How
+) -> pd.DataFrame:
+    """Measure all of them on one device; see `parts_into_frame`."""
+    choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
+    return parts_into_frame([Part(choice, items, run_data)], lambda _choice: executor, run_data, limits, how)
+
+
+def parts_into_frame(
+    parts: Sequence[Part[T]],
+    executor_of: Callable[[Choice], Executor[T]],
     run_data: dict[str, Any],
     limits: Limits,
     how: How,
 ) -> pd.DataFrame:
-    """Measure all of them, with an executor that is closed afterwards; the rows, which are in `output` as well."""
+    """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
     progress = _progress_of(how.progress)
     with _keeping_rows(store, progress):
-        try:
-            context = loop.prepare(
-                executor,
-                run_data,
-                items,
-                limits=limits,
-                progress=progress,
-                given=how.roofs,
-                recalibrate=how.recalibrate,
-                labels=how.labels,
-            )
-            loop.run_cases(items, executor, context, store, limits=limits, progress=progress, after=_stop_when_lost)
-        finally:
-            executor.close()
+        several.measure(
+            parts,
+            executor_of,
+            store,
+            limits=limits,
+            progress=progress,
+            given=how.roofs,
+            recalibrate=how.recalibrate,
+            labels=how.labels,
+            after=_stop_when_lost,
+        )
     return _frame_of(store)
 
 

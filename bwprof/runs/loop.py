@@ -71,7 +71,7 @@ class Limits:
     """Seconds: what the cases should take together; what the whole run, which began at `started`, may take at most, and
     the sampling of each case (None: `DEFAULT_CASE_SECONDS`).
 
-    `started` and `deadline` are times of time.monotonic().
+    `started`, `until` and `deadline` are times of time.monotonic().
     """
 
     target_seconds: float | None
@@ -79,10 +79,13 @@ class Limits:
     started: float
     option: str = MAX_TIME  # what `max_total_seconds` is called where it was given
     max_seconds: float | None = None
+    until: float | None = None  # of a run over several devices: when this one's share is over
 
     @property
     def deadline(self) -> float | None:
-        """When the run must be over; None for no limit."""
+        """When the run, or this device's share of it, must be over; None for no limit."""
+        if self.until is not None:
+            return self.until
         return None if self.max_total_seconds is None else self.started + self.max_total_seconds
 
     def left(self) -> float:

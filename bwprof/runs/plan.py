@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 
 from bwprof import registry, suites
-from bwprof.hardware import Device
+from bwprof.hardware import Choice, Device
 from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs.grid import MOST_CASES, product
 from bwprof.suites import Suite, SuiteCase
@@ -36,7 +36,7 @@ class Request:
     caches: tuple[str, ...] = ()
     suite: str | None = None
     backend: str | None = None
-    device: Device = None
+    device: Device | Sequence[Device] = None
     seed: int = 0
     timer: str | None = None
     counters: bool = False
@@ -120,6 +120,12 @@ def make(request: Request, backend: str) -> Plan:
     # Whoever says how long each case may take wants that, and not the suite's wish.
     target = suite.target_on(backend) if suite and request.max_seconds is None else None
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
+
+
+def for_each(request: Request, choices: Sequence[Choice]) -> list[tuple[Choice, Plan]]:
+    """The same for each of several devices."""
+    plans = {choice.backend: make(request, choice.backend) for choice in choices}
+    return [(choice, plans[choice.backend]) for choice in choices]
 
 
 def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:

@@ -19,7 +19,7 @@ class Progress:
         """What is being prepared."""
 
     def begin(self, total: int) -> None:
-        """That many cases follow."""
+        """That many cases follow, of one device."""
 
     def case(self, title: str) -> None:
         """The case that runs now."""
@@ -43,7 +43,7 @@ class Lines(Progress):
         self._say(f"bwprof: {text}")
 
     def begin(self, total: int) -> None:
-        self._total = total
+        self._total, self._done = total, 0
 
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
         self._done += 1
@@ -103,7 +103,7 @@ class Callback(Progress):
         self._done = 0
 
     def begin(self, total: int) -> None:
-        self._total = total
+        self._total, self._done = total, 0
 
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:
         self._done += 1

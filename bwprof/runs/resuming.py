@@ -32,7 +32,7 @@ def still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], 
         if key not in asked:
             kept.append(place)
             strangers += 1
-        elif row["status"] in _FINISHED and not ran_out_of_time(row):
+        elif is_finished(row):
             waiting.setdefault(key, {}).setdefault(row["variant"], deque()).append(place)
     found: set[int] = set()  # of the cases
     # Cases that name their variant choose first: those that name none take whatever row is left.
@@ -44,6 +44,11 @@ def still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], 
     spare = [place for variants in waiting.values() for places in variants.values() for place in places]
     missing = [spec for number, spec in enumerate(specs) if number not in found]
     return sorted(kept + spare), missing, strangers + len(spare)
+
+
+def is_finished(row: Row) -> bool:
+    """Whether a row stands for its case: measured, or never to be."""
+    return row["status"] in _FINISHED and not ran_out_of_time(row)
 
 
 def _taken(variants: dict[str | None, deque[int]], wanted: str | None) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from bwprof.renamed import renamed
 from bwprof.text import words as _words
@@ -37,7 +37,7 @@ def sweep(
     only: Words = None,
     precision: Words = None,
     backend: str | None = None,
-    device: Device = None,
+    device: Device | Sequence[Device] = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -101,7 +101,7 @@ def sweep(
     only: Words = None,
     precision: Words = None,
     backend: str | None = None,
-    device: Device = None,
+    device: Device | Sequence[Device] = None,
     variant: Words = None,
     cache: Words = None,
     seed: int = 0,
@@ -144,9 +144,10 @@ def sweep(
         Of these, the cases whose name, or whose operation's, one of these patterns matches: "attention*", "*_8b".
     precision : str or iterable of str, optional
         The suite's when left out, else FP32 and FP16.
-    device : int, str or torch.device, optional
-        "cpu", "cuda:1", 1, ...; when left out the first device of the preferred backend that has one, for a callable
-        that backend's current one.
+    device : int, str or torch.device, or a list of them, optional
+        "cpu", "cuda:1", 1, ...; of operations several as well, one after the other: a list, "0,1", or "all" of the
+        backend (the rows say which device, and `bwprof.outliers` which is slow). When left out the first device of the
+        preferred backend that has one, for a callable that backend's current one.
     backend : str, optional
         The same as the device's name without a number.
     variant : str or iterable of str, optional
@@ -188,7 +189,7 @@ def sweep(
     force : bool
         Replace a file that `output` names and that holds something already.
     progress : bool or callable, optional
-        True shows progress on standard error; a callable gets (done, total, row).
+        True shows progress on standard error; a callable gets (done, total, row), of each device.
     grid : mapping, optional
         Parameters, as in `params`, whatever they are called: a callable's own `seed`, `name` or `sets`.
     labels : mapping, optional
@@ -233,7 +234,7 @@ def sweep(
     """
     from bwprof.roofs.given import check
     from bwprof.runs.inprocess import How, run
-    from bwprof.text import fraction, mapping, merged, seconds, truth
+    from bwprof.text import fraction, mapping, merged, seconds, shown, truth
 
     truth(counters, "counters")
     how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress)
@@ -244,13 +245,15 @@ def sweep(
     if callable(operations):
         alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
         _refuse(**alone, target_seconds=target_seconds)
+        if isinstance(device, (list, tuple)):
+            raise ValueError(f"device is {shown(device)}: a callable is measured on one device")
         return _sweep_calls(
             operations,
             params | ({"precision": precision} if precision is not None else {}),
             mapping(grid, "grid"),
             {"timer": timer, "counters": counters, "metrics": _words("metrics", metrics)},
             _words("cache", cache),
-            (backend, device),
+            (backend, cast("Device", device)),
             stop,
             how,
         )

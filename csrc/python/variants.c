@@ -79,8 +79,9 @@ static bw_status describe(const variant_question *asked, bw_kernels *out) {
     if (refusal) return bw_fail(BW_CODE_UNSUPPORTED, "%s", refusal);
     if (variant->describe) return variant->describe(asked->session->device, dims, asked->precision, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "%s",
-                   backend->runs_on_host ? "it runs on the host: no registers or shared memory of blocks"
-                                         : "a library's: it chooses its kernels while a case is prepared");
+                   backend->runs_on_host
+                       ? "it runs on the host: no registers or shared memory of blocks"
+                       : "a library's: it chooses its kernels while a case is prepared; ncu and nsys show them");
 }
 
 static PyObject *kernel_dict(const bw_kernel *kernel) {

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 
 from bwprof import hardware
-from bwprof.cli.guard import OK, USAGE, guarded
-from bwprof.cli.measuring import measuring
+from bwprof.cli.shared.guard import OK, USAGE, guarded
+from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
 from bwprof.runs.interrupts import Interrupts
@@ -53,19 +53,20 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         return command.resume(parsed, given, interrupts, wanted, clash, command.go_on_with_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.request(parsed)
-        choice = hardware.choose(request.backend, request.device)
-        made = plan.make(request, choice.backend)
+        made = plan.for_each(request, hardware.choose_several(request.backend, request.device))
     if parsed.dry_run:
         _say_unused(parsed, "--dry-run")
         with interrupts.at_once():
-            listing.print_plan(sys.stdout, made, choice)
+            for choice, own in made:
+                listing.print_plan(sys.stdout, own, choice)
         return OK
-    if choice.warning:
-        _log.warning("%s", choice.warning)
+    for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
+        _log.warning("%s", warning)
     if parsed.once:
         _say_unused(parsed, "--once")
-        return command.once(made, choice, interrupts)
-    return command.run(parsed, given, interrupts, command.Job(made, made.specs), choice, wanted)
+        return max(command.once(own, choice, interrupts) for choice, own in made)
+    choice, first = made[0]
+    return command.run(parsed, given, interrupts, command.Job(first, first.specs, made=made), choice, wanted)
 
 
 def _say_unused(parsed: argparse.Namespace, instead: str) -> None:

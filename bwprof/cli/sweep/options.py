@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
-from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
@@ -100,7 +100,11 @@ def parser(program: str) -> Parser:
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
     where = result.add_argument_group("where")
-    where.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    where.add_argument(
+        "--device",
+        metavar="D,…|all",
+        help=f"{DEVICE_HELP}; several, one after the other: 0,1 or cuda:0,cpu, or all of the backend",
+    )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     add_output(result).add_argument(
         "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"

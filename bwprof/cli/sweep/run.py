@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze, summary
-from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
 from bwprof.cli.sweep.targets import (
     Targets,
@@ -35,13 +35,14 @@ from bwprof.measuring.spec import Spec
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
-from bwprof.runs import loop, metadata
+from bwprof.runs import metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
-from bwprof.runs.resuming import still_to_do
+from bwprof.runs.resuming import is_finished, still_to_do
+from bwprof.runs.several import DEVICES, Part, is_part, measure, owners, parts_of
 from bwprof.text import finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Job:
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
     after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
+    made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
+    parts: Sequence[Part[Any]] = ()  # of such a run that goes on
 
 
 # The job of a run that goes on, from its folder, its metadata and the rows that stay.
@@ -111,6 +114,8 @@ def run(
     store: Store | None = None
     try:
         with interrupts.at_once():  # a pipe waits for its reader
+            if len(job.made) > 1:
+                job = replace(job, parts=parts_of(job.made, data))
             store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
@@ -161,8 +166,9 @@ def _go_on(
         choice = hardware.choose(data["backend"], data["device_index"])
         chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
         data |= metadata.chosen_roofs(chosen)
-    if choice.name != data.get("device"):
-        _log.warning("the run began on %s and goes on on %s", data.get("device"), choice.name)
+    for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
+        if now.name != before.get("device"):
+            _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
     if strangers:
         _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
     earlier = data.get("resumed")
@@ -206,9 +212,24 @@ def go_on_with_cases(folder: Path, data: dict[str, Any], rows: Sequence[Row]) ->
     """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
     if data.get("model") is not None:
         raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {folder}")
-    plan = earlier_plan(folder, data)
-    kept, missing, strangers = still_to_do(plan.specs, rows)
-    return kept, strangers, Job(plan, missing)
+    sections = data.get(DEVICES, [data])
+    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
+        raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {shown(sections)}")
+    first = earlier_plan(folder, data)
+    owned = owners(rows, sections)
+    kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
+    strangers = len(kept)
+    parts: list[Part[Any]] = []
+    for number, section in enumerate(sections):
+        own = [place for place, owner in enumerate(owned) if owner == number]
+        told = {name: value for name, value in section.items() if value is not None}
+        plan = first if section is data else earlier_plan(folder, data | told)
+        stay, missing, more = still_to_do(plan.specs, [rows[place] for place in own])
+        kept += [own[place] for place in stay]
+        strangers += more
+        choice = hardware.choose(section["backend"], section["device_index"])
+        parts.append(Part(choice, missing, section, plan.target_seconds))
+    return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
 
 def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
@@ -256,13 +277,16 @@ def _measure(
     """Measure a job's items, write, show; returns the exit code."""
     plan = job.plan
     limits = Limits(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
-    inner = ChildExecutor(choice.backend, choice.index, interrupts, max_case_seconds=given.max_case_seconds)
-    if not parsed.quiet:
-        sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
+    parts = job.parts or (Part(choice, job.items, store.run),)
+
+    def executor_of(one: Choice) -> Executor[Any]:
+        inner = ChildExecutor(one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds)
+        return job.executor(inner)
+
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_items(parsed, given.roofs or False, job.executor(inner), store, job.items, limits)
+        _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
         job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
@@ -288,29 +312,31 @@ def _measure(
     return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
 
 
-def _run_items(
+def _run_parts(
     parsed: argparse.Namespace,
     given: roofs.Given,
-    executor: Executor[Any],
+    executor_of: Callable[[Choice], Executor[Any]],
     store: Store,
-    items: Sequence[Item],
+    parts: Sequence[Part[Any]],
     limits: Limits,
 ) -> None:
+    for part in parts:
+        if not parsed.quiet and (part.items or len(parts) == 1):
+            choice = part.choice
+            sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
     progress = on_stderr(quiet=parsed.quiet)
     try:
-        context = loop.prepare(
-            executor,
-            store.run,
-            items,
+        measure(
+            parts,
+            executor_of,
+            store,
             limits=limits,
             progress=progress,
             given=given,
             recalibrate=parsed.recalibrate,
         )
-        loop.run_cases(items, executor, context, store, limits=limits, progress=progress)
     finally:
         progress.end()
-        executor.close()
 
 
 def _finish(store: Store, status: str) -> OSError | None:
@@ -335,7 +361,7 @@ def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
-    """The picture, in the run's folder; without matplotlib or a measured row there is none."""
+    """The picture, in the run's folder, for each device; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
         return
     try:
@@ -344,13 +370,27 @@ def _draw(store: Store, targets: Targets, seconds: float) -> None:
 
         with warnings.catch_warnings(), _at_most(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
-            plot.save(frame.from_rows(store.rows, store.run), targets.folder / PICTURE_NAME)
+            for name, rows, run in _pictures(store):
+                plot.save(frame.from_rows(rows, run), targets.folder / name)
     except (StoppedError, KeyboardInterrupt):
         raise
     except ImportError as error:
         _log.warning("no picture: %s", error)
     except Exception as error:  # the rows are there, and so is the summary
         _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
+
+
+def _pictures(store: Store) -> Iterator[tuple[str, Sequence[Row], dict[str, Any]]]:
+    """The name of each device's picture, its rows, and its run."""
+    sections = store.run.get(DEVICES)
+    if sections is None:
+        yield PICTURE_NAME, store.rows, store.run
+        return
+    owned = owners(store.rows, sections)
+    for number, section in enumerate(sections):
+        rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
+        if any(row["status"] == "ok" for row in rows):
+            yield f"{PICTURE_NAME}_{section['backend']}{section['device_index']}", rows, store.run | section
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
 from bwprof.text import figure_text
 
+_TOLD_APART = ["hostname", "backend", "device", "device_uuid"]  # devices
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console, RenderableType
@@ -23,8 +25,17 @@ def print_summary(rows: Sequence[Row], screen: Console) -> None:
 
 
 def print_tables(data: pd.DataFrame, screen: Console) -> None:
-    """The same of a frame."""
-    for renderable in tables(data, screen):
+    """The same of a frame; of several devices one after the other."""
+    from bwprof.results import frame
+    from bwprof.results.compare import by_device
+
+    parts = by_device(frame.to_rows(data)) if data[_TOLD_APART].nunique().gt(1).any() else []
+    for number, rows in enumerate(parts):
+        told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
+        screen.print(("\n" if number else "") + " ".join(name for name in told if name))
+        for renderable in tables(frame.from_rows(rows), screen):
+            screen.print(renderable)
+    for renderable in [] if parts else tables(data, screen):
         screen.print(renderable)
 
 
