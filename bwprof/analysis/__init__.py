@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
     from bwprof.analysis.causes.checks import checklist
+    from bwprof.analysis.causes.ranking import bottlenecks, strengths
     from bwprof.analysis.forecast.datasheets import catalogue
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict, predict_rows
     from bwprof.analysis.improvement import improvement_table
     from bwprof.analysis.narrowing import speedup
-    from bwprof.analysis.causes.ranking import bottlenecks, strengths
     from bwprof.analysis.utilization import speed_of_light, utilization_table
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
+from bwprof.cli.predict import efficiency_of
 from bwprof.cli.shared.arguments import BACKEND_HELP, Parser
 from bwprof.cli.shared.guard import OK, USAGE, check_open, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.predict import efficiency_of
 from bwprof.cli.sweep import options, run
 from bwprof.models import architecture, running, step
 from bwprof.models.question import LAYER, Question
