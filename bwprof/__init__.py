@@ -17,6 +17,7 @@ from bwprof.examples import load_example
 from bwprof.hardware import devices
 from bwprof.hooks.profiler import Profiler
 from bwprof.info import info
+from bwprof.kernels import variants
 from bwprof.measuring.function import measure
 from bwprof.models.step import model_step
 from bwprof.registry import operations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
+    from bwprof.analysis.occupancy import occupancy
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
@@ -45,6 +47,7 @@ _LATER = {
     "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
@@ -76,6 +79,7 @@ __all__ = [
     "load_example",
     "measure",
     "model_step",
+    "occupancy",
     "operations",
     "outliers",
     "plot",
@@ -87,6 +91,7 @@ __all__ = [
     "speedup",
     "summary",
     "sweep",
+    "variants",
     "view",
 ]
 

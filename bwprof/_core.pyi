@@ -125,7 +125,19 @@ class Device:
     def variants(
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:
-        """Every variant for that shape: name, text, refuses ("" = it runs), default (bool)."""
+        """Every variant for that shape: name, text, precisions, refuses ("" = it runs), default (bool)."""
+    def kernels(
+        self,
+        operation: str,
+        precision: str,
+        params: Mapping[str, int],
+        variant: str,
+        kv_lens: Sequence[int] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The kernels of a variant's launch, one after the other, without launching them: symbol (the linker's name, or
+        None), registers and local_bytes (of a thread), static_shared_bytes, dynamic_shared_bytes and threads (of a
+        block), blocks (of the grid), resident_blocks (at once on a multiprocessor, as the runtime says).
+        UnsupportedError where they cannot be told: on a CPU, of a library's variants, of a shape that does not run."""
     def measure_call(
         self,
         function: Callable[..., object],

@@ -199,7 +199,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("bwprof.cli.summary.print_summary", fail)
+    monkeypatch.setattr("bwprof.cli.shared.summary.print_summary", fail)
     code, _, err = here(*TINY, "--output", "runs")
     assert code == 3
     assert err.endswith("bwprof: error: out of memory\n")

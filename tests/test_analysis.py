@@ -342,3 +342,14 @@ def test_utilization_table() -> None:
 )
 def test_speed_of_light(found: dict[str, Any], memory: str, compute: str) -> None:
     assert speed_of_light(found) == f"Memory Throughput: {memory}\nCompute Throughput: {compute}"
+
+
+def test_a_callers_peak_tells_the_bound_of_a_frame() -> None:
+    """3 GB in 10 ms, 30 FLOP/B: left of the ridge of 400 TFLOP/s over 800 GB/s, right of that over 80 TB/s."""
+    row = {"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "flops": 90 * GB, "peak_tflops": 400.0}
+    said = [
+        bwprof.BandwidthAnalysis.from_frame(pd.DataFrame([row]), peak_gb_s=peak)["bottleneck"].iloc[0]
+        for peak in (800.0, 80_000.0)
+    ]
+    assert said[0].startswith("memory-bound at 38 % of the peak")
+    assert said[1].startswith("arithmetic, not memory: 2 % of the theoretical 400 TFLOP/s")

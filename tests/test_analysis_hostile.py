@@ -15,7 +15,7 @@ from rich.console import Console
 import bwprof
 from bwprof.analysis import bottlenecks, checklist, speed_of_light, strengths, utilization_table
 from bwprof.analysis.answer import Answer
-from bwprof.analysis.ranking import rules_of
+from bwprof.analysis.causes.ranking import rules_of
 from bwprof.cli.analyze import print_answer
 from bwprof.results import frame, schema
 

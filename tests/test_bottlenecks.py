@@ -11,8 +11,8 @@ from rows import pair, row
 
 import bwprof
 from bwprof.analysis import bottlenecks, improvement_table, strengths
+from bwprof.analysis.causes.ranking import ranked, unranked
 from bwprof.analysis.improvement import why_the_same
-from bwprof.analysis.ranking import ranked, unranked
 from bwprof.results import frame
 
 

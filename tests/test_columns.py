@@ -59,7 +59,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     import io
     from dataclasses import replace
 
-    from bwprof.cli import summary
+    from bwprof.cli.shared import summary
     from bwprof.terminal import console
 
     real = schema.column

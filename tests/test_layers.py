@@ -76,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measuring": _WORKING | {"costs", "results", "roofs"},
     "case": _WORKING | {"costs", "measuring", "results", "roofs"},
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
+    "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "hooks": {"_core", "hardware", "results"},

@@ -186,6 +186,29 @@ def test_a_ridge_from_measured_roofs() -> None:
     assert math.isnan(limits.of_row(row(0.3, 10**9, 1, cache="hot")).ridge)
 
 
+def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
+    """As measured: 0.4 % of the roofline and 1.6 % of a stream, which `bound` alone called memory-bound."""
+    found = limits.of_row(
+        H200
+        | {
+            "time_ms": 0.1170145,
+            "timer_floor_us": 0.501152,
+            "bytes_read": 1179648,
+            "bytes_written": 917504,
+            "flops": 470679552,
+            "bandwidth_gb_s": 17.92215,
+            "tflops": 4.022403,
+            "attainable_gb_s": 1092.044,
+            "ceiling_gb_s": 4293.297,
+            "measured_tflops": 731.868,
+            "peak_tflops": 1070.531,
+        }
+    )
+    assert (found.limiter, found.pct_limit) == ("kernel", pytest.approx(1.641, abs=1e-3))
+    # 224.4 FLOP/B: right of the ridge at 170.5 that was measured, left of the one at 249.3 in theory.
+    assert (found.side, found.ridge) == ("compute", pytest.approx(170.5, abs=0.05))
+
+
 def test_what_is_missing_is_named() -> None:
     def why(given: dict[str, Any]) -> str:
         return str(limits.of_row(given).why)

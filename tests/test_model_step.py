@@ -506,6 +506,9 @@ def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.Capture
         (["config.json", "--memory", "x"], "--memory: 'x'"),
         (["config.json", "--device", "gpu"], "for a prediction: unknown device 'gpu'"),
         (["config.json", "--device", "cpu", "--predict"], "predict: name a device"),
+        (["config.json", "--device", "cpu", "--efficiency", "1"], "--efficiency goes with predictions"),
+        (["config.json", "--device", "H200", "--efficiency", "x"], "--efficiency is 'x'"),
+        (["config.json", "--device", "H200", "--efficiency", "2"], "efficiency is 2.0"),
         (["config.json", "--device", "H200", "--csv", "-", "--json", "-"], "cannot both have the standard output"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.cli import summary
+from bwprof.cli.shared import summary
 from bwprof.results import frame
 from bwprof.results.schema import Row
 from bwprof.terminal import console

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
-    from bwprof.analysis.checks import checklist
+    from bwprof.analysis.causes.checks import checklist
+    from bwprof.analysis.causes.ranking import bottlenecks, strengths
     from bwprof.analysis.forecast.datasheets import catalogue
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict, predict_rows
     from bwprof.analysis.improvement import improvement_table
     from bwprof.analysis.narrowing import speedup
-    from bwprof.analysis.ranking import bottlenecks, strengths
     from bwprof.analysis.utilization import speed_of_light, utilization_table
     from bwprof.roofs.limits import attainable, classify, position, ridge, with_limits
 
@@ -22,9 +22,9 @@ _HOMES = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "attainable": "bwprof.roofs.limits",
-    "bottlenecks": "bwprof.analysis.ranking",
+    "bottlenecks": "bwprof.analysis.causes.ranking",
     "catalogue": "bwprof.analysis.forecast.datasheets",
-    "checklist": "bwprof.analysis.checks",
+    "checklist": "bwprof.analysis.causes.checks",
     "classify": "bwprof.roofs.limits",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "improvement_table": "bwprof.analysis.improvement",
@@ -34,7 +34,7 @@ _HOMES = {
     "ridge": "bwprof.roofs.limits",
     "speed_of_light": "bwprof.analysis.utilization",
     "speedup": "bwprof.analysis.narrowing",
-    "strengths": "bwprof.analysis.ranking",
+    "strengths": "bwprof.analysis.causes.ranking",
     "utilization_table": "bwprof.analysis.utilization",
     "with_limits": "bwprof.roofs.limits",
 }

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.checks import checklist
+from bwprof.analysis.causes.checks import checklist
+from bwprof.analysis.causes.losses import losses
+from bwprof.analysis.causes.ranking import Finding, bottlenecks, ranked, strengths, strong
+from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
-from bwprof.analysis.losses import losses
 from bwprof.analysis.narrowing import speedup_line
-from bwprof.analysis.ranking import Finding, bottlenecks, ranked, strengths, strong
-from bwprof.analysis.rules import AT_ROOF
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
 from bwprof.text import seconds_text

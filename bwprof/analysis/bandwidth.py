@@ -354,24 +354,22 @@ def _from_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    made = data.copy()
-    if peak is not None:
-        own = numbers(data, "peak_gb_s")
-        made["peak_gb_s"] = np.where(np.isnan(own), peak, own)
-    time_ms, cold = numbers(made, "time_ms"), ~is_word(made, "cache", "hot")
-    moved, flops = moved_bytes(made), numbers(made, "flops")
-    measured, theory = numbers(made, "measured_tflops"), numbers(made, "peak_tflops")
+    own = numbers(data, "peak_gb_s")
+    most = own if peak is None else np.where(np.isnan(own), peak, own)
+    found = data if peak is None else data.assign(peak_gb_s=most)
+    time_ms, cold = numbers(data, "time_ms"), ~is_word(data, "cache", "hot")
+    moved, flops = moved_bytes(data), numbers(data, "flops")
+    measured, theory = numbers(data, "measured_tflops"), numbers(data, "peak_tflops")
     roof = np.where(np.isnan(measured), theory, measured)
     seconds = np.where(time_ms > 0, time_ms, np.nan) / 1e3
     bandwidth = np.where(cold, moved / seconds, np.nan) / 1e9
-    utilization = bandwidth / _over_zero(numbers(made, "peak_gb_s"))
-    efficiency = bandwidth / _over_zero(numbers(made, "attainable_gb_s"))
-    made["utilization"], made["efficiency"] = utilization, efficiency
+    utilization = bandwidth / _over_zero(most)
+    efficiency = bandwidth / _over_zero(numbers(data, "attainable_gb_s"))
     with np.errstate(invalid="ignore"):
         grade = sum((utilization > least).astype(np.int8) for least in (FAIR, GOOD, EXCELLENT))
         height = (efficiency >= KERNEL_SHARE).astype(np.int8) + (efficiency >= AT_ROOF)
-    made["rating"] = _taken([*RATINGS, None], np.where(np.isnan(utilization), len(RATINGS), grade))
-    bound = _bounds(made)
+    rating = _taken([*RATINGS, None], np.where(np.isnan(utilization), len(RATINGS), grade))
+    bound = _bounds(found)
     by_memory, by_arithmetic = (bound == BOUNDS.index(name) + 1 for name in ("memory", "compute"))
     reached = flops / seconds / _over_zero(roof) / 1e12
     roofs, different = pd.factorize(np.where(by_arithmetic & ~np.isnan(reached), roof, -1.0))
@@ -385,19 +383,19 @@ def _from_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
         "measured": by_arithmetic & ~np.isnan(measured),
         "has_flops": (bound == 0) & ~np.isnan(flops),
     }
-    made["bottleneck"] = _sentences(keys, different, usable=time_ms > 0, cold=cold)
-    return made
+    said = _sentences(keys, different, usable=time_ms > 0, cold=cold)
+    return found.assign(utilization=utilization, efficiency=efficiency, rating=rating, bottleneck=said)
 
 
-def _bounds(made: pd.DataFrame) -> Any:
+def _bounds(data: pd.DataFrame) -> Any:
     """Each row's bound as its place in BOUNDS from 1 on, 0 where it is not known: its own, else what its limits say."""
     import numpy as np
 
-    found = word_codes(made, "bound", BOUNDS)
+    found = word_codes(data, "bound", BOUNDS)
     open_ = found == 0
     if not open_.any():
         return found
-    rest = made[open_]
+    rest = data if open_.all() else data[open_]
     limits, intensity = limits_of(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
     with np.errstate(invalid="ignore"):
         memory = (intensity < limits.ridge) | (numbers(rest, "flops") == 0) | limits.by("memory")

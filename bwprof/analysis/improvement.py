@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis import values
-from bwprof.analysis.rules import AT_ROOF
+from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.results.schema import Row
 from bwprof.text import figure_text
 

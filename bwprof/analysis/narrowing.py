@@ -11,8 +11,8 @@ import numpy as np
 
 from bwprof import costs, registry
 from bwprof.analysis import values
+from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.improvement import Pair, named, pairs
-from bwprof.analysis.losses import STEP
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, of_row
 from bwprof.roofs.model import Roofs

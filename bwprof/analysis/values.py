@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
+from bwprof.results import schema
 from bwprof.results.schema import is_missing
 from bwprof.roofs.limits import with_limits
 from bwprof.text import shown
@@ -129,10 +131,18 @@ def limits_of(data: pd.DataFrame) -> Limits:
     found = Limits(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
-        rest = with_limits(data if missing.all() else data[missing])
+        names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
+        rest = with_limits(data[names] if missing.all() else data.loc[missing, names])
         found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
         found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
     return found
+
+
+@cache
+def _limiting() -> tuple[str, ...]:
+    """The columns that may say what limits a row."""
+    groups = ("time", "work", "roofs")
+    return ("cache", "status", *(column.name for column in schema.columns() if column.group in groups))
 
 
 def attained(data: pd.DataFrame) -> NDArray[np.float64]:

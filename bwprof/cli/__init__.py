@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 
-from bwprof.cli.guard import USAGE, guarded
+from bwprof.cli.shared.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
 _COMMANDS = (
@@ -23,6 +23,7 @@ _COMMANDS = (
     "plot",
     "predict",
     "roofs",
+    "variants",
     "columns",
     "selftest",
     "info",
@@ -39,6 +40,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
+       bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK
 from bwprof.results import load
 from bwprof.results.schema import Row
 from bwprof.text import parse_count, quoted, spelt

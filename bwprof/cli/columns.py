@@ -7,8 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK, check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results import schema
 from bwprof.results.schema import Column
 from bwprof.results.tables import TOLD

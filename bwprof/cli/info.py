@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import check_open
 from bwprof.info import info
 from bwprof.info.lines import about, device_lines
 from bwprof.results.jsonfile import plain

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
-from bwprof.cli.arguments import BACKEND_HELP, Parser
-from bwprof.cli.guard import OK, USAGE, check_open, guarded
-from bwprof.cli.measuring import measuring
+from bwprof.cli.predict import efficiency_of
+from bwprof.cli.shared.arguments import BACKEND_HELP, Parser
+from bwprof.cli.shared.guard import OK, USAGE, check_open, guarded
+from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import options, run
 from bwprof.models import architecture, running, step
 from bwprof.models.question import LAYER, Question
@@ -103,6 +104,12 @@ def _parser() -> Parser:
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--predict", action="store_true", help="measure nothing: for --device, or what --roofs is of")
+    where.add_argument(
+        "--efficiency",
+        metavar="SHARE|RUN|FILE",
+        help="of predictions: what share of its roof a kernel reaches, or measured results to learn it from, as bwprof "
+        "predict has it (default: 0.9)",
+    )
     options.add_output(result)
     how = result.add_argument_group("how")
     options.add_limits(how)
@@ -138,6 +145,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         )
         if elsewhere is not None:
             return _predict(parsed, asked, elsewhere)
+        if parsed.efficiency is not None:
+            raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
         choice = hardware.choose(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
@@ -169,7 +178,19 @@ def _asked(parsed: argparse.Namespace) -> Question:
 
 def _asks(parsed: argparse.Namespace) -> list[str]:
     """The options given that say what to measure."""
-    names = ("batch", "context", "weights", "kv", "layout", "memory", "reserve", "device", "backend", "max_seconds")
+    names = (
+        "batch",
+        "context",
+        "weights",
+        "kv",
+        "layout",
+        "memory",
+        "reserve",
+        "device",
+        "backend",
+        "efficiency",
+        "max_seconds",
+    )
     found = ["MODEL"] if parsed.model is not None else []
     found += [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name) is not None]
     return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
@@ -225,7 +246,7 @@ def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -
     from bwprof.results.frame import to_rows
     from bwprof.terminal import console
 
-    frame = predicting.predicted(asked, device)
+    frame = predicting.predicted(asked, device, efficiency_of(parsed.efficiency))
     to_stdout = False
     for option, given in (("--output", parsed.output), ("--csv", parsed.csv), ("--json", parsed.json)):
         if given == "-" and option != "--output":

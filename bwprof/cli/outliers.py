@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK, check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results import load
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import fraction, quoted

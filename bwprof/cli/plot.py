@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bwprof.cli.arguments import Parser, run
+from bwprof.cli.shared.arguments import Parser, run
 from bwprof.results import load
 from bwprof.text import unknown
 

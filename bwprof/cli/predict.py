@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, registry, results
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
 from bwprof.analysis.forecast.work import Case
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import check_open
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import check_open
 from bwprof.cli.sweep import options as sweeps
 from bwprof.results.files import holds_something
 from bwprof.roofs import Roofs, files
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     device: str | Roofs = options.device if options.device is not None else DEFAULT_DEVICE
     if options.roofs is not None:
         device = files.read(Path(options.roofs))
-    found = predict_rows(_cases(options), device, _efficiency(options.efficiency))
+    found = predict_rows(_cases(options), device, efficiency_of(options.efficiency))
     for kind, name in targets.items():
         _write(found, kind, name)
     if "-" not in targets.values():
@@ -128,7 +128,8 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     return list(seen.values())
 
 
-def _efficiency(given: str | None) -> float | pd.DataFrame:
+def efficiency_of(given: str | None) -> float | pd.DataFrame:
+    """What predictions take for their kernels, from an option: a share, or measured results."""
     if given is None:
         return DEFAULT_EFFICIENCY
     if Path(given).exists():

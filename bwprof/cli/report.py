@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bwprof.cli.arguments import Parser, run
+from bwprof.cli.shared.arguments import Parser, run
 from bwprof.results import load
 
 
@@ -19,12 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(options: argparse.Namespace) -> int:
-    from bwprof.cli.summary import print_tables
+    from bwprof.cli.shared.summary import print_tables
     from bwprof.terminal import console
 
     found, screen = load(options.results), console(sys.stdout)
     if options.checklist:
-        from bwprof.analysis.checks import checklist
+        from bwprof.analysis.causes.checks import checklist
         from bwprof.cli.analyze import show_checklist
 
         show_checklist(checklist(found), screen)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bwprof import hardware
-from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
+from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
 from bwprof.results.files import holds_something
 from bwprof.roofs import Roofs, files, store
 from bwprof.text import unknown

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.cli.guard import GATE_FAILED, OK, USAGE, check_open, coded, guarded
+from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.cli.shared.guard import GATE_FAILED, OK, USAGE, check_open, coded, guarded
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.runs.interrupts import Interrupts

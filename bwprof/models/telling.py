@@ -22,6 +22,7 @@ _PHASES = {DECODE: "Decode", PREFILL: "Prefill"}
 
 
 def may_fit(step: Step) -> bool:
+    """Whether its memory is enough, or not known."""
     return step.fit is None or step.fit.fits
 
 
@@ -29,14 +30,15 @@ def may_fit(step: Step) -> bool:
 
 
 def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
+    """What limits a step, how fast it is, and what narrower weights would bring; or that it does not fit."""
     name, point = model.name, step.point
     if step.fit is not None and not may_fit(step):
-        return does_not_fit(step, name, formats)
+        return _does_not_fit(step, name, formats)
     if step.time_ms is None or step.tokens_s is None:
         return f"{name}: no time for a step of {point.phase} ({step.missing})"
     phase = _PHASES[point.phase]
     said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
-    tokens = f"{figure(step.tokens_s)} tokens/s"
+    tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
         share = "" if step.limit_pct is None else f" at {step.limit_pct:.0f} % of what this device sustains"
         said.append(f"{tokens} predicted{share}")
@@ -46,14 +48,14 @@ def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
         elif step.mbu_pct is not None:
             said[0] += f": {step.mbu_pct:.0f} % of the theoretical bandwidth"
         said.append(tokens)
-    brings = gain(step, formats)
+    brings = _gain(step, formats)
     if brings:
         said.append(brings)
     formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
     return f"{'; '.join(said)}. {name}, batch {point.batch}, context {point.context}, {formats_said}."
 
 
-def gain(step: Step, formats: Sequence[Format]) -> str:
+def _gain(step: Step, formats: Sequence[Format]) -> str:
     """What the next narrower weights bring."""
     found = figures.narrower(step.point)
     line = next((line for line in formats if found and line.weights == found[0] and line.time_ms), None)
@@ -66,16 +68,18 @@ def gain(step: Step, formats: Sequence[Format]) -> str:
     return f"{found[1]} weights {verb} {times:.2g} \u00d7"
 
 
-def does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
+def _does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
     fit, point = step.fit, step.point
     assert fit is not None
-    needed = f"{gb(fit.weights)} of weights and {gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
-    said = f"{name}, weights {format_name(point.weights)}, does not fit: {needed}, of {gb(fit.memory)} of memory "
-    said += f"{gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
+    needed = (
+        f"{_gb(fit.weights)} of weights and {_gb(fit.kv)} of KV cache (batch {point.batch}, context {point.context})"
+    )
+    said = f"{name}, weights {format_name(point.weights)}, does not fit: {needed}, of {_gb(fit.memory)} of memory "
+    said += f"{_gb(fit.usable)} can be used ({fit.reserve:.0%} is left for activations and scratch)."
     others = [line for line in formats if line.fits and line.weight_bytes < fit.weights]
     if others:
         widest = max(others, key=lambda line: line.weight_bytes)
-        return f"{said} With weights {format_name(widest.weights)} it does: {gb(widest.weight_bytes)}."
+        return f"{said} With weights {format_name(widest.weights)} it does: {_gb(widest.weight_bytes)}."
     count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
     return f"{said} It would take {count} such devices, or a smaller model."
 
@@ -84,6 +88,7 @@ def does_not_fit(step: Step, name: str, formats: Sequence[Format]) -> str:
 
 
 def step_line(question: Question, step: Step) -> dict[str, Any]:
+    """A step's line of a frame."""
     point = step.point
     weights = question.weight_bytes(point.weights)
     kv = step.fit.kv if step.fit is not None else question.fit(point, 1).kv
@@ -110,6 +115,7 @@ def step_line(question: Question, step: Step) -> dict[str, Any]:
 
 
 def operation_lines(step: Step) -> list[dict[str, Any]]:
+    """The lines of its operations."""
     point = step.point
     lines = []
     for row in step.rows:
@@ -138,10 +144,12 @@ def operation_lines(step: Step) -> list[dict[str, Any]]:
 
 
 def half(formats: Sequence[Format]) -> float | None:
+    """The time in FP16; None where there is none."""
     return next((line.time_ms for line in formats if line.weights == "fp16"), None)
 
 
 def tokens_s(step: Step, time_ms: float | None) -> float | None:
+    """Tokens a second of a step that takes so long."""
     if time_ms is None or step.time_ms is None or step.tokens_s is None:
         return None
     return step.tokens_s * step.time_ms / time_ms
@@ -154,6 +162,7 @@ WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "
 
 
 def step_cells(step: Step) -> dict[str, str]:
+    """A step's line of a table."""
     point = step.point
     return {
         "phase": point.phase,
@@ -161,28 +170,29 @@ def step_cells(step: Step) -> dict[str, str]:
         "context": str(point.context),
         "weights": format_name(point.weights),
         "cache": format_name(point.kv),
-        "ms": number(step.time_ms),
-        "tokens/s": "-" if step.tokens_s is None else figure(step.tokens_s),
-        "MBU %": percent(step.mbu_pct),
-        "% of limit": percent(step.limit_pct),
+        "ms": _number(step.time_ms),
+        "tokens/s": "-" if step.tokens_s is None else _figure(step.tokens_s),
+        "MBU %": _percent(step.mbu_pct),
+        "% of limit": _percent(step.limit_pct),
         "limiter": step.limiter or "-",
         "GB moved": f"{step.moved_bytes / 1e9:.3g}",
-        "measured %": percent(step.measured_pct),
+        "measured %": _percent(step.measured_pct),
         "fits": "-" if step.fit is None else "yes" if step.fit.fits else "no",
     }
 
 
 def operations_cells(step: Step) -> list[dict[str, str]]:
+    """Its operations' lines."""
     return [
         {
             "role": line["role"],
-            "shape": shape(row),
+            "shape": _shape(row),
             "precision": line["precision"],
             "count": str(line["count"]),
-            "us each": "-" if line["time_ms"] is None else number(line["time_ms"] * 1e3),
-            "ms": number(line["step_ms"]),
-            "share %": percent(line["share_pct"], digits=1),
-            "% of limit": percent(line["limit_pct"]),
+            "us each": "-" if line["time_ms"] is None else _number(line["time_ms"] * 1e3),
+            "ms": _number(line["step_ms"]),
+            "share %": _percent(line["share_pct"], digits=1),
+            "% of limit": _percent(line["limit_pct"]),
             "limiter": line["limiter"] or "-",
             "status": line["status"],
         }
@@ -190,7 +200,7 @@ def operations_cells(step: Step) -> list[dict[str, str]]:
     ]
 
 
-def shape(row: Mapping[str, Any]) -> str:
+def _shape(row: Mapping[str, Any]) -> str:
     """The sizes that tell an operation's shape: a product's, else batch and lengths."""
     if row["M"] is not None:
         return "x".join(str(row[name]) for name in ("M", "N", "K"))
@@ -199,24 +209,27 @@ def shape(row: Mapping[str, Any]) -> str:
 
 
 def format_cells(line: Format, step: Step, half: float | None) -> dict[str, str]:
+    """A format's line."""
     tokens = tokens_s(step, line.time_ms)
     return {
         "weights": format_name(line.weights),
         "cache": format_name(line.kv),
         "GB of weights": f"{line.weight_bytes / 1e9:.3g}",
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
-        "ms": number(line.time_ms),
-        "tokens/s": "-" if tokens is None else figure(tokens),
+        "ms": _number(line.time_ms),
+        "tokens/s": "-" if tokens is None else _figure(tokens),
         "x FP16": f"{half / line.time_ms:.2f}" if half and line.time_ms else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
 
 def room_title(question: Question, memory: int) -> str:
-    return f"What fits {gb(memory)}, {question.reserve:.0%} of them left for activations and scratch"
+    """What stands above the lines of what fits."""
+    return f"What fits {_gb(memory)}, {question.reserve:.0%} of them left for activations and scratch"
 
 
 def room_cells(room: Room) -> dict[str, str]:
+    """A line of what fits."""
     line = {
         "weights": format_name(room.weights),
         "cache": format_name(room.kv),
@@ -228,6 +241,7 @@ def room_cells(room: Room) -> dict[str, str]:
 
 
 def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
+    """A line of how weights are stored."""
     return {
         "type": name,
         "tensors": str(held["tensors"]),
@@ -237,6 +251,7 @@ def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
 
 
 def layer_cells(layer: Layer) -> dict[str, str]:
+    """A line of a layer in one graph."""
     point, together, total = layer.point, layer.together_ms, layer.sum_ms
     return {
         "phase": point.phase,
@@ -244,14 +259,15 @@ def layer_cells(layer: Layer) -> dict[str, str]:
         "context": str(point.context),
         "weights": format_name(point.weights),
         "cache": format_name(point.kv),
-        "us together": "-" if together is None else number(together * 1e3),
-        "us, sum": "-" if total is None else number(total * 1e3),
+        "us together": "-" if together is None else _number(together * 1e3),
+        "us, sum": "-" if total is None else _number(total * 1e3),
         "together / sum": f"{together / total:.3f}" if together and total else "-",
         "status": layer.reason or "ok",
     }
 
 
 def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[str]:
+    """What the figures assume, and what they leave out."""
     model = question.model
     notes = [
         f"{model.parameters / 1e9:.3g} billion weights. "
@@ -280,7 +296,7 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     timed = [item.time_ms for item in left_out if item.time_ms is not None]
     said = f"Left out: {', '.join(item.what for item in left_out)}: {more} launches unfused"
     if timed and step.time_ms:
-        said += f", about {number(sum(timed))} ms ({100 * sum(timed) / step.time_ms:.0f} % of the step)"
+        said += f", about {_number(sum(timed))} ms ({100 * sum(timed) / step.time_ms:.0f} % of the step)"
     notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
     notes.append(
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
@@ -290,6 +306,7 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
 
 
 def wrapped(notes: Sequence[str]) -> list[str]:
+    """Notes as lines of a terminal."""
     import textwrap
 
     from bwprof.terminal import PLAIN_WIDTH
@@ -297,22 +314,23 @@ def wrapped(notes: Sequence[str]) -> list[str]:
     return [textwrap.fill(note, PLAIN_WIDTH, subsequent_indent="  ") for note in notes]
 
 
-def number(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 1 else figure_text(value, whole_from=1000)
 
 
-def percent(value: float | None, *, digits: int = 0) -> str:
+def _percent(value: float | None, *, digits: int = 0) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def figure(value: float) -> str:
+def _figure(value: float) -> str:
     """A number of tokens with thousands apart."""
     return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}"
 
 
-def gb(count: float) -> str:
+def _gb(count: float) -> str:
     return f"{count / 1e9:.3g} GB"
 
 
 def format_name(name: str) -> str:
+    """A format as tables name it."""
     return "as stored" if name == AS_STORED else name.upper()

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.guard import guarded
+from bwprof.cli.shared.guard import guarded
 
 
 def _main() -> int:

@@ -106,6 +106,24 @@ typedef struct bw_launch {
     bw_device *device;
 } bw_launch;
 
+enum { BW_KERNELS_MAX = 4 }; /* of one launch */
+
+/* A kernel of a launch, and what it takes of a multiprocessor. */
+typedef struct bw_kernel {
+    const char *symbol;  /* as the linker has it; stays as long as the device is open; NULL = not known */
+    int registers;       /* of a thread */
+    int64_t local_bytes; /* of a thread: what registers spill to, and arrays of its own */
+    int64_t static_shared_bytes, dynamic_shared_bytes; /* of a block */
+    int threads;                                       /* of a block */
+    int64_t blocks;                                    /* of the grid */
+    int resident_blocks;                               /* at once on a multiprocessor, as the runtime says */
+} bw_kernel;
+
+typedef struct bw_kernels {
+    int count;
+    bw_kernel kernel[BW_KERNELS_MAX]; /* one after the other */
+} bw_kernels;
+
 /* A variant: a rung of a kernel ladder, or a library. A family's rows stand cheapest rung first; the last row that
  * is supported is the default, unless an earlier supported row `prefers` the shape. */
 typedef struct bw_variant {
@@ -129,6 +147,8 @@ typedef struct bw_variant {
     bw_status (*prepare)(const bw_launch *sets, int64_t set_count, void **state);
     void (*release)(void *state);
     bw_status (*launch)(const bw_launch *launch); /* enqueues all kernels; must not wait */
+    /* Optional: the kernels of a launch, of a shape that is not refused; allocates no memory and launches nothing. */
+    bw_status (*describe)(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 } bw_variant;
 
 typedef struct bw_variant_table {

@@ -118,8 +118,15 @@ extern PyMethodDef core_call_methods[];
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
 
+/* ---- variants.c ---- */
+PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs);
+
 /* ---- profiler.c ---- */
 enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
+
+/* ---- device.c ---- */
+bw_session *core_session_of(device_object *self); /* NULL with an exception once it is closed */
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;

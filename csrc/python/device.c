@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
-static bw_session *session_of(device_object *self) {
+bw_session *core_session_of(device_object *self) {
     if (!self->session) PyErr_SetString(PyExc_ValueError, "this Device is closed");
     return self->session;
 }
@@ -92,7 +92,7 @@ static PyObject *peak_tflops(const bw_device_facts *facts) {
 
 static PyObject *device_facts(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     if (!session) return NULL;
     const bw_device_calls *devices = session->backend->devices;
     /* Copies: making objects may collect garbage, and so run code that closes the device. */
@@ -114,7 +114,7 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
 
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     int64_t free_bytes, total_bytes;
     bw_status status;
     if (!session) return NULL;
@@ -130,7 +130,7 @@ static bw_status rest(const bw_session *session) {
 
 static PyObject *device_rest(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     bw_status status;
     if (!session) return NULL;
     CORE_RUN(status, session, rest(session));
@@ -144,7 +144,7 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     int64_t threads;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
     const int wanted = threads == (int)threads ? (int)threads : 0; /* 0: none has it */
-    bw_session *session = session_of(self);
+    bw_session *session = core_session_of(self);
     if (!session) return NULL;
     if (self->open_cases || self->open_profilers) {
         PyErr_SetString(PyExc_ValueError, "a Case or Profiler of this Device is open: close it first");
@@ -161,7 +161,7 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
 
 static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"timer", NULL};
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     const char *timer_name = NULL;
     int timer;
     double ns;
@@ -190,7 +190,7 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
 
 static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     bw_conditions found;
     char note[320], throttle[CORE_THROTTLE_SIZE];
     bw_status status;
@@ -215,7 +215,7 @@ static PyObject *truth_or_none(int value) {
 
 static PyObject *device_management(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     bw_management found;
     bw_status status;
     if (!session) return NULL;
@@ -236,7 +236,7 @@ static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW
 
 static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
     bw_status status;
@@ -258,60 +258,8 @@ static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     return list;
 }
 
-/* One variant with whether it runs the shape and whether it is the default. */
-static PyObject *variant_row(const bw_variant *row, const char *refusal, bool is_default) {
-    PyObject *dict = core_variant_dict(row);
-    if (!dict) return NULL;
-    if (core_set(dict, "refuses", PyUnicode_FromString(refusal ? refusal : "")) < 0 ||
-        core_set(dict, "default", PyBool_FromLong(is_default)) < 0) {
-        Py_CLEAR(dict);
-    }
-    return dict;
-}
-
-static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
-    core_state *state = core_state_of(Py_TYPE(object));
-    bw_session *session = session_of((device_object *)object);
-    const char *op_name, *precision_name;
-    PyObject *params, *kv_lens = NULL;
-    int index;
-    const bw_op *op;
-    const bw_precision *precision;
-    core_dims dims;
-    if (!session) return NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &op_name, &precision_name, &params, &kv_lens))
-        return NULL;
-    bw_status status = core_find_op(op_name, &index, &op);
-    if (!status) status = bw_precision_find(precision_name, &precision);
-    if (status) return core_raise(state, status);
-    if (core_dims_read(state, op, precision, params, kv_lens, &dims) < 0) return NULL;
-    session = session_of((device_object *)object); /* again: reading numbers may have run Python code that closed it */
-    if (!session) {
-        core_dims_free(&dims);
-        return NULL;
-    }
-    const bw_device_calls *devices = session->backend->devices;
-    const bw_offer offer = {devices->variants(session->device, index), devices->facts(session->device)};
-    const bw_variant *chosen = NULL;
-    status = bw_variant_default(op, &dims.dims, precision, &offer, 0, &chosen);
-    bw_status_free(status); /* none runs: every row's `refuses` says why */
-    PyObject *list = PyList_New(offer.table->count);
-    for (int i = 0; list && i < offer.table->count; i++) {
-        const bw_variant *row = &offer.table->rows[i];
-        PyObject *item = variant_row(row, bw_variant_refuses(row, &dims.dims, precision, offer.facts), row == chosen);
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
-    }
-    core_dims_free(&dims);
-    return list;
-}
-
 static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     long long countdown;
     if (!session || !PyArg_ParseTuple(args, "L", &countdown)) return NULL;
     if (!session->backend->faults) {
@@ -327,13 +275,13 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
 
 static PyObject *get_backend(PyObject *object, void *closure) {
     (void)closure;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     return session ? PyUnicode_FromString(session->backend->name) : NULL;
 }
 
 static PyObject *get_stream(PyObject *object, void *closure) {
     (void)closure;
-    bw_session *session = session_of((device_object *)object);
+    bw_session *session = core_session_of((device_object *)object);
     if (!session) return NULL;
     const bw_backend *backend = session->backend;
     return PyLong_FromVoidPtr(backend->context ? backend->context->stream(session->device) : NULL);
@@ -351,9 +299,12 @@ static PyMethodDef device_methods[] = {
      "management($self, /)\n--\n\nWhat the management library knows of it."},
     {"libraries", device_libraries, METH_NOARGS,
      "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
-    {"variants", (PyCFunction)(void (*)(void))device_variants, METH_VARARGS | METH_KEYWORDS,
+    {"variants", (PyCFunction)(void (*)(void))core_device_variants, METH_VARARGS | METH_KEYWORDS,
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
+    {"kernels", (PyCFunction)(void (*)(void))core_device_kernels, METH_VARARGS | METH_KEYWORDS,
+     "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\nThe kernels of a variant's launch, "
+     "and what they take of the device."},
     {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
      "precision_target=0.005, "

@@ -32,8 +32,9 @@ static void other(float *) {
 
 struct observations {
     size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
-    int asked, attributes, launches;
-    cudaError_t failure;  // of the next call
+    int asked, attributes, launches, entered;
+    cudaError_t failure;   // of the next call
+    cudaError_t nameless;  // what asking for a kernel's name comes to
     const void *function;
     dim3 grid, block;
     size_t shared_bytes;
@@ -52,9 +53,18 @@ extern "C" bw_status bw_cuda_status(bw_cuda_api *, cudaError_t error, const char
     return error == cudaSuccess ? BW_OK : bw_fail(BW_CODE_DEVICE, "%s failed", expression);
 }
 
-static cudaError_t get_attributes(struct cudaFuncAttributes *out, const void *) {
+extern "C" bw_status bw_cuda_enter(bw_device *) {
+    seen.entered++;
+    return BW_OK;
+}
+
+static cudaError_t get_attributes(struct cudaFuncAttributes *out, const void *function) {
+    const bool first = function == (const void *)kernel;
     memset(out, 0, sizeof *out);
     out->maxDynamicSharedSizeBytes = (int)seen.allowed;
+    out->numRegs = first ? 40 : 16;
+    out->sharedSizeBytes = first ? 512 : 0;
+    out->localSizeBytes = first ? 24 : 0;
     seen.attributes++;
     return seen.failure;
 }
@@ -66,11 +76,24 @@ static cudaError_t set_attribute(const void *, enum cudaFuncAttribute attribute,
     return cudaSuccess;
 }
 
+// A kernel that needs more shared memory than it may have runs nowhere.
 static cudaError_t occupancy(int *out, const void *function, int threads, size_t shared_bytes) {
+    if (function == (const void *)other) {
+        CHECK(threads == 1 && shared_bytes == 0);
+        *out = 32;
+        return cudaSuccess;
+    }
     CHECK(function == (const void *)kernel && threads == 32 * 4 * 2 && shared_bytes == 100 * 1024);
-    *out = 3;
+    *out = shared_bytes <= seen.allowed ? 3 : 0;
     return cudaSuccess;
 }
+
+#ifdef BW_CUDA_HAS_FUNCTION_NAMES
+static cudaError_t get_name(const char **out, const void *function) {
+    *out = function == (const void *)kernel ? "_Z6kernelPKfPf" : "_Z5otherPf";
+    return seen.nameless;
+}
+#endif
 
 static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                           cudaStream_t) {
@@ -116,6 +139,9 @@ static bw_device *toy() {
     seen.allowed = 48 * 1024;
     device.api.get_function_attributes = get_attributes;
     device.api.set_function_attribute = set_attribute;
+#ifdef BW_CUDA_HAS_FUNCTION_NAMES
+    device.api.get_function_name = get_name;
+#endif
     device.api.occupancy = occupancy;
     device.api.launch_kernel = launch;
     device.api.last_error = last_error;
@@ -216,15 +242,62 @@ static void check_failures() {
     CHECK(state == &dims);
 }
 
+// What is told of a launch is what is launched: the block, the shared memory asked for; and nothing runs.
+static void check_description() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    bw_kernels found = {};
+    dims.value[1] = 100;
+    dims.value[2] = 1;
+    CHECK(!bw_cuda_describe(device, &dims, nullptr, choose, &found));
+    const bw_kernel *first = &found.kernel[0], *second = &found.kernel[1];
+    CHECK(found.count == 2 && seen.entered == 1 && seen.launches == 0 && seen.asked == 1);
+    CHECK(first->registers == 40 && first->local_bytes == 24 && first->static_shared_bytes == 512);
+    CHECK(first->dynamic_shared_bytes == 100 * 1024 && first->threads == 256 && first->blocks == 30);
+    CHECK(first->resident_blocks == 3);
+    CHECK(second->registers == 16 && second->local_bytes == 0 && second->threads == 1 && second->blocks == 1);
+    CHECK(second->resident_blocks == 32 && second->dynamic_shared_bytes == 0);
+#ifdef BW_CUDA_HAS_FUNCTION_NAMES
+    CHECK(!strcmp(first->symbol, "_Z6kernelPKfPf") && !strcmp(second->symbol, "_Z5otherPf"));
+#else
+    CHECK(!first->symbol && !second->symbol);
+#endif
+}
+
+// A driver without the call for names costs the names alone; what is wrong with the device is said.
+static void check_undescribed() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    bw_kernels found = {};
+    dims.value[1] = 100;
+    seen.nameless = cudaErrorCallRequiresNewerDriver;
+    CHECK(!bw_cuda_describe(device, &dims, nullptr, choose, &found));
+    CHECK(found.count == 1 && !found.kernel[0].symbol && found.kernel[0].registers == 40);
+    found.count = 0;
+#ifdef BW_CUDA_HAS_FUNCTION_NAMES
+    seen.nameless = cudaErrorIllegalAddress;
+    bw_status lost = bw_cuda_describe(device, &dims, nullptr, choose, &found);
+    CHECK(bw_status_code(lost) == BW_CODE_DEVICE && found.count == 0);
+    bw_status_free(lost);
+#endif
+    seen.failure = cudaErrorInvalidValue;
+    bw_status status = bw_cuda_describe(device, &dims, nullptr, choose, &found);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE && found.count == 0);
+    bw_status_free(status);
+    dims.value[1] = -1;
+    status = bw_cuda_describe(device, &dims, nullptr, choose, &found);
+    CHECK(bw_status_code(status) == BW_CODE_UNSUPPORTED && found.count == 0);
+    bw_status_free(status);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*check)();
     } checks[] = {
-        {"addresses", check_addresses},
-        {"kernels_in_order", check_kernels_in_order},
-        {"shared_memory", check_shared_memory},
-        {"failures", check_failures},
+        {"addresses", check_addresses},         {"kernels_in_order", check_kernels_in_order},
+        {"shared_memory", check_shared_memory}, {"failures", check_failures},
+        {"description", check_description},     {"undescribed", check_undescribed},
     };
     for (const auto &row : checks) {
         if (argc == 2 && !strcmp(argv[1], row.name)) return row.check(), 0;

@@ -125,6 +125,8 @@ class Efficiency:
         """Times of shapes on a device, where streams of their bytes take so many seconds."""
         import numpy as np
 
+        if not any(operation == work.operation for operation, _, _ in self.learnt):
+            return self._of_all(work, card, stream)
         found, doubt, said = self._of(work)
         like = work if found.precision == work.precision else work.in_precision(found.precision)
         rest, error, nearest = found.between(*_features(like))
@@ -140,17 +142,29 @@ class Efficiency:
         )
         return Estimate(there, there / band, there * band, reason, found.variants[nearest])
 
+    def _of_all(self, work: Work, card: Card, stream: Array) -> Estimate:
+        """Times of an operation of which nothing was learnt: as near to their roofs as all others are."""
+        import numpy as np
+
+        every = np.concatenate([found.efficiency for (_, _, variant), found in self.learnt.items() if variant is None])
+        low, middle, high = np.quantile(np.minimum(every, 1.0), (0.05, 0.5, 0.95))
+        floor = card.streams.floor_seconds
+        arithmetic = _roofs_seconds(work, card)[1]
+        nearer = np.maximum(np.maximum(stream - floor, 0.0), arithmetic)
+        reason = (
+            f"predicted: no row of {work.operation} was learnt from, so {middle:.0%} of the nearer roof, as the others "
+            f"on {self.card.name}, and an empty launch; {card.text(work.precision)}"
+        )
+        return Estimate(nearer / middle + floor, nearer / high + floor, nearer / low + floor, reason)
+
     def _of(self, work: Work) -> tuple[_Learnt, float, str]:
         """What was learnt of an operation, in the precision that needs most nearly as many bytes where not in its own;
         the error of that, and how it is said.
         """
         known = {key[1]: found for key, found in self.learnt.items() if key[::2] == (work.operation, work.variant)}
-        if not known and work.variant is not None:
+        if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
             raise ValueError(unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants)))
-        if not known:
-            operations = dict.fromkeys(operation for operation, _, _ in self.learnt)
-            raise ValueError(f"efficiency= holds no row of {work.operation}: it was learnt of {', '.join(operations)}")
         if work.precision in known:
             return known[work.precision], 0.0, ""
         total = (work.read + work.written).sum()

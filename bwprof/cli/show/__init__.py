@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from bwprof.analysis.views import VIEWS
-from bwprof.cli.arguments import Parser, run
-from bwprof.cli.guard import OK
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK
 from bwprof.results import load
 
 COLUMNS_HELP = "these columns, in this order (see bwprof columns)"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.summary import listed
+from bwprof.cli.shared.summary import listed
 from bwprof.results import schema
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bwprof.cli.arguments import Parser, run
+from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.show import COLUMNS_HELP, VIEW_HELP, print_rows
 
 

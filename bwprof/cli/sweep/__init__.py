@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 
 from bwprof import hardware
-from bwprof.cli.guard import OK, USAGE, guarded
-from bwprof.cli.measuring import measuring
+from bwprof.cli.shared.guard import OK, USAGE, guarded
+from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import listing, options
 from bwprof.runs import plan
 from bwprof.runs.interrupts import Interrupts
@@ -45,7 +45,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():
-            listing.print_operations(sys.stdout)
+            listing.print_operations(sys.stdout, verbose=parsed.verbose)
         return OK
     if parsed.resume is not None:
         clash = options.asks_for_cases(parsed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from bwprof import _core, registry, suites
+from bwprof import _core, kernels, registry, suites
 from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
 from bwprof.runs.estimate import case_seconds, launch_seconds
@@ -18,8 +18,9 @@ _NOTE = "note"
 _LINES = 500  # that are laid out together; more of them would keep people waiting
 
 
-def print_operations(stream: TextIO) -> None:
-    """Every operation with its parameters, precisions and variants; then the suites."""
+def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
+    """Every operation with its parameters, precisions and variants; then the suites. verbose: kernels, too."""
+    known = kernels.variants() if verbose else ()
     for operation in registry.operations():
         stream.write(f"{operation['name']}: {operation['text']}\n")
         stream.write(f"  precisions: {', '.join(operation['precisions'])}\n")
@@ -31,6 +32,10 @@ def print_operations(stream: TextIO) -> None:
             for variant in variants:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
+                where = (operation["name"], backend, variant["name"])
+                for row in known:
+                    if (row["operation"], row["backend"], row["variant"]) == where:
+                        stream.write(f"    {kernels.line(row)}\n")
         stream.write("\n")
     for name in suites.built_in():
         stream.write(f"suite {name}: {suites.load(name).text}\n")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bwprof import registry
-from bwprof.cli.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
@@ -111,7 +111,11 @@ def parser(program: str) -> Parser:
     )
     how = result.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument("--list", action="store_true", help="print operations, parameters, variants and suites")
+    how.add_argument(
+        "--list",
+        action="store_true",
+        help="print operations, parameters, variants and suites; with --verbose the kernels, too",
+    )
     add_limits(how)
     how.add_argument(
         "--target-seconds",
@@ -179,7 +183,7 @@ def add_roofs(how: argparse._ArgumentGroup) -> None:
         "--roofs",
         metavar="auto|stored|RUN|FILE",
         help="what rows are held against: stored roofs, checked, or measured now (auto, the default); stored ones as "
-        "they are; those of a run",
+        "they are; those of a run, or of a file that bwprof roofs export wrote",
     )
     how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
     how.add_argument(
@@ -201,7 +205,7 @@ def request(options: argparse.Namespace) -> Request:
     """What the options ask for; ValueError for values that cannot be read."""
     return Request(
         operations=_words(options.operations, "OPERATION"),
-        params=_params(options.param),
+        params=read_params(options.param),
         seq_lengths=numbers(options.seq_lengths, "--seq-lengths") if options.seq_lengths is not None else (),
         precisions=_words(options.precision, "--precision"),
         variants=_words(options.variant, "--variant"),
@@ -342,7 +346,8 @@ def numbers(text: str, name: str) -> tuple[int, ...]:
     return found
 
 
-def _params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What `-p NAME=V1,V2,...` says, each time it is given."""
     result: dict[str, tuple[int, ...]] = {}
     for item in given:
         name, equals, values = item.partition("=")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, results, roofs
-from bwprof.cli import analyze, summary
-from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli import analyze
+from bwprof.cli.shared import summary
+from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
 from bwprof.cli.sweep.targets import (
     Targets,

@@ -1,5 +1,6 @@
 #include "cuda/launch/prepared.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,4 +57,47 @@ bw_status bw_cuda_prepared_launch(const bw_launch *launch) {
 bw_status bw_cuda_resident_blocks(bw_device *device, const bw_cuda_kernel *kernel, int *out) {
     const unsigned threads = kernel->block.x * kernel->block.y * kernel->block.z;
     return BW_CUDA(&device->api, occupancy(out, kernel->function, (int)threads, kernel->shared_bytes));
+}
+
+/* The linker's name. NULL where this build or the driver is older than the call (CUDA 12.3). */
+static bw_status find_symbol(bw_device *device, const void *function, const char **out) {
+    *out = NULL;
+#ifdef BW_CUDA_HAS_FUNCTION_NAMES
+    cudaError_t error = BW_CUDA_ERROR(&device->api, get_function_name(out, function));
+    if (error == cudaSuccess) return BW_OK;
+    *out = NULL;
+    bw_status status = bw_cuda_status(&device->api, error, "get_function_name", __FILE__, __LINE__);
+    const bool old =
+        error == cudaErrorCallRequiresNewerDriver || error == cudaErrorNotSupported || error == cudaErrorSymbolNotFound;
+    if (!old) return status;
+    bw_status_free(status);
+#else
+    (void)device, (void)function;
+#endif
+    return BW_OK;
+}
+
+static bw_status describe_kernel(bw_device *device, const bw_cuda_kernel *kernel, bw_kernel *out) {
+    struct cudaFuncAttributes attributes;
+    BW_TRY(allow_shared(device, kernel));
+    BW_TRY(BW_CUDA(&device->api, get_function_attributes(&attributes, kernel->function)));
+    BW_TRY(find_symbol(device, kernel->function, &out->symbol));
+    out->registers = attributes.numRegs;
+    out->local_bytes = (int64_t)attributes.localSizeBytes;
+    out->static_shared_bytes = (int64_t)attributes.sharedSizeBytes;
+    out->dynamic_shared_bytes = (int64_t)kernel->shared_bytes;
+    out->threads = (int)(kernel->block.x * kernel->block.y * kernel->block.z);
+    out->blocks = (int64_t)kernel->grid.x * kernel->grid.y * kernel->grid.z;
+    return bw_cuda_resident_blocks(device, kernel, &out->resident_blocks);
+}
+
+bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
+                           bw_cuda_choose *choose, bw_kernels *out) {
+    static_assert((int)BW_CUDA_KERNELS_MAX <= (int)BW_KERNELS_MAX, "room for the kernels of a launch");
+    bw_cuda_prepared chosen = {.kernels = 0};
+    BW_TRY(bw_cuda_enter(device));
+    BW_TRY(choose(dims, precision, &device->facts, &chosen));
+    for (int i = 0; i < chosen.kernels; i++) BW_TRY(describe_kernel(device, &chosen.kernel[i], &out->kernel[i]));
+    out->count = chosen.kernels;
+    return BW_OK;
 }

@@ -42,13 +42,19 @@ typedef struct bw_cuda_prepared {
 typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                  bw_cuda_prepared *out);
 
-/* For a variant's `prepare`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as <name>_prepare; and
- * the hooks `release` and `launch`. */
+/* For a variant's `prepare` and `describe`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as
+ * <name>_prepare and <name>_describe; and the hooks `release` and `launch`. */
 bw_status bw_cuda_prepare(const bw_launch *sets, bw_cuda_choose *choose, void **state);
-#define BW_CUDA_PREPARE(name, choose)                                                         \
-    static bw_status name##_prepare(const bw_launch *sets, int64_t set_count, void **state) { \
-        (void)set_count;                                                                      \
-        return bw_cuda_prepare(sets, choose, state);                                          \
+bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
+                           bw_cuda_choose *choose, bw_kernels *out);
+#define BW_CUDA_PREPARE(name, choose)                                                                       \
+    static bw_status name##_prepare(const bw_launch *sets, int64_t set_count, void **state) {               \
+        (void)set_count;                                                                                    \
+        return bw_cuda_prepare(sets, choose, state);                                                        \
+    }                                                                                                       \
+    static bw_status name##_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, \
+                                     bw_kernels *out) {                                                     \
+        return bw_cuda_describe(device, dims, precision, choose, out);                                      \
     }
 void bw_cuda_prepared_release(void *state);
 bw_status bw_cuda_prepared_launch(const bw_launch *launch);

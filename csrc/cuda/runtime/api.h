@@ -17,6 +17,13 @@ extern "C" {
 #error "bwprof's CUDA backend needs CUDA 12.0 or newer"
 #endif
 
+#if CUDART_VERSION >= 12030
+#define BW_CUDA_HAS_FUNCTION_NAMES
+#define BW_CUDA_NEWER_CALLS(X) X(get_function_name, cudaFuncGetName, (const char **, const void *))
+#else
+#define BW_CUDA_NEWER_CALLS(X)
+#endif
+
 /* X(member, cudart's function, argument types) */
 #define BW_CUDA_CALLS(X)                                                                               \
     X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
@@ -49,6 +56,7 @@ extern "C" {
     X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
+    BW_CUDA_NEWER_CALLS(X)                                                                             \
     X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))     \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \

@@ -27,6 +27,7 @@ int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precis
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost);
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state);
+bw_status bw_splitkv_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
 #ifdef __cplusplus
 }

@@ -22,14 +22,16 @@ static const bw_variant prefill_rows[] = {
      .extra_cost = bw_unfused_extra_cost,
      .prepare = unfused_prepare,
      .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch},
+     .launch = bw_cuda_prepared_launch,
+     .describe = unfused_describe},
     {.name = "flash",
      .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
      .precisions = PRECISIONS,
      .refuses = bw_flash_refuses,
      .prepare = flash_prepare,
      .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch},
+     .launch = bw_cuda_prepared_launch,
+     .describe = flash_describe},
 };
 
 static const bw_variant decode_rows[] = {
@@ -39,7 +41,8 @@ static const bw_variant decode_rows[] = {
      .refuses = bw_simple_refuses,
      .prepare = simple_prepare,
      .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch},
+     .launch = bw_cuda_prepared_launch,
+     .describe = simple_describe},
     {.name = "splitkv",
      .text = "keys divided among blocks; the last to start add the parts up",
      .precisions = PRECISIONS,
@@ -48,7 +51,8 @@ static const bw_variant decode_rows[] = {
      .extra_cost = bw_splitkv_extra_cost,
      .prepare = bw_splitkv_prepare,
      .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch},
+     .launch = bw_cuda_prepared_launch,
+     .describe = bw_splitkv_describe},
 };
 
 const bw_variant_table bw_cuda_attention_prefill = {prefill_rows, sizeof prefill_rows / sizeof prefill_rows[0]};

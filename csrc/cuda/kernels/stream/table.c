@@ -13,7 +13,8 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
          .refuses = refusal,                                                       \
          .prepare = operation##_prepare,                                           \
          .release = bw_cuda_prepared_release,                                      \
-         .launch = bw_cuda_prepared_launch},                                       \
+         .launch = bw_cuda_prepared_launch,                                        \
+         .describe = operation##_describe},                                        \
     };                                                                             \
     const bw_variant_table bw_cuda_stream_##operation = {operation##_rows, 1};
 

@@ -122,3 +122,7 @@ bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **st
     *state = prepared;
     return BW_OK;
 }
+
+bw_status bw_splitkv_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {
+    return bw_cuda_describe(device, dims, precision, splitkv_choose, out);
+}

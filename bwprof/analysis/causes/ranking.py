@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.losses import Losses, losses
-from bwprof.analysis.rules import AT_ROOF, RULES, Facts, Rule
+from bwprof.analysis.causes.losses import Losses, losses
+from bwprof.analysis.causes.rules import AT_ROOF, RULES, Facts, Rule
 from bwprof.text import figure_text, seconds_text, shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bwprof.cli.guard import OK, USAGE, coded, guarded
+from bwprof.cli.shared.guard import OK, USAGE, coded, guarded
 
 DEVICE_HELP = "cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)"
 BACKEND_HELP = "cuda or cpu, as --device cuda and --device cpu say, too"

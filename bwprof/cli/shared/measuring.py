@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 
-from bwprof.cli.guard import coded
+from bwprof.cli.shared.guard import coded
 from bwprof.runs.interrupts import Interrupts
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.rules import AT_ROOF, Facts
+from bwprof.analysis.causes.rules import AT_ROOF, Facts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""What several commands share: arguments, exit codes and closed streams, runs that measure, the printed summary."""

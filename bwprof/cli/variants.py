@@ -1,0 +1,70 @@
+"""The command ``bwprof variants``: what each variant of an operation launches."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.sweep.options import read_params
+from bwprof.kernels import Variants, variants
+from bwprof.results.jsonfile import plain
+from bwprof.text import words
+
+_DESCRIPTION = "The variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy."
+_EPILOG = """\
+Nothing is launched. local is what registers spill to, and arrays of a thread's own. The last line is for Nsight
+Compute: ncu --kernel-name regex:... bwprof OPERATION --once
+"""
+_NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print variants and their kernels; returns the exit code."""
+    parser = Parser("bwprof variants", _DESCRIPTION, _EPILOG)
+    parser.add_argument("operation", nargs="?", metavar="OPERATION", help="the operation (all when none is named)")
+    parser.add_argument("--precision", metavar="P,…", default="fp32", help="precisions (default: fp32)")
+    parser.add_argument(
+        "-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="the value of a parameter (repeatable)"
+    )
+    parser.add_argument(
+        "--device", metavar="D", help="cpu, cuda, cuda:1, or a number (default: the first of every kind)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return run(parser, arguments, _print)
+
+
+def _print(options: argparse.Namespace) -> int:
+    if options.json:
+        check_open("--json")
+    params: dict[str, Any] = {}
+    for name, values in read_params(options.param).items():
+        if len(values) != 1:
+            raise ValueError(f"--param {name} has {len(values)} values: one is needed")
+        params[name] = values[0]
+    found = Variants()
+    for precision in words("--precision", options.precision):
+        found += variants(options.operation, options.device, precision=precision, **params)
+    if options.json:
+        sys.stdout.write(json.dumps(plain(list(found)), indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show(found, several=len({row["precision"] for row in found}) > 1)
+    return OK
+
+
+def _show(found: Variants, *, several: bool) -> None:
+    from bwprof.terminal import console, show, table
+
+    screen = console(sys.stdout)
+    lines = [{**({"precision": row["precision"]} if several else {}), **found.cells(row)} for row in found]
+    shown = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
+    grid = table(screen, "", shown, numbers=_NUMBERS)
+    for line in lines:
+        grid.add_row(*(line[name] for name in shown))
+    show(screen, grid)
+    if found.kernel_name:
+        screen.print(f"\nncu --kernel-name '{found.kernel_name}'", soft_wrap=True)
