@@ -90,7 +90,7 @@ class Pretended:
 def answered(question: Question, executor: Pretended | None = None, **run: Any) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
-    pieces = running.items_of(question)
+    pieces = running.items_of(question, "cuda")
     whole = PiecesExecutor(question, inner, predicting.fill)
     context = Context("run", "cpu", inner.open(None), inner.obtain_roofs(Wanted(), None))
     whole.set_context(context)
@@ -323,7 +323,14 @@ def test_a_layer_on_this_machine() -> None:
     parts = found.frame[(found.frame["weights"] == "fp32") & (found.frame["count"] == 2)]
     assert rows.loc["fp32", "bytes_read"] == parts["bytes_read"].sum()
     assert found.layers["together_ms"].iloc[0] > 0
-    assert (rows.loc["fp8_e4m3", "status"], found.layers["reason"].iloc[1][:7]) == ("skipped", "skipped")
+    assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
+    assert "No layer in one graph of weights FP8_E4M3 (cache FP16): predicted" in " ".join(str(found).split())
+
+
+def test_a_prediction_has_no_layer_in_one_graph() -> None:
+    found = bwprof.model_step(TINY, context=16, device="L4", chain=True)
+    assert found.layers.empty
+    assert "No layer in one graph of weights FP16 (cache FP16): predicted" in " ".join(str(found).split())
 
 
 @pytest.mark.cuda

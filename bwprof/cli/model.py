@@ -153,7 +153,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     job = run.Job(
         plan,
-        running.items_of(asked),
+        running.items_of(asked, choice.backend),
         "model",
         lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
         _show,
@@ -212,7 +212,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
     there = Counter(running.key_of(rows[place]) for place in kept)
     missing: list[running.AnyPiece] = []
-    for piece in running.items_of(asked):
+    for piece in running.items_of(asked, data["backend"]):
         key = running.key_of(piece.labels)
         if there[key]:
             there[key] -= 1
