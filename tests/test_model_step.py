@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import bwprof
 from bwprof.cli import model as model_command
@@ -355,6 +357,16 @@ def test_a_prediction_has_a_sweeps_columns() -> None:
     assert found.answer.startswith("Decode is memory-bound; ")
     assert "tokens/s predicted at 90 % of what this device sustains" in found.answer
     assert found.steps["limiter"].tolist() == ["memory", "memory", "compute", "compute"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    model_command._print_result(bwprof.model_step("llama-3.1-8b", device="L4").frame, screen)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    (line,) = (said for said in lines if "1x4096x14336" in said)
+    assert all(word in line for word in ("down", "fp16", "memory", "predicted"))
+    assert any(said.startswith("decode ") and said.rstrip().endswith("yes") for said in lines)
 
 
 def test_a_prediction_by_numbers() -> None:
