@@ -57,6 +57,24 @@ def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert max(map(len, lines)) <= 118
 
 
+def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
+    """A model in three formats: an operation that was measured once, and one that only FP16 has a kernel for."""
+    step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10, "kv": "fp16", "count": 2}
+    cache = {**row("cache", "fp16", gb_s=300.0, **ROOFS), **step}
+    product = {**row("product", "fp16", gb_s=500.0, **ROOFS), **step}
+    guessed = [
+        {**product, "precision": name, "bandwidth_gb_s": 100.0, "status": "predicted", "weights": name}
+        for name in ("fp8_e4m3", "q4_0")
+    ]
+    copies = [{**cache, "weights": name} for name in ("fp16", "fp8_e4m3", "q4_0")]
+    found = Answer(frame.from_rows([copies[0], {**product, "weights": "fp16"}, *copies[1:], *guessed]))
+    assert found.utilization()["Kernel"].tolist() == ["cache fp16", "product fp16"]
+    assert sorted(finding.label for finding in found.findings) == ["cache fp16", "product fp16"]
+    assert "of 2 rows" in found.lines()[0]
+    assert found.lines()[-1] == "left out: 4 rows whose times are predicted, or stand in another step already"
+    assert Answer(frame.from_rows(guessed)).utilization()["Kernel"].tolist() == ["product fp8_e4m3", "product q4_0"]
+
+
 def test_top(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze(run, "--top", "1") == 0
     assert capsys.readouterr().out.count("impact:") == 1

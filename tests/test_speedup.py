@@ -182,13 +182,20 @@ def test_a_line_for_many_cases() -> None:
 
 def test_a_line_for_a_models_step() -> None:
     """32 launches whose bytes halve, and one of 1 ms that stays."""
-    step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10}
+    step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10, "kv": "fp16"}
     rows = [{**case("a"), "count": 32, **step}, {**case("b", of=9000.0), "time_ms": 1.0, "count": 1, **step}]
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
     assert speedup_line(frame.from_rows(rows)) == (
-        f"fp8_e4m3 instead of fp16: {now / then:.2f}x a step, {now:.3g} ms to {then:.3g} ms (at the same efficiency)"
+        f"fp8_e4m3 instead of fp16, weights and cache: {now / then:.2f}x a step, "
+        f"{now:.3g} ms to {then:.3g} ms (at the same efficiency)"
     )
+
+
+def test_a_pair_that_is_predicted_is_not_called_measured() -> None:
+    narrow = {**case("a"), "precision": "fp8_e4m3", "time_ms": 0.005, "status": "predicted"}
+    found = bwprof.speedup(frame.from_rows([case("a"), narrow])).iloc[0]
+    assert (found["status"], found["efficiency_source"]) == ("predicted", "predicted in the frame")
 
 
 def test_any_frame() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # The next narrower precision that one would think of.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
+_FORMATS = ("weights", "kv")  # columns in which rows of a model differ that were measured once
 _LIMITS = {
     "memory": "memory",
     "compute": "arithmetic",
@@ -52,9 +53,20 @@ class Answer:
     peak_gb_s: float | None = None
 
     @cached_property
+    def measured(self) -> pd.DataFrame:
+        """The rows without those that are only predicted, unless all are; a shape that stands in several of a model's
+        steps, which differ in their formats, once.
+        """
+        held = ~values.is_word(self.data, "status", "predicted")
+        found = self.data[held] if (held & values.usable(self.data)).any() else self.data
+        if not {"model", *_FORMATS} <= set(found.columns):
+            return found
+        return found[~found.duplicated(found.columns.difference(list(_FORMATS)))]
+
+    @cached_property
     def usable(self) -> pd.DataFrame:
-        """The rows with a time."""
-        return self.data[values.usable(self.data)]
+        """Of them, the rows with a time."""
+        return self.measured[values.usable(self.measured)]
 
     @cached_property
     def limits(self) -> values.Limits:
@@ -64,11 +76,11 @@ class Answer:
     @cached_property
     def findings(self) -> list[Finding]:
         """The bottlenecks."""
-        return ranked(self.data, self.top)
+        return ranked(self.measured, self.top)
 
     def lines(self) -> list[str]:
         """The answer: what limits, what is lost, what a narrower precision would buy; nothing that is not known."""
-        return [line for line in (self.limiting(), self.losing(), self.buying()) if line]
+        return [line for line in (self.limiting(), self.losing(), self.buying(), self.leaving_out()) if line]
 
     def limiting(self) -> str:
         """What limits how many rows, and what cannot be told."""
@@ -121,17 +133,22 @@ class Answer:
         line = speedup_line(self.data, *step)
         return "" if ": not known" in line else line
 
+    def leaving_out(self) -> str:
+        """The rows that nothing but what narrower formats bring is said of."""
+        count = int(values.usable(self.data).sum()) - len(self.usable)
+        return f"left out: {_rows(count)} whose times are predicted, or stand in another step already" if count else ""
+
     def utilization(self) -> pd.DataFrame:
         """The table of utilisation."""
-        return utilization_table(self.data, peak_gb_s=self.peak_gb_s)
+        return utilization_table(self.measured, peak_gb_s=self.peak_gb_s)
 
     def strengths(self) -> pd.DataFrame:
         """What needs no work."""
-        return strengths(self.data)
+        return strengths(self.measured)
 
     def bottlenecks(self) -> pd.DataFrame:
         """What costs the most time."""
-        return bottlenecks(self.data, self.top)
+        return bottlenecks(self.measured, self.top)
 
     def improvement(self) -> tuple[pd.DataFrame, str]:
         """FP32 beside FP16, and why the ratio of bandwidths may be one; empty without such rows."""

@@ -152,7 +152,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
         return line | {
             "byte_ratio": pair.byte_ratio,
             "efficiency_ratio": pair.bandwidth_ratio,
-            "efficiency_source": "measured",
+            "efficiency_source": "measured" if pair.narrow["status"] == MEASURED else "predicted in the frame",
             "speedup": pair.time_ratio,
             "time_ms_then": pair.narrow["time_ms"],
             "status": MEASURED if pair.narrow["status"] == "ok" else PREDICTED,
@@ -253,7 +253,8 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     steps = _steps(data, places, found)
     if steps is not None:
         now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
-        return f"{what}: {steps[0] / steps[1]:.2f}x a step, {now} to {then}{assumed}"
+        cached = ", weights and cache" if "kv" in data.columns else ""
+        return f"{what}{cached}: {steps[0] / steps[1]:.2f}x a step, {now} to {then}{assumed}"
     gains = known["speedup"].to_numpy(float)
     more = gains > 1.005
     said = []

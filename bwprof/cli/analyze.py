@@ -84,7 +84,7 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     show_table(
         screen, "Utilization of the theoretical peak", answer.utilization(), numbers=("Measured BW", "Utilization")
     )
-    strong = grouped_strengths(answer.data)
+    strong = grouped_strengths(answer.measured)
     if strong:
         screen.print("\nStrengths")
         for line in strong:
