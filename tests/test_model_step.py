@@ -13,6 +13,7 @@ from rich.console import Console
 
 import bwprof
 from bwprof.cli import model as model_command
+from bwprof.cli import report as report_command
 from bwprof.cli.sweep import main as sweep_main
 from bwprof.cli.sweep import run as command
 from bwprof.measuring.chain import Chain
@@ -367,6 +368,14 @@ def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     (line,) = (said for said in lines if "1x4096x14336" in said)
     assert all(word in line for word in ("down", "fp16", "memory", "predicted"))
     assert any(said.startswith("decode ") and said.rstrip().endswith("yes") for said in lines)
+
+
+def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = bwprof.model_step("qwen2.5-0.5b", device="L4", output=tmp_path / "step.json")
+    assert report_command.main([str(tmp_path / "step.json")]) == 0
+    assert capsys.readouterr().out.rstrip() == str(found)
+    assert report_command.main([str(bwprof.save(found.frame, tmp_path / "step.csv"))]) == 0  # without what was asked
+    assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
 def test_a_prediction_by_numbers() -> None:

@@ -12,7 +12,7 @@ from bwprof.results import load
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of results; returns the exit code."""
-    parser = Parser("bwprof report", "Print the summary of results, as bwprof sweep does when it ends.")
+    parser = Parser("bwprof report", "Print the summary of results, as bwprof sweep and bwprof model do when they end.")
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
     return run(parser, arguments, _print)
@@ -28,6 +28,12 @@ def _print(options: argparse.Namespace) -> int:
         from bwprof.cli.analyze import show_checklist
 
         show_checklist(checklist(found), screen)
+    elif found.attrs.get("run", {}).get("model") is not None:
+        from bwprof.models.result import ModelStep
+        from bwprof.terminal import show
+
+        for renderable in ModelStep.from_frame(found).renderables(screen):
+            show(screen, renderable)
     else:
         print_tables(found, screen)
     return 0
