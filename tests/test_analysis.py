@@ -171,6 +171,17 @@ def test_high_bandwidth_alone_is_no_compute_bound() -> None:
     assert "compute" not in said
 
 
+def test_a_ridge_never_contradicts_the_bound() -> None:
+    """224 FLOP/B, right of both ridges at the peak (222, 152), left of the one at 1092 GB/s: 731.9e3 / 1092 = 670."""
+    found = bwprof.BandwidthAnalysis(
+        2_000_000, 0, 1e-4, 4814.3, 1092.0, 448_000_000, 1070.5, bound="memory", measured_tflops=731.9
+    )
+    line = found.summary().splitlines()[-1]
+    assert line.endswith("224.00 FLOP/B (memory-bound, ridge 670.2 at the 1092 GB/s that so few bytes attain)")
+    without = bwprof.BandwidthAnalysis(2_000_000, 0, 1e-4, 4814.3, None, 448_000_000, 1070.5, bound="memory")
+    assert without.summary().endswith("224.00 FLOP/B (memory-bound)")
+
+
 def test_the_ridge_that_decided_is_named() -> None:
     """200 FLOP/B: left of the theoretical ridge of 222, right of the measured one of 149."""
     row = {**H200, "bound": "compute", "flops": 200 * 117477376, "measured_tflops": 718.0}

@@ -378,6 +378,14 @@ def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.C
     assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
+def test_without_a_memory_it_is_not_told_what_fits() -> None:
+    found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100")
+    assert (found.steps["fits"].iloc[0], found.room.empty) == (None, True)
+    assert any(note.startswith("Whether it fits is not known: name the memory") for note in found.notes())
+    known = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100", memory=24 * 10**9)
+    assert not any("not known" in note for note in known.notes())
+
+
 def test_a_prediction_by_numbers() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100,memory=24", efficiency=0.5)
     slow = found.time_ms

@@ -305,14 +305,19 @@ class BandwidthAnalysis:
         bound, intensity = self.found_bound, self.arithmetic_intensity
         if bound is None or intensity is None:
             return ""
-        words = [f"{bound}-bound"]
-        if self.peak_tflops is not None:
-            bend = ridge(self.peak_tflops, self.peak_gb_s)
-            words.append(f"ridge {bend:.1f}")
-            if self.measured_tflops is not None and bound != "latency" and classify(intensity, bend) != bound:
-                bend = ridge(self.measured_tflops, self.peak_gb_s)
-                words[-1] = f"ridge {bend:.1f} at the measured {self.measured_tflops:.4g} TFLOP/s"
-        return f" ({', '.join(words)})"
+        for rate, gb_s, said in (
+            (self.peak_tflops, self.peak_gb_s, ""),
+            (self.measured_tflops, self.peak_gb_s, f" at the measured {self.measured_tflops or 0:.4g} TFLOP/s"),
+            (
+                self.measured_tflops or self.peak_tflops,
+                self.attainable_gb_s,
+                f" at the {self.attainable_gb_s or 0:.4g} GB/s that so few bytes attain",
+            ),
+        ):
+            bend = None if rate is None or gb_s is None else ridge(rate, gb_s)
+            if bend is not None and (bound == "latency" or classify(intensity, bend) == bound):
+                return f" ({bound}-bound, ridge {bend:.1f}{said})"
+        return f" ({bound}-bound)"
 
 
 def _describe(

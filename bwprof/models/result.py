@@ -245,6 +245,8 @@ class ModelStep:
                 f"{telling.format_name(p.weights)} (cache {telling.format_name(p.kv)})" for p in unchained
             )
             notes.append(f"No layer in one graph of weights {', '.join(pairs)}: predicted, as no kernel runs it here.")
+        if not self._memory:
+            notes.append("Whether it fits is not known: name the memory (memory=, in bytes; --memory 24G).")
         return notes + telling.notes(self.question, self._first, self._left_out)
 
     def renderables(self, screen: Any) -> list[RenderableType]:
