@@ -98,6 +98,18 @@ def test_an_unknown_cause_says_what_would_tell_it() -> None:
     assert "--counters --metrics all" in found.fix
     (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60, backend="cpu")]))
     assert found.fix == "compare its variants: nothing is counted on a CPU"
+    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 10, backend="cpu")]))
+    assert (found.issue, found.fix) == (
+        "far slower than its roofs allow",
+        "compare its variants: nothing is counted on a CPU",
+    )
+
+
+def test_a_cpu_is_given_no_advice_for_gpus() -> None:
+    right = {"flops": 10**9, "tflops": 0.6, "measured_tflops": 1.0, "peak_tflops": 1.0, "bandwidth_gb_s": 1.0}
+    rows = [slow("a", 1.0, 60, backend=backend, **right, bound="compute") for backend in ("cpu", "cuda")]
+    found = {one.on_host: one.fix for one in ranked(frame.from_rows(rows))}
+    assert found == {True: "more ILP", False: "tensor cores; more ILP; less divergence"}
 
 
 def test_arithmetic_is_held_against_its_own_roof() -> None:

@@ -29,6 +29,7 @@ _DOUBTS = ("throttled", "noisy")
 _DOUBTED = (*_DOUBTS, "above_attainable", "not_cold", "noisy_roof")
 _COUNT = "measure with --counters --metrics all: they tell the cause"
 _ON_HOST = "compare its variants: nothing is counted on a CPU"
+_OF_GPUS = ("GPU", "CUDA", "tensor cores", "divergence", "--counters")  # what helps, or tells, on a GPU only
 _ROOFS = {"memory": "a stream of its bytes", "compute": "the arithmetic roof"}
 _LOSSES = {"memory": "bandwidth", "compute": "arithmetic rate"}
 
@@ -111,7 +112,9 @@ class Finding:
     def fix(self) -> str:
         """What helps against the first cause; where there is none, what would tell it."""
         doubts = [fix for rule, _ in self.rules if rule.id in _DOUBTS for fix in rule.fixes]
-        fixes = self.causes[0].fixes if self.causes else (_ON_HOST if self.on_host else _COUNT,)
+        fixes = self.causes[0].fixes if self.causes else (_COUNT,)
+        if self.on_host:
+            fixes = tuple(fix for fix in fixes if not any(word in fix for word in _OF_GPUS)) or (_ON_HOST,)
         return "; ".join(dict.fromkeys([*doubts, *fixes]))
 
     @property
