@@ -26,6 +26,18 @@ def test_a_table_with_what_was_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert not err
 
 
+def test_reasons_that_differ_say_of_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "gemm", "-p", "M=1", "--precision", "fp32,fp16", "--device", "bandwidth=10,fp16=4"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "given, gemm fp32: predicted: " in out
+    assert "given, gemm fp16: predicted: " in out
+    assert (
+        out.index("given, gemm fp32")
+        < out.index("no arithmetic rate is known for fp32")
+        < out.index("given, gemm fp16")
+    )
+
+
 def test_rows_as_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["predict", "gemm", "-p", "M=1,16", "--precision", "fp16", "--device", "bandwidth=3200,fp16=400"]
     assert main([*arguments, "--csv", "-"]) == 0

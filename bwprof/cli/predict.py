@@ -171,6 +171,9 @@ def _write(found: pd.DataFrame, kind: str, name: str) -> None:
     sys.stdout.write(text)
 
 
+_TOLD = ("device", "reason", "operation", "precision")
+
+
 def _print(found: pd.DataFrame) -> None:
     from bwprof.terminal import PLAIN_WIDTH, console, show, table
 
@@ -188,8 +191,12 @@ def _print(found: pd.DataFrame) -> None:
         limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
         grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)
     show(screen, grid)
-    for device, reason in found[["device", "reason"]].drop_duplicates().itertuples(index=False):
-        screen.print(textwrap.fill(f"{device}: {reason}", PLAIN_WIDTH, subsequent_indent="  "))
+    said: dict[str, dict[str, None]] = {}  # what each is of, where not all have the same
+    for device, reason, operation, precision in zip(*(found[name] for name in _TOLD), strict=True):
+        said.setdefault(f"{device}{{}}: {reason}", {})[f"{operation} {precision}"] = None
+    for line, whose in said.items():
+        told = line.replace("{}", f", {', '.join(whose)}" if len(said) > 1 else "", 1)
+        screen.print(textwrap.fill(told, PLAIN_WIDTH, subsequent_indent="  "))
     if learnt:
         screen.print("between: what nine of ten times should lie between, by what was learnt")
 
