@@ -142,7 +142,7 @@ def _worst(
 
 
 def _root_mean_square(array: Array) -> float:
-    """Of finite elements; squares of their shares of the largest one, since their own may be more than a float holds."""
+    """Of finite elements, by their shares of the largest one: squares of their own may be more than a float holds."""
     import numpy as np
 
     peak = max(float(np.abs(part).max()) for _, part in _blocks(array))
