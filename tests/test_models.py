@@ -516,6 +516,12 @@ def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- what may be asked ----
 
 
+def test_ranges_of_batches_and_contexts() -> None:
+    found = bwprof.model_step("qwen2.5-0.5b", device="H200", batch=["1..4:x2", 6], context="1Ki,2Ki..4Ki:+2Ki").frame
+    assert sorted(set(found["step_batch"])) == [1, 2, 4, 6]
+    assert sorted(set(found["context"])) == [1024, 2048, 4096]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
