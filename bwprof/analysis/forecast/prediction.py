@@ -102,7 +102,14 @@ def predict_rows(
     device: str | Roofs | Card = DEFAULT_DEVICE,
     efficiency: float | pd.DataFrame | Efficiency = DEFAULT_EFFICIENCY,
 ) -> pd.DataFrame:
-    """The same for a list of cases, (operation, parameters, precision) each: a row for each, in their order."""
+    """The same for a list of cases, (operation, parameters, precision) each: a row for each, in their order.
+
+    Examples
+    --------
+    >>> found = predict_rows([("gemm", {"M": 1}, "fp16"), ("kv_copy", {}, "fp16")], "H200")
+    >>> found[["operation", "status"]].values.tolist()
+    [['gemm', 'predicted'], ['kv_copy', 'predicted']]
+    """
     import numpy as np
 
     model = model_of(efficiency)
