@@ -202,3 +202,15 @@ def test_exceptions_have_one_base_and_are_what_they_were(name: str, second: type
     assert name in bwprof.errors.__all__
     assert issubclass(error, bwprof.errors.BwprofError)
     assert issubclass(error, second)
+
+
+def test_every_public_name_has_an_example() -> None:
+    for where in (bwprof, bwprof.analysis):
+        for name in dir(where):
+            found = getattr(where, name)
+            if (
+                callable(found)
+                and not name.startswith("_")
+                and not (isinstance(found, type) and issubclass(found, Exception))
+            ):
+                assert ">>>" in (found.__doc__ or ""), f"{where.__name__}.{name}"

@@ -239,6 +239,17 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
     assert lines.loc["int8", "time_ms"] == pytest.approx(narrow["time_ms"], rel=0.01)
 
 
+@pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
+def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
+    """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
+    names = [column.name for column in schema.columns()]
+    wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
+    wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
+    row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
+    predicting.fill(row, roofs(), [wide])
+    assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
+
+
 def test_without_roofs_it_has_no_time_and_says_so() -> None:
     found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None

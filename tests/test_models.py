@@ -141,13 +141,18 @@ def test_layers_with_a_window() -> None:
     )
 
 
-def test_a_prompt_in_layers_with_a_window() -> None:
-    """As many pairs of queries and keys as the window has, but for its first stretch; keys and values read once."""
-    found = by_role(parts_of(architecture.named("gpt-oss-20b"), PREFILL, batch=2, context=4096))["attention, window"]
-    cost = bwprof.cost(found.operation, precision="fp16", **found.params)
-    pairs = 2 * sum(min(query + 1, 128) for query in range(4096))
-    assert cost.flops == pytest.approx(4 * 64 * 64 * pairs, rel=0.02)
-    assert cost.bytes_read == 2 * 4096 * (64 + 2 * 8) * 64 * 2
+@pytest.mark.parametrize("context", [1, 100, 128, 129, 200, 256, 1000, 4096])
+def test_a_prompt_in_layers_with_a_window(context: int) -> None:
+    """As many pairs of queries and keys as the window has; each query is read once, and keys no fewer times."""
+    found = parts_of(architecture.named("gpt-oss-20b"), PREFILL, batch=2, context=context)
+    costs = [bwprof.cost(part.operation, precision="fp16", **part.params) for part in found if "window" in part.role]
+    pairs = 2 * sum(min(query + 1, 128) for query in range(context))
+    # The last stretch is filled up to whole queries, and a kernel's causal mask keeps no other pairs.
+    assert sum(cost.flops for cost in costs) == pytest.approx(4 * 64 * 64 * pairs, rel=0.01)
+    tokens = 2 * context
+    assert sum(cost.bytes_written for cost in costs) == pytest.approx(tokens * 64 * 64 * 2, rel=0.01)
+    least = tokens * (64 + 2 * 8) * 64 * 2
+    assert least <= sum(cost.bytes_read for cost in costs) <= least * 1.01 + 2 * 128 * 2 * 8 * 64 * 2
 
 
 def test_experts_that_a_batch_takes() -> None:
@@ -511,6 +516,12 @@ def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- what may be asked ----
 
 
+def test_ranges_of_batches_and_contexts() -> None:
+    found = bwprof.model_step("qwen2.5-0.5b", device="H200", batch=["1..4:x2", 6], context="1Ki,2Ki..4Ki:+2Ki").frame
+    assert sorted(set(found["step_batch"])) == [1, 2, 4, 6]
+    assert sorted(set(found["context"])) == [1024, 2048, 4096]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -526,6 +537,7 @@ def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"layout": "both"}, "unknown layout 'both'"),
         ({"reserve": 1}, "reserve is 1"),
         ({"reserve": math.nan}, "reserve is nan"),
+        ({"reserve": 10**400}, "reserve is 1000"),
         ({"memory": 0}, "memory is 0"),
         ({"batch": list(range(1, 50)), "context": list(range(1, 50))}, "2401 steps are asked for"),
         ({"device": "A100-80G"}, "did you mean 'A100-80GB'"),

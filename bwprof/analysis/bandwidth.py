@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.values import as_frame, is_word, known, limits_of, moved_bytes, numbers, row_of, word_codes
+from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes
 from bwprof.roofs.limits import KERNEL_SHARE, classify, of_row, ridge
-from bwprof.text import amount, shown, unknown
+from bwprof.text import amount, finite_number, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,15 +117,18 @@ class BandwidthAnalysis:
         found = row_of(row)
         if found.get("cache") == "hot":
             raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
-        time_ms, read, written = (known(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
-        peak = known(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
+        time_ms, read, written = (finite_number(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
+        peak = finite_number(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
         if read is None and written is None:
             raise ValueError("bytes_read and bytes_written are missing: pass them, or count them (counters=True)")
         if time_ms is None:
             raise ValueError("time_ms is missing: only a row with a time has a bandwidth")
         if peak is None:
             raise ValueError("peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s")
-        flops, words = known(found.get("flops")), (found.get("case") or found.get("operation"), found.get("precision"))
+        flops, words = (
+            finite_number(found.get("flops")),
+            (found.get("case") or found.get("operation"), found.get("precision")),
+        )
         bound = found.get("bound") if found.get("bound") in BOUNDS else None
         limits = of_row(found)
         return cls(
@@ -133,14 +136,14 @@ class BandwidthAnalysis:
             int(written or 0),
             _positive(time_ms, "time_ms") / 1e3,
             _positive(peak, "peak_gb_s"),
-            attainable_gb_s=known(found.get("attainable_gb_s")),
+            attainable_gb_s=finite_number(found.get("attainable_gb_s")),
             flops=None if flops is None else int(flops),
-            peak_tflops=known(found.get("peak_tflops")),
-            l2_hit_rate=known(found.get("l2_hit_rate")),
-            stall_pct=known(found.get("stall_pct")),
+            peak_tflops=finite_number(found.get("peak_tflops")),
+            l2_hit_rate=finite_number(found.get("l2_hit_rate")),
+            stall_pct=finite_number(found.get("stall_pct")),
             bound=bound or ("latency" if limits.limiter == "latency" else limits.side),
             label=" ".join(str(word) for word in words if isinstance(word, str) and word),
-            measured_tflops=known(found.get("measured_tflops")),
+            measured_tflops=finite_number(found.get("measured_tflops")),
         )
 
     @classmethod

@@ -9,7 +9,7 @@ from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.results.schema import Row
-from bwprof.text import figure_text
+from bwprof.text import figure_text, finite_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +131,7 @@ def _groups(data: pd.DataFrame) -> list[Group]:
 
 def _timed(row: Row) -> Row | None:
     """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
-    time_ms = values.known(row["time_ms"])
+    time_ms = finite_number(row["time_ms"])
     moved = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 

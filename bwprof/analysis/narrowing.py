@@ -16,7 +16,7 @@ from bwprof.analysis.improvement import Pair, named, pairs
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, of_row
 from bwprof.roofs.model import Roofs
-from bwprof.text import quoted, seconds_text
+from bwprof.text import finite_number, quoted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ class _Known:
 def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
     limiter = row.get("limiter") or of_row(row).limiter
-    count = values.known(row.get("count"))
+    count = finite_number(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
     line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
@@ -178,7 +178,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
 
 def _at_least(time_ms: float, row: Row, rate: float) -> tuple[float, str | None]:
     """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
-    own = values.known(row["measured_tflops"]) or values.known(row["peak_tflops"])
+    own = finite_number(row["measured_tflops"]) or finite_number(row["peak_tflops"])
     tflops = rate if not math.isnan(rate) else own
     floors = {"": time_ms}
     if row["flops"] and tflops:
@@ -205,7 +205,7 @@ def _bytes_in(row: Row, precision: str) -> tuple[tuple[int, int] | None, str]:
 
 def _reach(row: Row, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
     """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
-    now = values.known(row["attainable_gb_s"])
+    now = finite_number(row["attainable_gb_s"])
     then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
     return None if not now or math.isnan(then) else then / now
 

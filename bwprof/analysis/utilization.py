@@ -9,7 +9,7 @@ import numpy as np
 
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.text import figure_text
+from bwprof.text import figure_text, finite_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
     given = values.row_of(row)
-    found = {name: values.known(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
+    found = {name: finite_number(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
     hot = given.get("cache") == "hot"
     memory = _line(found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written=")
     compute = _line(found["tflops"], found["peak_tflops"], "TFLOPS", "flops=")

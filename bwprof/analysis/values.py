@@ -259,14 +259,3 @@ def row_of(row: Any, name: str = "row") -> dict[str, Any]:
         raise TypeError(f"{name} is {shown(row)}: a row is needed, a mapping or a pandas.Series")
     found = dict(row) if isinstance(row, Mapping) else row.to_dict()
     return {str(key): None if is_missing(value) else value for key, value in found.items()}
-
-
-def known(value: Any) -> float | None:
-    """A row's number; None for what is missing, or not finite."""
-    if is_missing(value) or isinstance(value, (str, bool)):
-        return None
-    try:
-        found = float(value)
-    except (OverflowError, TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None

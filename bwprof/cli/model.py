@@ -24,7 +24,7 @@ from bwprof.results.writer import Store
 from bwprof.roofs import Roofs
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.resuming import still_to_do
-from bwprof.text import parse_count, quoted
+from bwprof.text import parse_count, quoted, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,8 +166,8 @@ def _asked(parsed: argparse.Namespace) -> Question:
         parsed.model,
         batches=options.numbers(parsed.batch or "1", "--batch"),
         contexts=options.numbers(parsed.context or "4Ki", "--context"),
-        weights=_words(parsed.weights, "--weights"),
-        kvs=_words(parsed.kv, "--kv"),
+        weights=words("--weights", parsed.weights),
+        kvs=words("--kv", parsed.kv),
         prefill=parsed.prefill,
         layout=parsed.layout,
         chain=parsed.chain,
@@ -285,15 +285,6 @@ def _print_models() -> None:
         grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
     show(screen, grid)
     sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")
-
-
-def _words(text: str | None, name: str) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    found = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not found:
-        raise ValueError(f"{name} is '{quoted(text)}': at least one name is needed")
-    return found
 
 
 def _share(text: str) -> float:

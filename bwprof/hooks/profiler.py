@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FLOOR_FACTOR = 3.0
 _FLOOR_RANGES = 101
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
@@ -225,6 +224,8 @@ class Profiler:
             core.close()
 
     def _row(self, name: str, times: list[float], floor_ms: float) -> dict[str, Any]:
+        from bwprof.roofs.limits import FLOOR_FACTOR
+
         moved = self._bytes.get(name)
         median = _median(times)
         return {

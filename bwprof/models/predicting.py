@@ -112,11 +112,13 @@ def fill(row: Row, roofs: Roofs, measured: Sequence[Row]) -> None:
     Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
     is none, as the measured rows teach.
     """
-    part = part_of(row)
-    best = best_ms([part], card_of(roofs))[0]
+    part, card = part_of(row), card_of(roofs)
+    best = best_ms([part], card)[0]
     alike = next((other for other in measured if _same_shape(row, other)), None)
     if alike is not None:
-        share = min(1.0, best / (alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card_of(roofs))[0], best)))
+        expected = alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card)[0], best)
+        floor = card.streams.floor_seconds * 1e3  # which no kernel's share of its roof makes longer
+        share = (best - floor) / (expected - floor) if expected > best > floor else 1.0
         found = _predicted(part, roofs, share)
         said = f"as good as the kernel of {alike['precision']} measured on this shape, {share:.0%} of the nearer roof"
     else:

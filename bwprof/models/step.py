@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.models import architecture
 from bwprof.models.architecture import Architecture
-from bwprof.text import quoted, seconds, shown, truth, whole_number
+from bwprof.text import quoted, seconds, shown, spread, truth, whole_number, words
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
@@ -61,8 +61,8 @@ def model_step(
         A name ("llama-3.1-8b"; `bwprof.models.architecture.names()` has all), a Hugging Face config.json (the file, its
         folder, or its content), or a .gguf file.
     batch, context : int, str or iterable of them
-        Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096. A prefill is of prompts of that
-        many tokens.
+        Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096, "1..8:x2" a range. A prefill is
+        of prompts of that many tokens.
     prefill : bool
         The prefill as well.
     weights : str or iterable of str, optional
@@ -130,8 +130,8 @@ def model_step(
         model,
         batches=_numbers("batch", batch),
         contexts=_numbers("context", context),
-        weights=_words("weights", weights),
-        kvs=_words("kv", kv),
+        weights=words("weights", weights),
+        kvs=words("kv", kv),
         prefill=truth(prefill, "prefill"),
         layout=layout,
         chain=truth(chain, "chain"),
@@ -265,14 +265,4 @@ def _numbers(name: str, given: Numbers) -> tuple[int, ...]:
         items = list(given) if isinstance(given, Iterable) else [given]
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in items)
-
-
-def _words(name: str, given: Words) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    items = given.split(",") if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
-    found = tuple(word.strip() if isinstance(word, str) else word for word in items)
-    if not found or not all(isinstance(word, str) and word for word in found):
-        raise ValueError(f"{name} is {shown(given)}: names are needed")
-    return found
+    return tuple(whole_number(item, name) for item in spread(items, name))

@@ -179,6 +179,7 @@ def _values(model: Architecture, point: Point) -> dict[str, int]:
     """The numbers that expressions know."""
     expert_layers = model.layers - model.dense_layers if model.experts else 0
     distinct = distinct_experts(model.experts, model.experts_per_token, point.tokens)
+    later_windows = (point.context - 1) // model.window if model.window else 0
     return {
         "tokens": point.tokens,
         "batch": point.batch,
@@ -203,6 +204,8 @@ def _values(model: Architecture, point: Point) -> dict[str, int]:
         "full_layers": model.layers - model.window_layers,
         "window_layers": model.window_layers,
         "window": min(model.window, point.context),
+        "later_windows": later_windows,
+        "has_later_windows": int(later_windows > 0),
         "norms": model.norms,
         "rotary": int(model.rotary),
     }

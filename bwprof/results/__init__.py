@@ -203,6 +203,14 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
         file is then untouched.
     OSError
         When it cannot be written, or a run is writing to it; an older file is then untouched.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = bwprof.save(bwprof.load_example("h200"), f"{folder}/run.csv")
+    ...     path.name, len(bwprof.load(path))
+    ('run.csv', 63)
     """
     from bwprof.results import csvfile, jsonfile
     from bwprof.results import frame as frames

@@ -89,6 +89,13 @@ def rows(data: pd.DataFrame) -> list[Row]:
     ------
     ValueError
         For a frame without the nine classic columns.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = bwprof.rows(bwprof.load_example("h200"))
+    >>> found[0].case, found[0].precision
+    ('stream_read', 'fp32')
     """
     from bwprof.results import frame as frames
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import shown
+from bwprof.text import finite_number, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -338,11 +338,8 @@ def _is_one(value: Any) -> bool:
 
 def _number(value: Any) -> float:
     """A row's value as a float; NaN for what is missing, or is no finite number."""
-    try:
-        found = math.nan if value is None or isinstance(value, str) else float(value)
-    except (OverflowError, TypeError, ValueError):
-        return math.nan
-    return found if math.isfinite(found) else math.nan
+    found = finite_number(value)
+    return math.nan if found is None else found
 
 
 def _floats(value: Any) -> Numbers:

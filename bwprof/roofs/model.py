@@ -157,6 +157,12 @@ class Roofs:
         Stored points held against new measurements, where they come from a file.
     unconfirmed : str
         Why those say nothing, in words: the machine is busy now. "" when they agree, or there are none.
+
+    Examples
+    --------
+    >>> points = tuple(RoofPoint("stream_read", 1.0, size, size / 100e9) for size in (10**6, 10**9))
+    >>> Roofs("a device", "", "", "", 1e-6, points).attainable_gb_s(10**8, 0)
+    100.0
     """
 
     device: str

@@ -231,6 +231,12 @@ def strengths(data: Any) -> pd.DataFrame:
         Columns Kernel, Strength, Evidence: rows that reach 90 % of a stream of their bytes (or of the arithmetic roof,
         where that is the nearer one), or whose counted traffic is at most 1.02 times the bytes that they need. Rows
         whose flags make these figures doubtful are left out.
+
+    Examples
+    --------
+    >>> row = {"case": "copy", "time_ms": 1.0, "bandwidth_gb_s": 950.0, "attainable_gb_s": 1000.0, "flops": 0}
+    >>> strengths(row).values.tolist()
+    [['copy', 'at the memory roof', '95 % of attainable']]
     """
     import pandas as pd
 
