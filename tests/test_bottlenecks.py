@@ -78,6 +78,14 @@ def test_a_step_with_a_gap_has_no_tokens() -> None:
     assert math.isnan(found.tokens_s)
 
 
+def test_what_is_launched_never_is_no_gap_in_a_step() -> None:
+    """A layer in one graph stands beside its parts, and counts for nothing, with a time or without."""
+    beside = slow("layer", None, 50, count=0) | {"bandwidth_gb_s": None}  # type: ignore[arg-type]
+    for layer in (beside, slow("layer", 3.0, 50, count=0)):
+        (found,) = ranked(pd.DataFrame([slow("a", 1.0, 50, count=2), layer]))
+        assert (found.label, found.step_ms, found.tokens_s_then) == ("a fp16", 2.0, pytest.approx(1000.0))
+
+
 def test_causes_in_order_and_doubts_first() -> None:
     counted = {"load_efficiency": 25.0, "traffic_ratio": 2.0, "occupancy_pct": 30.0}
     (found,) = ranked(pd.DataFrame([slow("a", 1.0, 40, flags="noisy", **counted)]))

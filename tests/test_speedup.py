@@ -186,9 +186,10 @@ def test_a_line_for_a_models_step() -> None:
     rows = [{**case("a"), "count": 32, **step}, {**case("b", of=9000.0), "time_ms": 1.0, "count": 1, **step}]
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
-    assert speedup_line(frame.from_rows(rows)) == (
-        f"fp8_e4m3 instead of fp16: {now / then:.2f}x a step, {now:.3g} ms to {then:.3g} ms (at the same efficiency)"
-    )
+    layer = {**case("layer"), "count": 0, "status": "skipped", "time_ms": None, **step}
+    said = f"{now / then:.2f}x a step, {now:.3g} ms to {then:.3g} ms (at the same efficiency)"
+    for beside in ([], [layer]):
+        assert speedup_line(frame.from_rows([*rows, *beside])) == f"fp8_e4m3 instead of fp16: {said}"
 
 
 def test_any_frame() -> None:

@@ -270,7 +270,7 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
 
 def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:
     """Of a model's frame, the first step that has such rows: its time now and then, ms; None for any other frame."""
-    times = np.where(values.usable(data), values.numbers(data, "time_ms"), math.nan) * values.counts(data)
+    times = values.total_ms(data)
     if "count" not in data.columns:
         return None
     then = times.copy()
