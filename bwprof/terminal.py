@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from bwprof.text import spelt
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -58,11 +58,13 @@ def console(stream: TextIO) -> Console:
     return OurConsole(file=file, width=PLAIN_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
 
 
-def show(screen: Console, found: Table) -> None:
-    """Print a table; where the screen is too narrow for its columns, as wide as it is elsewhere: words stay whole."""
+def show(screen: Console, found: RenderableType) -> None:
+    """Print words, or a table; where the screen is too narrow for its columns, as wide as it is elsewhere: words stay
+    whole.
+    """
     from rich.measure import Measurement
 
-    if Measurement.get(screen, screen.options, found).minimum <= screen.width >= _LEAST_WIDTH:
+    if isinstance(found, str) or Measurement.get(screen, screen.options, found).minimum <= screen.width >= _LEAST_WIDTH:
         screen.print(found)
         return
     text = io.StringIO()

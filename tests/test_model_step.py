@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import bwprof
 from bwprof.cli import model as model_command
@@ -90,7 +92,7 @@ class Pretended:
 def answered(question: Question, executor: Pretended | None = None, **run: Any) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
-    pieces = running.items_of(question)
+    pieces = running.items_of(question, "cuda")
     whole = PiecesExecutor(question, inner, predicting.fill)
     context = Context("run", "cpu", inner.open(None), inner.obtain_roofs(Wanted(), None))
     whole.set_context(context)
@@ -343,7 +345,14 @@ def test_a_layer_on_this_machine() -> None:
     parts = found.frame[(found.frame["weights"] == "fp32") & (found.frame["count"] == 2)]
     assert rows.loc["fp32", "bytes_read"] == parts["bytes_read"].sum()
     assert found.layers["together_ms"].iloc[0] > 0
-    assert (rows.loc["fp8_e4m3", "status"], found.layers["reason"].iloc[1][:7]) == ("skipped", "skipped")
+    assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
+    assert "No layer in one graph of weights FP8_E4M3 (cache FP16): predicted" in " ".join(str(found).split())
+
+
+def test_a_prediction_has_no_layer_in_one_graph() -> None:
+    found = bwprof.model_step(TINY, context=16, device="L4", chain=True)
+    assert found.layers.empty
+    assert "No layer in one graph of weights FP16 (cache FP16): predicted" in " ".join(str(found).split())
 
 
 @pytest.mark.cuda
@@ -368,6 +377,16 @@ def test_a_prediction_has_a_sweeps_columns() -> None:
     assert found.answer.startswith("Decode is memory-bound; ")
     assert "tokens/s predicted at 90 % of what this device sustains" in found.answer
     assert found.steps["limiter"].tolist() == ["memory", "memory", "compute", "compute"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    model_command._print_result(bwprof.model_step("llama-3.1-8b", device="L4").frame, screen)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    (line,) = (said for said in lines if "1x4096x14336" in said)
+    assert all(word in line for word in ("down", "fp16", "memory", "predicted"))
+    assert any(said.startswith("decode ") and said.rstrip().endswith("yes") for said in lines)
 
 
 def test_a_prediction_by_numbers() -> None:

@@ -537,6 +537,7 @@ def test_ranges_of_batches_and_contexts() -> None:
         ({"layout": "both"}, "unknown layout 'both'"),
         ({"reserve": 1}, "reserve is 1"),
         ({"reserve": math.nan}, "reserve is nan"),
+        ({"reserve": 10**400}, "reserve is 1000"),
         ({"memory": 0}, "memory is 0"),
         ({"batch": list(range(1, 50)), "context": list(range(1, 50))}, "2401 steps are asked for"),
         ({"device": "A100-80G"}, "did you mean 'A100-80GB'"),

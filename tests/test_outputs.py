@@ -161,6 +161,19 @@ def test_several_outputs_are_named() -> None:
     assert measured(output=[1.0, 2.0], reference=[1.0, 2.5], tolerance=1)["max_error"] == 0.5
 
 
+@pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200])
+def test_elements_whose_squares_no_float_holds(size: float) -> None:
+    reference = np.array([1.0, -0.5, 0.25]) * size
+    assert Expected(reference, reference).compare().verified is True
+    found = Expected(-reference, reference).compare()
+    assert found.verified is None
+    assert found.max_error is not None
+    assert found.tolerance is not None
+    assert 0.99 * size < found.max_error < math.inf
+    assert 0 < found.tolerance <= (4 + 1024) * 2.0**-53 * size
+    assert Expected(-reference, reference, size / 2).compare().verified is False
+
+
 def test_whole_numbers_are_exact() -> None:
     """Also an index: no rounding is allowed it."""
     whole = np.arange(5)

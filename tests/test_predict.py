@@ -221,6 +221,7 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
         ({"efficiency": 0}, "efficiency is 0: above 0 and at most 1"),
         ({"efficiency": 1.5}, "efficiency is 1.5"),
         ({"efficiency": float("nan")}, "efficiency is nan"),
+        ({"efficiency": 10**400}, "efficiency is 1000"),
         ({"M": [], "precision": "fp16"}, "gemm: M has no values"),
         ({"M": 0}, "M = 0"),
         ({"m": 1}, "unknown parameter of gemm 'm': did you mean 'M'"),

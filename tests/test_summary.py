@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 from rows import pair, row
 
 import bwprof
@@ -20,6 +21,14 @@ def printed(rows: list[Row]) -> str:
     stream = io.StringIO()
     summary.print_summary(rows, console(stream))
     return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    summary.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
+    (line,) = (said for said in screen.file.getvalue().splitlines() if "80.0" in said)  # type: ignore[attr-defined]
+    assert all(word in line for word in ("prefill_attention_of_many", "cublaslt", "memory"))
 
 
 def test_summary_of_one_case_by_hand() -> None:

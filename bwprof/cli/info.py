@@ -37,15 +37,15 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _print_tables(found: dict[str, Any]) -> None:
-    from bwprof.terminal import console, table
+    from bwprof.terminal import console, show, table
 
     screen = console(sys.stdout)
     general = table(screen, "bwprof " + found["version"], ["what", "value"])
     for name, value in about(found):
         general.add_row(name, value)
-    screen.print(general)
+    show(screen, general)
     for device in found["devices"]:
         rows = table(screen, f"{device['backend']}:{device['index']}", ["what", "value"])
         for name, value in device_lines(device):
             rows.add_row(name, value)
-        screen.print(rows)
+        show(screen, rows)

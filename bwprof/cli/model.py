@@ -153,7 +153,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     job = run.Job(
         plan,
-        running.items_of(asked),
+        running.items_of(asked, choice.backend),
         "model",
         lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
         _show,
@@ -212,7 +212,7 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
     there = Counter(running.key_of(rows[place]) for place in kept)
     missing: list[running.AnyPiece] = []
-    for piece in running.items_of(asked):
+    for piece in running.items_of(asked, data["backend"]):
         key = running.key_of(piece.labels)
         if there[key]:
             there[key] -= 1
@@ -234,9 +234,10 @@ def _show(store: Store, _folder: Path | None, screen: Console) -> None:
 
 def _print_result(frame: pd.DataFrame, screen: Console) -> None:
     from bwprof.models.result import ModelStep
+    from bwprof.terminal import show
 
     for renderable in ModelStep.from_frame(frame).renderables(screen):
-        screen.print(renderable)
+        show(screen, renderable)
 
 
 def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -> int:
@@ -272,7 +273,7 @@ def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -
 
 def _print_models() -> None:
     from bwprof.models import config
-    from bwprof.terminal import console, table
+    from bwprof.terminal import console, show, table
 
     screen = console(sys.stdout)
     numbers = ["billion weights", "layers", "hidden", "heads", "KV heads", "experts", "window"]
@@ -282,7 +283,7 @@ def _print_models() -> None:
         sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
         rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
         grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
-    screen.print(grid)
+    show(screen, grid)
     sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")
 
 

@@ -27,7 +27,8 @@ def load_example(name: str) -> pd.DataFrame:
     Parameters
     ----------
     name : str
-        The device: "h200", "h100". Each is the default suite, with hardware counters.
+        "h200" or "h100": the default suite there, with hardware counters; "h200_llama" or "h100_llama": a step of
+        Llama-3.1-8B (`bwprof.ModelStep.from_frame` shows it), formats that no kernel has among its rows.
 
     Returns
     -------

@@ -127,17 +127,30 @@ def _worst(
     worst = (-1.0, 0.0, 0.0, 0)
     typical = 0.0
     if tolerance is None:
-        typical = math.sqrt(sum(float(np.square(part).sum()) for _, part in _blocks(reference)) / reference.size)
+        typical = _root_mean_square(reference)
     for start, ours, theirs in _blocks(output, reference):
-        errors = np.abs(ours - theirs)
-        allowed = (
-            rounding * np.maximum(np.abs(theirs), typical) if tolerance is None else np.full_like(errors, tolerance)
-        )
-        shares = np.divide(errors, allowed, out=np.where(errors > 0, np.inf, 0.0), where=allowed > 0)
+        with np.errstate(over="ignore", under="ignore"):
+            errors = np.minimum(np.abs(ours - theirs), np.finfo(float).max)  # a row's numbers are finite
+            allowed = (
+                rounding * np.maximum(np.abs(theirs), typical) if tolerance is None else np.full_like(errors, tolerance)
+            )
+            shares = np.divide(errors, allowed, out=np.where(errors > 0, np.inf, 0.0), where=allowed > 0)
         at = int(shares.argmax())
         if shares[at] > worst[0]:
             worst = (float(shares[at]), float(errors[at]), float(allowed[at]), start + at)
     return worst
+
+
+def _root_mean_square(array: Array) -> float:
+    """Of finite elements, by their shares of the largest one: squares of their own may be more than a float holds."""
+    import numpy as np
+
+    peak = max(float(np.abs(part).max()) for _, part in _blocks(array))
+    if peak == 0:
+        return 0.0
+    with np.errstate(under="ignore"):
+        total = sum(float(np.square(part / peak).sum()) for _, part in _blocks(array))
+    return peak * math.sqrt(total / array.size)
 
 
 def _not_finite(array: Array) -> str:

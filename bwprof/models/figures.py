@@ -142,12 +142,12 @@ class Layer:
 
 
 def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) -> list[Layer]:
-    """Every layer that was measured in one graph."""
+    """Every layer that was measured in one graph; not those without kernels, which older runs list as skipped."""
     steps_by = {(step.point.phase, *_key(step.point)): step for step in found}
     result = []
     for row in (row for row in rows if row["role"] == LAYER):
         step = steps_by.get(tuple(row[name] for name in _POINT))
-        if step is None:
+        if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
         times = {part["role"]: part["time_ms"] for part in step.rows}
         parts = question.layer_parts(step.point)
@@ -158,6 +158,18 @@ def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) ->
         said = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
         result.append(Layer(step.point, row["time_ms"], total, said))
     return result
+
+
+def without_layer(question: Question, found: Sequence[Step], layers: Sequence[Layer]) -> list[Point]:
+    """The steps whose layer in one graph was asked for, but has no kernels to be measured with."""
+    if not question.chain:
+        return []
+    there = {layer.point for layer in layers}
+    return [step.point for step in found if step.point not in there and _any_predicted(step)]
+
+
+def _any_predicted(step: Step) -> bool:
+    return any(row["status"] == "predicted" for row in step.rows)
 
 
 def _key(point: Point) -> tuple[object, ...]:

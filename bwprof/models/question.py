@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from bwprof.models import steps, storage
 from bwprof.models.architecture import Architecture
 from bwprof.models.steps import DECODE, KV, PREFILL, WEIGHTS, Part, Point
-from bwprof.text import shown, unknown
+from bwprof.text import finite_number, shown, unknown
 
 # The columns that a model's rows have beside the schema's.
 LABELS = ("model", "phase", "role", "count", "step_batch", "context", "weights", "kv")
@@ -160,7 +159,7 @@ def check_points(question: Question) -> None:
 
 def check_reserve(given: Any) -> float:
     """The share of the memory that weights and caches leave alone; ValueError when it is none."""
-    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not is_number or not math.isfinite(given) or not 0 <= given < 1:
+    share = finite_number(given)
+    if share is None or not 0 <= share < 1:
         raise ValueError(f"reserve is {shown(given)}: a share of the memory from 0 to below 1 is needed")
-    return float(given)
+    return share

@@ -239,6 +239,12 @@ class ModelStep:
         """What the figures assume, and what they leave out."""
         untimed = {step.point.weights: step.missing for step in self._steps if step.missing and telling.may_fit(step)}
         notes = [f"No time for weights {telling.format_name(name)}: {missing}." for name, missing in untimed.items()]
+        unchained = figures.without_layer(self.question, self._steps, self._layers)
+        if unchained:
+            pairs = dict.fromkeys(
+                f"{telling.format_name(p.weights)} (cache {telling.format_name(p.kv)})" for p in unchained
+            )
+            notes.append(f"No layer in one graph of weights {', '.join(pairs)}: predicted, as no kernel runs it here.")
         return notes + telling.notes(self.question, self._first, self._left_out)
 
     def renderables(self, screen: Any) -> list[RenderableType]:

@@ -83,16 +83,21 @@ def pieces_of(question: Question) -> list[Piece]:
     return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
 
 
-def layers_of(question: Question) -> list[LayerPiece]:
-    """A layer of each step in one graph, where that is asked for. They come behind the pieces: what runs graphs on a
-    second stream may slow all that follows (`bwprof.hardware.open_device`).
+def layers_of(question: Question, backend: str) -> list[LayerPiece]:
+    """A layer of each step in one graph, where that is asked for and the backend has kernels for it. They come behind
+    the pieces: what runs graphs on a second stream may slow all that follows (`bwprof.hardware.open_device`).
     """
-    return [_layer(question, point) for point in question.points] if question.chain else []
+    found = [_layer(question, point) for point in question.points] if question.chain else []
+    return [layer for layer in found if not _any_predicted(layer.chain.specs, backend)]
 
 
-def items_of(question: Question) -> list[AnyPiece]:
-    """All that a run measures."""
-    return [*pieces_of(question), *layers_of(question)]
+def _any_predicted(specs: Sequence[Spec], backend: str) -> bool:
+    return any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in specs)
+
+
+def items_of(question: Question, backend: str) -> list[AnyPiece]:
+    """All that a run measures on a backend."""
+    return [*pieces_of(question), *layers_of(question, backend)]
 
 
 def _layer(question: Question, point: Point) -> LayerPiece:

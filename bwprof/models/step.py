@@ -153,7 +153,7 @@ def model_step(
     plan = running.plan_of(running.pieces_of(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
-        running.items_of(asked),
+        running.items_of(asked, choice.backend),
         running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
         data,
         Limits(None, how.max_total_seconds, started, max_seconds=most),

@@ -14,7 +14,7 @@ from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_o
 from bwprof.results import schema
 from bwprof.roofs import limits
 from bwprof.roofs.limits import FLOOR_FACTOR
-from bwprof.text import shown
+from bwprof.text import finite_number, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,8 +155,8 @@ def model_of(efficiency: object) -> float | Efficiency:
         return efficiency
     if isinstance(efficiency, bool) or not hasattr(efficiency, "__float__"):
         raise TypeError(f"efficiency is {shown(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency")
-    share = float(efficiency)
-    if not 0 < share <= 1:
+    share = finite_number(efficiency)
+    if share is None or not 0 < share <= 1:
         raise ValueError(f"efficiency is {shown(efficiency)}: above 0 and at most 1 is needed")
     return share
 

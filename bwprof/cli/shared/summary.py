@@ -28,15 +28,16 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
     """The same of a frame; of several devices one after the other."""
     from bwprof.results import frame
     from bwprof.results.compare import by_device
+    from bwprof.terminal import show
 
     parts = by_device(frame.to_rows(data)) if data[_TOLD_APART].nunique().gt(1).any() else []
     for number, rows in enumerate(parts):
         told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in told if name))
         for renderable in tables(frame.from_rows(rows), screen):
-            screen.print(renderable)
+            show(screen, renderable)
     for renderable in [] if parts else tables(data, screen):
-        screen.print(renderable)
+        show(screen, renderable)
 
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:

@@ -65,13 +65,13 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
 
 
 def _print_table(stream: TextIO, lines: list[list[str]]) -> None:
-    from bwprof.terminal import console, table
+    from bwprof.terminal import console, show, table
 
     screen = console(stream)
     grid = table(screen, "", [*_WORDS, *_NUMBERS, _NOTE], numbers=_NUMBERS)
     for cells in lines:
         grid.add_row(*cells)
-    screen.print(grid)
+    show(screen, grid)
 
 
 def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
