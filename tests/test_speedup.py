@@ -103,6 +103,15 @@ def test_a_measured_pair_is_what_it_is() -> None:
     assert found["speedup"] == pytest.approx(0.75 * RATIO)
 
 
+def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
+    """And teaches nothing: what else is predicted follows from it no more than from no pair."""
+    narrow = {**case("b", precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192, "status": "predicted"}
+    narrow["time_ms"] = NARROW / 3000e6
+    found = bought(case("b"), narrow)
+    assert (found["status"], found["efficiency_source"]) == ("predicted", "predicted")
+    assert bought(case("a"), case("b"), narrow)["efficiency_source"] == "assumed: 1"
+
+
 def test_other_cases_pairs_tell_the_efficiency() -> None:
     """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
     narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
