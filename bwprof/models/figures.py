@@ -325,7 +325,7 @@ class Room:
     weight_bytes: int
     token_bytes: int
     batches: dict[int, int]
-    contexts: dict[int, int]
+    contexts: dict[int, int | None]  # None: any
 
 
 def rooms_of(question: Question, memory_bytes: int) -> list[Room]:

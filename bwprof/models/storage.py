@@ -85,11 +85,13 @@ def most_sequences(model: Architecture, weights: int, kv: str, context: int, fit
     return max(0, left // kv_bytes(model, kv, 1, context)) if left > 0 else 0
 
 
-def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int:
-    """The longest context of so many sequences that fits; 0 where there is none."""
+def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int | None:
+    """The longest context of so many sequences that fits, tokens; 0 where there is none, None where any does: the
+    caches of layers that all have a window grow no further.
+    """
     low, high = 0, _MOST_TOKENS
     while low < high:
         middle = (low + high + 1) // 2
         fits = weights + kv_bytes(model, kv, batch, middle) <= fit.usable
         low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+    return low if low < _MOST_TOKENS else None
