@@ -205,6 +205,15 @@ def test_a_row_that_has_no_bandwidth(changes: dict[str, Any], said: str) -> None
         bwprof.BandwidthAnalysis.from_row({**H200, **changes})
 
 
+@pytest.mark.parametrize(("moved", "bound"), [(900_000_000, "memory"), (100_000_000, None)])
+def test_a_row_without_flops_is_said_to_be_what_a_frame_says(moved: int, bound: str | None) -> None:
+    """Near a stream of its bytes nothing else need be known."""
+    row = {"time_ms": 1.0, "bytes_read": moved, "bytes_written": 0, "attainable_gb_s": 1000.0, "peak_gb_s": 1200.0}
+    found = bwprof.BandwidthAnalysis.from_row(row)
+    assert found.bound == bound
+    assert [found.bottleneck_description()] == found.from_frame(pd.DataFrame([row]))["bottleneck"].tolist()
+
+
 def test_a_callers_peak() -> None:
     found = bwprof.BandwidthAnalysis.from_row({**H200, "peak_gb_s": None}, peak_gb_s=4800.0)
     assert found.peak_gb_s == 4800.0

@@ -250,6 +250,15 @@ def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter
     assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
 
 
+def test_other_weights_keep_a_narrow_cache() -> None:
+    """The same bytes of weights and of cache, and so the same time: BF16 beside FP16."""
+    lines = bwprof.model_step("llama-3.1-8b", device="H200", batch=16, kv="int8").formats.set_index("weights")
+    assert set(lines["kv"]) == {"int8"}
+    assert lines.loc["bf16", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
+    plain = bwprof.model_step("llama-3.1-8b", device="H200").formats.set_index("weights")["kv"]
+    assert plain[["fp32", "fp16", "bf16", "int8"]].tolist() == ["fp32", "fp16", "bf16", "fp16"]
+
+
 def test_without_roofs_it_has_no_time_and_says_so() -> None:
     found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None

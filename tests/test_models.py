@@ -216,6 +216,16 @@ def test_longest_context_with_windows() -> None:
     assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, usable, 0.0)) == 10_000
 
 
+def test_any_context_fits_where_all_layers_have_a_window() -> None:
+    """The cache stops growing: the longest number that there is would be no answer."""
+    given = LLAMA | {"model_type": "mistral", "sliding_window": 64}
+    model = config.from_dict(given)
+    held = storage.kv_bytes(model, "fp16", 1, 64)
+    assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, held, 0.0)) is None
+    assert storage.longest_context(model, 0, "fp16", 1, storage.Fit(0, 0, held - 1, 0.0)) == 63
+    assert " any\n" in str(bwprof.model_step(given, device="H200"))
+
+
 def test_left_out_bytes() -> None:
     """An addition of n elements reads two and writes one; a norm reads and writes its tokens, and reads its gains."""
     model = architecture.named("llama-3.1-8b")

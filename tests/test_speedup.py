@@ -103,6 +103,15 @@ def test_a_measured_pair_is_what_it_is() -> None:
     assert found["speedup"] == pytest.approx(0.75 * RATIO)
 
 
+def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
+    """And teaches nothing: what else is predicted follows from it no more than from no pair."""
+    narrow = {**case("b", precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192, "status": "predicted"}
+    narrow["time_ms"] = NARROW / 3000e6
+    found = bought(case("b"), narrow)
+    assert (found["status"], found["efficiency_source"]) == ("predicted", "predicted")
+    assert bought(case("a"), case("b"), narrow)["efficiency_source"] == "assumed: 1"
+
+
 def test_other_cases_pairs_tell_the_efficiency() -> None:
     """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
     narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
@@ -186,16 +195,10 @@ def test_a_line_for_a_models_step() -> None:
     rows = [{**case("a"), "count": 32, **step}, {**case("b", of=9000.0), "time_ms": 1.0, "count": 1, **step}]
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
-    assert speedup_line(frame.from_rows(rows)) == (
-        f"fp8_e4m3 instead of fp16, weights and cache: {now / then:.2f}x a step, "
-        f"{now:.3g} ms to {then:.3g} ms (at the same efficiency)"
-    )
-
-
-def test_a_pair_that_is_predicted_is_not_called_measured() -> None:
-    narrow = {**case("a"), "precision": "fp8_e4m3", "time_ms": 0.005, "status": "predicted"}
-    found = bwprof.speedup(frame.from_rows([case("a"), narrow])).iloc[0]
-    assert (found["status"], found["efficiency_source"]) == ("predicted", "predicted in the frame")
+    layer = {**case("layer"), "count": 0, "status": "skipped", "time_ms": None, **step}
+    said = f"{now / then:.2f}x a step, {now:.3g} ms to {then:.3g} ms (at the same efficiency)"
+    for beside in ([], [layer]):
+        assert speedup_line(frame.from_rows([*rows, *beside])) == f"fp8_e4m3 instead of fp16, weights and cache: {said}"
 
 
 def test_any_frame() -> None:

@@ -141,7 +141,7 @@ class BandwidthAnalysis:
             peak_tflops=finite_number(found.get("peak_tflops")),
             l2_hit_rate=finite_number(found.get("l2_hit_rate")),
             stall_pct=finite_number(found.get("stall_pct")),
-            bound=bound or ("latency" if limits.limiter == "latency" else limits.side),
+            bound=bound or limits.bound,
             label=" ".join(str(word) for word in words if isinstance(word, str) and word),
             measured_tflops=finite_number(found.get("measured_tflops")),
         )

@@ -63,10 +63,10 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
         (bytes now / then), efficiency_ratio (GB/s then / now), efficiency_source, speedup (their product, or less where
         arithmetic or latency would limit then), time_ms_then, status ("ok": measured in both, "predicted"), reason.
 
-        The efficiency ratio is that of the measured pair; else the median of the operation's pairs in this frame; else
-        1, and the source says so. Where the roofs are in the frame's metadata, the bandwidth that fewer bytes can reach
-        is part of it. Where arithmetic, latency or the kernel limits, the speed-up is 1; where the limiter or the bytes
-        are not known it is NaN, and `reason` says why.
+        The efficiency ratio is that of the pair in both ("measured", or "predicted" where one of the two is); else the
+        median of the operation's measured pairs in this frame; else 1, and the source says so. Where the roofs are in
+        the frame's metadata, the bandwidth that fewer bytes can reach is part of it. Where arithmetic, latency or the
+        kernel limits, the speed-up is 1; where the limiter or the bytes are not known it is NaN, and `reason` says why.
 
     Raises
     ------
@@ -111,6 +111,10 @@ def _is_timed(row: Row) -> bool:
     return row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
 
 
+def _is_measured(pair: Pair) -> bool:
+    return {pair.wide["status"], pair.narrow["status"]} == {"ok"}
+
+
 _SAME = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
 
 
@@ -124,7 +128,7 @@ class _Known:
         self._ratios: dict[str, list[float]] = {}
         for pair in found:
             ratio = _attained_ratio(pair)
-            if not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
+            if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
                 self._ratios.setdefault(pair.wide["operation"], []).append(ratio)
 
     @staticmethod
@@ -152,10 +156,10 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
         return line | {
             "byte_ratio": pair.byte_ratio,
             "efficiency_ratio": pair.bandwidth_ratio,
-            "efficiency_source": "measured" if pair.narrow["status"] == MEASURED else "predicted in the frame",
+            "efficiency_source": "measured" if _is_measured(pair) else PREDICTED,
             "speedup": pair.time_ratio,
             "time_ms_then": pair.narrow["time_ms"],
-            "status": MEASURED if pair.narrow["status"] == "ok" else PREDICTED,
+            "status": MEASURED if _is_measured(pair) else PREDICTED,
         }
     moved, why = _bytes_in(row, narrow)
     now = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
@@ -271,7 +275,7 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
 
 def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:
     """Of a model's frame, the first step that has such rows: its time now and then, ms; None for any other frame."""
-    times = np.where(values.usable(data), values.numbers(data, "time_ms"), math.nan) * values.counts(data)
+    times = values.total_ms(data)
     if "count" not in data.columns:
         return None
     then = times.copy()

@@ -201,6 +201,12 @@ def counts(data: pd.DataFrame) -> NDArray[np.float64]:
     return np.where(found >= 0, found, 1.0)
 
 
+def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
+    """Each row's time over all its launches, ms; NaN where it has none, and 0 for what is launched never."""
+    count = counts(data)
+    return np.where(count > 0, np.where(usable(data), numbers(data, "time_ms"), math.nan) * count, 0.0)
+
+
 _NAMES = ("case", "operation", "precision")
 
 

@@ -125,15 +125,8 @@ def _near_floor(row: Row) -> bool:
 
 
 def _bound(row: Row, found: limits.Limits) -> str | None:
-    """The side of the ridge, or latency.
-
-    Where the ridge, or the row's place beside it, is not known, it is what limits the row, if it is near one roof.
-    """
-    if _near_floor(row):
-        return "latency"
-    if row["cache"] != "cold":
-        return None
-    return found.side or (found.limiter if found.limiter in ("memory", "compute") else None)
+    """The side of the ridge, or latency; a hot row has no ridge."""
+    return found.bound if row["cache"] == "cold" or found.bound == "latency" else None
 
 
 def _above_cache(row: Row, roofs: Roofs) -> bool:

@@ -220,8 +220,8 @@ def formats_of(question: Question, found: Sequence[Step], base: Step, best: Best
 
 
 def _kv_beside(weights: str, kv: str) -> str:
-    """The cache's format in a table over the weights' formats: FP32 beside FP32; else as it was."""
-    if weights in ("fp32", "bf16") or kv == "fp32":
+    """The cache's format in a table over the weights' formats: a narrow one as it was, else one as wide as they are."""
+    if not registry.is_narrow(kv) and (weights in ("fp32", "bf16") or kv == "fp32"):
         return steps.kv_format(weights)
     return kv
 
@@ -325,7 +325,7 @@ class Room:
     weight_bytes: int
     token_bytes: int
     batches: dict[int, int]
-    contexts: dict[int, int]
+    contexts: dict[int, int | None]  # None: any
 
 
 def rooms_of(question: Question, memory_bytes: int) -> list[Room]:

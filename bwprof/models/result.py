@@ -37,7 +37,7 @@ class ModelStep:
     formats : pandas.DataFrame
         The first step in every format: measured, else predicted from its own operations and the other bytes.
     room : pandas.DataFrame
-        The largest batch, and the longest context, that fits the memory beside the weights.
+        The largest batch, and the longest context (missing where any does), that fits the memory beside the weights.
     left_out : pandas.DataFrame
         What the sum leaves out, with its bytes and, where they can be told, its time.
     layers : pandas.DataFrame

@@ -7,7 +7,7 @@ from functools import cache
 
 from bwprof import _core
 from bwprof.models.architecture import Architecture
-from bwprof.models.steps import KV, WEIGHTS, Part, Point
+from bwprof.models.steps import WEIGHTS, Part
 
 RESERVE = 0.1  # of the memory, for activations, scratch and what else is there: vLLM's default leaves as much
 _MOST_TOKENS = 2**31 - 1
@@ -85,32 +85,13 @@ def most_sequences(model: Architecture, weights: int, kv: str, context: int, fit
     return max(0, left // kv_bytes(model, kv, 1, context)) if left > 0 else 0
 
 
-def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int:
-    """The longest context of so many sequences that fits; 0 where there is none."""
+def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int | None:
+    """The longest context of so many sequences that fits, tokens; 0 where there is none, None where any does: the
+    caches of layers that all have a window grow no further.
+    """
     low, high = 0, _MOST_TOKENS
     while low < high:
         middle = (low + high + 1) // 2
         fits = weights + kv_bytes(model, kv, batch, middle) <= fit.usable
         low, high = (middle, high) if fits else (low, middle - 1)
-    return low
-
-
-def fit_of(model: Architecture, point: Point, memory: int, reserve: float, stored: int | None = None) -> Fit:
-    """Whether a step's weights (`stored` bytes of them where a file says so) and caches fit a memory."""
-    weights = weight_bytes(model, point.weights) if stored is None else stored
-    return Fit(weights, kv_bytes(model, point.kv, point.batch, point.context), memory, reserve)
-
-
-__all__ = [
-    "KV",
-    "RESERVE",
-    "Fit",
-    "fit_of",
-    "kv_bytes",
-    "kv_token_bytes",
-    "longest_context",
-    "matrix_bytes",
-    "most_sequences",
-    "read_by",
-    "weight_bytes",
-]
+    return low if low < _MOST_TOKENS else None

@@ -237,7 +237,9 @@ def room_cells(room: Room) -> dict[str, str]:
         "KB of cache a token": f"{room.token_bytes / 1e3:.4g}",
     }
     line |= {f"largest batch\nat {at}": str(most) for at, most in room.batches.items()}
-    return line | {f"longest context\nof batch {of}": str(most) for of, most in room.contexts.items()}
+    return line | {
+        f"longest context\nof batch {of}": "any" if most is None else str(most) for of, most in room.contexts.items()
+    }
 
 
 def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:

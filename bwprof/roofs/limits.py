@@ -177,6 +177,13 @@ class Limits:
     side: Words  # of the ridge, in the row's own roofs
     why: Words  # there is no limiter
 
+    @property
+    def bound(self) -> str | None:
+        """Of one row: "latency", or the side of the ridge; where that is not known what limits it, near one roof."""
+        if self.limiter == "latency":
+            return "latency"
+        return self.side or (self.limiter if self.limiter in ("memory", "compute") else None)
+
 
 def of_row(row: Mapping[str, Any]) -> Limits:
     """The limits of one row, which may lack any column."""

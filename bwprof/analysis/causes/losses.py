@@ -51,7 +51,7 @@ def losses(data: pd.DataFrame, limits: values.Limits) -> Losses:
     step_ms = np.full(len(data), math.nan)
     tokens = np.full(len(data), math.nan)
     if "count" in data.columns and len(data):
-        step_ms, tokens = _steps(data, time_ms * count)
+        step_ms, tokens = _steps(data, values.total_ms(data))
     return Losses(np.where(np.isnan(time_ms), math.nan, pct), time_ms * pct / 100, count, step_ms, tokens)
 
 

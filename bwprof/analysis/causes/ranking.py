@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -282,10 +281,3 @@ def _impact(pct: float, what: str) -> str:
 
 def _rate(value: float) -> str:
     return figure_text(value, whole_from=100)
-
-
-def unranked(data: Any) -> Sequence[str]:
-    """The rows with a time that no roof is known for: they cannot be ranked."""
-    frame = values.as_frame(data)
-    open_ = values.usable(frame) & np.isnan(values.limits_of(frame).pct_limit)
-    return values.labels_at(frame, np.flatnonzero(open_))

@@ -277,8 +277,6 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-BY_ID = {rule.id: rule for rule in RULES}
-
 
 def table() -> pd.DataFrame:
     """The rules as a frame: id, condition, threshold, issue, fixes, needs.
