@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "results", "roofs"},
-    "examples": {"results"},
+    "examples": {"results", "roofs"},
     "report": {"results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},

@@ -55,7 +55,8 @@ def load_example(name: str) -> pd.DataFrame:
     import gzip
 
     from bwprof.results import frame, jsonfile
+    from bwprof.roofs.limits import with_limits
 
     content = gzip.decompress((Path(__file__).parent / f"{name}{_SUFFIX}").read_bytes()).decode()
     rows, samples, run = jsonfile.parse(content, f"example {name}")
-    return frame.from_rows(rows, run, samples)
+    return with_limits(frame.from_rows(rows, run, samples))  # columns that are younger than some of the runs
