@@ -94,3 +94,12 @@ def test_a_step_that_takes_no_time() -> None:
     sizes = {"M": 1, "N": 64, "K": 64, "bytes_read": 8320, "bytes_written": 128, "bandwidth_gb_s": 0.9, "count": 0}
     print_answer([row | sizes], None, screen)
     assert screen.file.getvalue().startswith("limited by: memory 1 of 1 row\n")  # type: ignore[attr-defined]
+
+
+def test_whole_numbers_of_hundreds_of_digits() -> None:
+    """A damaged file's; for a model's step an error in words."""
+    data = bwprof.load_example("h200_llama")
+    data["count"] = [10**400, *data["count"].tolist()[1:]]
+    assert len(bottlenecks(data))
+    with pytest.raises(ValueError, match="column count of a model's step holds more than whole numbers of 64 bits"):
+        bwprof.ModelStep.from_frame(data)

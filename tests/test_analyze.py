@@ -189,3 +189,9 @@ def test_strengths_in_few_lines() -> None:
 
 def test_markdown_cells() -> None:
     assert markdown(pd.DataFrame({"a|b": ["x|y", None]})).splitlines() == ["| a\\|b |", "|---|", "| x\\|y |", "|  |"]
+
+
+@pytest.mark.parametrize("form", ["--json", "--md"])
+def test_data_for_a_closed_stream(run: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bwprof.cli.shared.guard.is_closed", lambda _stream: True)
+    assert analyze(run, form) == 2

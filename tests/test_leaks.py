@@ -138,6 +138,7 @@ def test_no_references_are_lost_by_functions(cpu: _core.Device) -> None:
 
 def test_no_references_are_lost(cpu: _core.Device) -> None:
     """A Case holds its Device while it is open, and no longer."""
+    gc.collect()  # of tests before
     before = sys.getrefcount(cpu)
     case = _core.Case(cpu, "gemm", "fp32", {"M": 1})
     assert sys.getrefcount(cpu) == before + 1

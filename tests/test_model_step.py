@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -517,7 +518,27 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
     assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
     document = json.loads(path.read_text())
-    for damaged in (3, {}, {"points": [[1]]}, document["run"]["model"] | {"reserve": "x"}):
+    model = document["run"]["model"]
+    point = model["points"][0]
+    stored = {"points": [[*point[:3], "stored", point[4]]], "layout": "separate"}
+    for damaged in (
+        3,
+        {},
+        {"points": [[1]]},
+        model | {"reserve": "x"},
+        model | {"memory_bytes": math.inf},
+        model | {"points": [["decode", math.inf, *point[2:]]]},
+        *(
+            model | stored | {"stored": {"total_bytes": 1, "types": {}, "tensors": {}} | change}
+            for change in (
+                {"total_bytes": math.inf},
+                {"types": {"Q4_0": {"bytes": "x"}}},
+                {"tensors": {"attn_q": 3}},
+                {"tensors": {"attn_q": {"fp16": "x"}}},
+                {"tensors": {"attn_q": {"fp16": math.inf}}},
+            )
+        ),
+    ):
         document["run"]["model"] = damaged
         path.write_text(json.dumps(document))
         assert model_command.main(["--resume", run_folder(quick).name]) == 2
@@ -533,7 +554,7 @@ def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(out.splitlines()) == 1 + 7
     assert err.startswith("Decode is ")
     assert ModelStep.from_frame(bwprof.load("step.json")).answer.split(",")[0] in " ".join(err.split())
-    assert model_command.main([*given[:-2], "--json", "config.json"]) == 2
+    assert model_command.main(given) == 2
     assert "exists already" in capsys.readouterr().err
     assert json.loads(Path("config.json").read_text()) == TINY
     assert not Here.made
@@ -541,10 +562,27 @@ def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No output takes the place of what is read, whatever the options say."""
-    given = ["config.json", "--device", "cpu", "--json", "config.json", "--force"]
-    assert model_command.main(given) == 2
-    assert "name another file" in capsys.readouterr().err
-    assert json.loads(Path("config.json").read_text()) == TINY
+    for model in ("config.json", "."):
+        for device in ("cpu", "H200"):
+            assert model_command.main([model, "--device", device, "--json", "config.json", "--force"]) == 2
+            assert "name another file" in capsys.readouterr().err
+            assert json.loads(Path("config.json").read_text()) == TINY
+
+
+def test_a_prediction_that_cannot_be_kept_leaves_nothing(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (quick / "old.json").write_text("{}")
+    for more, said in (
+        (["--csv", "new.csv", "--json", "old.json"], "replace it with --force"),
+        (["--csv", "new.csv", "--json", "new.txt"], "must end in .json"),
+        (["--csv", "new.csv", "--json", "new.csv"], "must end in .json"),
+        (["--csv", "new.csv", "--output", "folder"], "--output folder: a prediction is kept in a file ending in"),
+        (["--csv", "new.csv", "--output", "other.csv"], "one of each"),
+    ):
+        assert model_command.main(["config.json", "--device", "H200", *more]) == 2
+        assert said in capsys.readouterr().err
+    assert {path.name for path in quick.iterdir()} == {"config.json", "old.json"}
+    assert model_command.main(["config.json", "--device", "H200", "--output", "new.csv"]) == 0
+    assert len(bwprof.load("new.csv")) == 7
 
 
 @pytest.mark.parametrize(
@@ -555,6 +593,9 @@ def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.Capture
         (["none.json"], "none.json"),
         (["config.json", "--batch", "0"], "batch is 0"),
         (["config.json", "--batch", ","], "--batch: no values"),
+        (["config.json", "--context", ""], "--context: no values"),
+        (["config.json", "--layout", ""], "unknown layout ''"),
+        (["x" * 5000], "x… (5000 characters): File name too long"),
         (["config.json", "--batch", "1x"], "--batch: '1x' is not a whole number"),
         (["config.json", "--weights", ","], "--weights is ','"),
         (["config.json", "--reserve", "x"], "--reserve is 'x'"),

@@ -560,6 +560,14 @@ def test_what_cannot_be_asked(change: dict[str, Any], said: str) -> None:
         bwprof.model_step("llama-3.1-8b", **({"device": "H200"} | change))
 
 
+def test_a_config_with_a_million_dense_layers_takes_no_time() -> None:
+    """As long as its list and its layers together, not one times the other."""
+    others = list(range(10**6, 2 * 10**6))
+    experts = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": others}
+    found = config.from_dict(LLAMA | experts | {"num_hidden_layers": 100_000})
+    assert found.dense_layers == 0
+
+
 def test_a_head_that_no_kernel_takes() -> None:
     model = architecture.Architecture("wide", 512, 512, 1, 1, 1, 512, 100)
     with pytest.raises(ValueError, match=r"wide, decode b=1 c=16: attention_decode.*head_dim"):

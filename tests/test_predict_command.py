@@ -120,6 +120,16 @@ def test_mistakes(arguments: list[str], said: str, capsys: pytest.CaptureFixture
     assert said in capsys.readouterr().err
 
 
+def test_what_is_read_is_not_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    bwprof.save(bwprof.load_example("h200"), path)
+    before = path.read_bytes()
+    given = ["predict", "gemm", "--efficiency", str(path), "--json", str(path), "--force"]
+    assert main(given) == 2
+    assert "is what is read: name another file" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_roofs_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "roofs.json"
     files.export(replace(toy_roofs.ROOFS, source="elsewhere", unconfirmed="busy"), path)

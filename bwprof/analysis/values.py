@@ -16,7 +16,7 @@ from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
 from bwprof.results.schema import is_missing
 from bwprof.roofs.limits import with_limits
-from bwprof.text import shown
+from bwprof.text import finite_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,10 @@ def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
     if name not in data.columns:
         return np.full(len(data), math.nan)
-    found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
+    try:
+        found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
+    except OverflowError:  # whole numbers of hundreds of digits
+        found = np.array([finite_number(value) for value in data[name]], dtype=float)  # None becomes NaN
     return np.where(np.isfinite(found), found, math.nan)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results import load
 from bwprof.results.schema import Row
 from bwprof.text import parse_count, quoted, spelt
@@ -46,6 +46,8 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.analysis.answer import Answer
     from bwprof.terminal import console
 
+    if options.json or options.md:
+        check_open("--json" if options.json else "--md")
     answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)

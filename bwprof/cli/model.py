@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
-from bwprof.cli.predict import efficiency_of
+from bwprof.cli.predict import efficiency_of, targets_of, write
 from bwprof.cli.shared.arguments import BACKEND_HELP, Parser
-from bwprof.cli.shared.guard import OK, USAGE, check_open, guarded
+from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import options, run
 from bwprof.models import architecture, running, step
@@ -138,8 +138,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         raise ValueError(f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.names())}")
     with interrupts.at_once():  # a file may be a pipe
         asked = _asked(parsed)
-        if Path(parsed.model).is_file():
-            parsed.suite = parsed.model  # which no output may replace
+        read = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
+        if read.is_file():
+            parsed.suite = str(read)  # which no output may replace
         elsewhere = step.predicted_on(
             parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
         )
@@ -164,8 +165,8 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
 def _asked(parsed: argparse.Namespace) -> Question:
     return step.ask(
         parsed.model,
-        batches=options.numbers(parsed.batch or "1", "--batch"),
-        contexts=options.numbers(parsed.context or "4Ki", "--context"),
+        batches=options.numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
+        contexts=options.numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
         weights=words("--weights", parsed.weights),
         kvs=words("--kv", parsed.kv),
         prefill=parsed.prefill,
@@ -243,29 +244,18 @@ def _print_result(frame: pd.DataFrame, screen: Console) -> None:
 def _predict(parsed: argparse.Namespace, asked: Question, device: str | Roofs) -> int:
     """A prediction: its tables, and its rows where they were asked for."""
     from bwprof.models import predicting
-    from bwprof.results import csvfile, jsonfile, save
-    from bwprof.results.frame import to_rows
     from bwprof.terminal import console
 
+    if parsed.output is not None:
+        kind = Path(parsed.output).suffix.lower().removeprefix(".")
+        if kind not in ("csv", "json") or getattr(parsed, kind) is not None:
+            said = "a prediction is kept in a file ending in .csv or .json, one of each"
+            raise ValueError(f"--output {quoted(parsed.output)}: {said}")
+        setattr(parsed, kind, parsed.output)
+    targets = targets_of(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
     frame = predicting.predicted(asked, device, efficiency_of(parsed.efficiency))
-    to_stdout = False
-    for option, given in (("--output", parsed.output), ("--csv", parsed.csv), ("--json", parsed.json)):
-        if given == "-" and option != "--output":
-            if to_stdout:
-                raise ValueError("--csv - and --json - cannot both have the standard output")
-            check_open(f"{option} -")
-            rows = to_rows(frame)
-            text = (
-                csvfile.text(rows) if option == "--csv" else jsonfile.text(rows, [None] * len(rows), frame.attrs["run"])
-            )
-            sys.stdout.write(text)
-            to_stdout = True
-        elif given is not None:
-            step.refuse_replacing(Path(given), force=parsed.force)
-            ending = {"--csv": ".csv", "--json": ".json"}.get(option)
-            if ending is not None and Path(given).suffix.lower() != ending:
-                raise ValueError(f"{option} is '{quoted(given)}': a file ending in {ending} is needed")
-            save(frame, given)
+    write(frame, targets, quiet=True)
+    to_stdout = "-" in targets.values()
     if not parsed.quiet:
         _print_result(frame, console(sys.stderr if to_stdout else sys.stdout))
     return OK

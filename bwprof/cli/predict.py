@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,15 +88,14 @@ def _parser() -> Parser:
 def _run(options: argparse.Namespace) -> int:
     if options.devices:
         return _print_devices()
-    targets = _targets(options)
+    targets = targets_of(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
     device: str | Roofs = options.device if options.device is not None else DEFAULT_DEVICE
     if options.roofs is not None:
         device = files.read(Path(options.roofs))
     found = predict_rows(_cases(options), device, efficiency_of(options.efficiency))
-    for kind, name in targets.items():
-        _write(found, kind, name)
+    write(found, targets)
     if "-" not in targets.values():
         _print(found)
     return 0
@@ -142,8 +141,8 @@ def efficiency_of(given: str | None) -> float | pd.DataFrame:
         ) from None
 
 
-def _targets(options: argparse.Namespace) -> dict[str, str]:
-    """What is written where, by kind."""
+def targets_of(options: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
+    """What is written where, by kind; ValueError before anything is, also for a file that is one of the `inputs`."""
     targets = {kind: name for kind, name in (("csv", options.csv), ("json", options.json)) if name is not None}
     if list(targets.values()).count("-") > 1:
         raise ValueError("--csv - and --json - cannot both have the standard output")
@@ -154,21 +153,30 @@ def _targets(options: argparse.Namespace) -> dict[str, str]:
             check_open(f"--{kind} -")
         elif Path(name).suffix.lower() != f".{kind}":
             raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
+        elif any(_same(name, given) for given in inputs):
+            raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
         elif holds_something(Path(name)) and not options.force:
             raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
     return targets
 
 
-def _write(found: pd.DataFrame, kind: str, name: str) -> None:
+def _same(name: str, given: str | None) -> bool:
+    return given is not None and Path(name).exists() and Path(given).exists() and Path(name).samefile(given)
+
+
+def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
+    """Predictions as files, or on the standard output."""
     from bwprof.results import csvfile, frame, jsonfile
 
-    if name != "-":
-        results.save(found, name)
-        sys.stderr.write(f"bwprof: predictions are in {name}\n")
-        return
-    rows = frame.to_rows(found)
-    text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
-    sys.stdout.write(text)
+    for kind, name in targets.items():
+        if name != "-":
+            results.save(found, name)
+            if not quiet:
+                sys.stderr.write(f"bwprof: predictions are in {name}\n")
+            continue
+        rows = frame.to_rows(found)
+        text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
+        sys.stdout.write(text)
 
 
 _TOLD = ("device", "reason", "operation", "precision")

@@ -158,7 +158,7 @@ def _experts(found: Mapping[str, Any], rules: Mapping[str, Any], ffn: int, layer
     only = found.get("mlp_only_layers", [])
     if not isinstance(only, list) or not all(type(layer) is int for layer in only):
         raise ValueError(f"mlp_only_layers is {shown(only)}: a list of whole numbers is needed")
-    step = size("decoder_sparse_step", 1)
+    step, only = size("decoder_sparse_step", 1), set(only)
     dense = sum(layer in only or (layer + 1) % step != 0 for layer in range(layers))
     return {
         "ffn": size("moe_intermediate_size", ffn),

@@ -93,13 +93,27 @@ class Question:
                 str(found["layout"]),
                 check_reserve(found["reserve"]),
                 None if found.get("memory_bytes") is None else int(found["memory_bytes"]),
-                Stored(int(stored["total_bytes"]), dict(stored["types"]), dict(stored["tensors"])) if stored else None,
+                _stored(stored) if stored else None,
                 bool(found.get("chain", False)),
             )
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None
         check_points(question)
         return question
+
+
+def _stored(found: Mapping[str, Any]) -> Stored:
+    """The inverse of what `Question.to_dict` makes of it; ValueError for numbers that are none."""
+    types = {str(kind): dict(line.items()) for kind, line in found["types"].items()}
+    tensors = {str(name): dict(shares.items()) for name, shares in found["tensors"].items()}
+    for count in (found["total_bytes"], *(count for line in types.values() for count in line.values())):
+        if type(count) is not int or not 0 <= count < 2**63:
+            raise ValueError(f"a number of stored is {shown(count)}: allowed are 0 to 2^63 - 1")
+    for share in (share for shares in tensors.values() for share in shares.values()):
+        known = finite_number(share)
+        if known is None or not 0 <= known <= 1:
+            raise ValueError(f"a share of stored is {shown(share)}: allowed are 0 to 1")
+    return Stored(found["total_bytes"], types, tensors)
 
 
 def points_of(

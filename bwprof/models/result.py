@@ -66,7 +66,10 @@ class ModelStep:
         self._memory = question.memory_bytes or memory_bytes
         self._card = card
         for name in ("count", "step_batch", "context"):
-            frame[name] = frame[name].astype("Int64")
+            try:
+                frame[name] = frame[name].astype("Int64")
+            except (OverflowError, TypeError, ValueError):
+                raise ValueError(f"column {name} of a model's step holds more than whole numbers of 64 bits") from None
         rows = to_rows(frame)
         self._steps = figures.steps_of(question, rows, memory_bytes)
         self._layers = figures.layers_of(question, self._steps, rows)

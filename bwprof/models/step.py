@@ -222,7 +222,8 @@ def ask(
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
-    layout = layout or ("fused" if stored is None else "separate")
+    if layout is None:
+        layout = "fused" if stored is None else "separate"
     asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)
     question.check_points(asked)
     return asked

@@ -220,6 +220,8 @@ def better(first: Row, second: Row) -> Row:
     def doubt(row: Row) -> tuple[bool, bool, float]:
         if row["status"] != "ok":
             return True, True, math.inf
+        if None in (row["time_ms_lo"], row["time_ms_hi"]):  # a resumed run's: somebody else wrote it
+            return False, True, math.inf
         return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
 
     kept, other = (second, first) if doubt(second) < doubt(first) else (first, second)

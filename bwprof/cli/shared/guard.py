@@ -13,7 +13,7 @@ from typing import Any, TextIO, cast
 from bwprof import _core
 from bwprof.runs.interrupts import StoppedError
 from bwprof.terminal import Spelt, safe_stderr
-from bwprof.text import spelt
+from bwprof.text import quoted, spelt
 
 # Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
 # cannot be; a case failed or rows could not be written; a signal came.
@@ -75,7 +75,7 @@ def coded(command: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno in _FULL or (error.errno is not None and error.filename is None):
             raise
-        said, code = f"{error.filename}: {error.strerror}" if error.errno is not None else str(error), USAGE
+        said, code = f"{quoted(error.filename)}: {error.strerror}" if error.errno is not None else str(error), USAGE
     sys.stderr.write(f"bwprof: error: {said}\n" if said else "bwprof: interrupted\n")
     return code
 
