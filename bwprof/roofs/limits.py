@@ -140,8 +140,23 @@ def limiter(
     both = _known(memory) & _known(arithmetic) & _not(least)
     word = _where(memory >= _where(_known(arithmetic), arithmetic, 0.0), "memory", "compute")
     word = _where(both & (nearer < KERNEL_SHARE), "kernel", word)
-    told = both | (nearer >= ONE_ROOF_SHARE)
+    told = is_told(memory, arithmetic, least=least)
     return _words(_where(floor * FLOOR_FACTOR > 1, "latency", _where(told, word, "")))
+
+
+def is_told(memory_share: Numbers, arithmetic_share: Numbers, *, least: Any = False) -> Any:
+    """Whether the share of the nearer roof is known: both shares are, or one is large enough to be the nearer one's.
+
+    Parameters as those of `limiter`; a bool, or an array of them.
+
+    Examples
+    --------
+    >>> is_told(0.3, 0.1), is_told(0.3, math.nan), is_told(0.9, math.nan)
+    (True, False, True)
+    """
+    memory, arithmetic = _floats(memory_share), _floats(arithmetic_share)
+    both = _known(memory) & _known(arithmetic) & _not(least)
+    return both | (_larger(memory, arithmetic) >= ONE_ROOF_SHARE)
 
 
 def position(share: Numbers, side: Words) -> Words:
@@ -309,8 +324,7 @@ def _limits(row: Mapping[str, Numbers], hot: Any, predicted: Any) -> Limits:
     word = _where(ahead, _words(_where(waits >= works, "memory", "compute")), word)
     nothing_told = timed & _is_none(word)
     nearer = _where(timed, _larger(memory, arithmetic), math.nan)
-    held = (_known(memory) & _known(arithmetic) & _not(least)) | (nearer >= ONE_ROOF_SHARE)
-    share = _where(held & timed, 100 * nearer, math.nan)
+    share = _where(is_told(memory, arithmetic, least=least) & timed, 100 * nearer, math.nan)
     side = _side(intensity, bend)
     return Limits(bend, share, word, side, _why(nothing_told, hot, row, memory, moved, rate))
 

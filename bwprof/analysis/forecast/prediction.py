@@ -263,7 +263,6 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
         ridge = 1e3 * rate / ceiling
     sides = limits.classify(np.where(work.flops > 0, intensity, 0.0), np.where(work.flops > 0, ridge, 1.0))
     nearer = np.fmax(memory_share, arithmetic_share)
-    told = ~np.isnan(memory_share + arithmetic_share)
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= shares
@@ -292,7 +291,7 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
         "roofline_tflops": roofline,
         "bound": np.where(seconds < FLOOR_FACTOR * floor, np.array("latency", dtype=object), sides),
         "ridge": ridge,
-        "pct_limit": np.where(told | (nearer >= limits.ONE_ROOF_SHARE), 100 * nearer, np.nan),
+        "pct_limit": np.where(limits.is_told(memory_share, arithmetic_share), 100 * nearer, np.nan),
         "limiter": limits.limiter(memory_share, arithmetic_share, floor / seconds),
         "bwprof_version": _core.__version__,
         "schema_version": schema.SCHEMA_VERSION,
