@@ -254,7 +254,7 @@ def test_experts_are_explained() -> None:
 def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
     def roles(name: str, batch: int = 1) -> dict[str, int]:
         question = Question(architecture.named(name), (point(batch=batch),))
-        return {part.role: part.count for part in question.layer_parts(question.points[0])}
+        return {part.role: part.count for part in question.parts(question.points[0], one_layer=True)}
 
     assert roles("llama-3.1-8b") == dict.fromkeys(ROLES[:-1], 1)
     assert "attention, window" in roles("gemma-3-4b")

@@ -211,6 +211,8 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
         asked = Question.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
+    if plan.specs != running.plan_of(running.pieces_of(asked)).specs:
+        raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
     kept, _, strangers = still_to_do(plan.specs, rows)
     layers = [place for place in kept if rows[place]["role"] == LAYER]
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]

@@ -101,7 +101,7 @@ def items_of(question: Question, backend: str) -> list[AnyPiece]:
 
 
 def _layer(question: Question, point: Point) -> LayerPiece:
-    parts = question.layer_parts(point)
+    parts = question.parts(point, one_layer=True)
     specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
     labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
     return LayerPiece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point)
