@@ -290,12 +290,6 @@ def test_a_layer_on_this_machine() -> None:
     assert "No layer in one graph of weights FP8_E4M3 (cache FP16): predicted" in " ".join(str(found).split())
 
 
-def test_a_prediction_has_no_layer_in_one_graph() -> None:
-    found = bwprof.model_step(TINY, context=16, device="L4", chain=True)
-    assert found.layers.empty
-    assert "No layer in one graph of weights FP16 (cache FP16): predicted" in " ".join(str(found).split())
-
-
 @pytest.mark.cuda
 def test_a_layer_in_one_graph() -> None:
     small = architecture.Architecture("small", 1024, 4096, 2, 8, 2, 128, 1000)

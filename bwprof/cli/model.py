@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
 from bwprof.cli.predict import efficiency_of, targets_of, write
-from bwprof.cli.shared.arguments import BACKEND_HELP, Parser
+from bwprof.cli.shared.arguments import BACKEND_HELP, Parser, refuse_others
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import options, run
@@ -131,6 +131,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         started, total, options.limit(parsed.max_case_seconds, "--max-case-seconds"), options.roofs(parsed)
     )
     if parsed.list:
+        refuse_others(_parser(), parsed, "--list prints the models that are known by name", "list", "verbose")
         _print_models()
         return OK
     if parsed.resume is not None:
@@ -146,6 +147,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
         )
         if elsewhere is not None:
+            step.refuse_measuring(_measuring(parsed, roofs_are_used=wanted.roofs is elsewhere))
             return _predict(parsed, asked, elsewhere)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
@@ -197,6 +199,20 @@ def _asks(parsed: argparse.Namespace) -> list[str]:
     found = ["MODEL"] if parsed.model is not None else []
     found += [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name) is not None]
     return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
+
+
+def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
+    """The options that say how to measure, and whether they were given."""
+    return {
+        "--chain": parsed.chain,
+        "--backend": parsed.backend is not None,
+        "--max-seconds": parsed.max_seconds is not None,
+        "--max-case-seconds": parsed.max_case_seconds is not None,
+        "--max-total-seconds": parsed.max_total_seconds is not None,
+        "--roofs": parsed.roofs is not None and not roofs_are_used,
+        "--no-roofs": parsed.no_roofs,
+        "--recalibrate": parsed.recalibrate,
+    }
 
 
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
