@@ -10,7 +10,7 @@ from typing import Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.cli.sweep.options import read_params
+from bwprof.cli.shared.options import read_params
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
 from bwprof.text import words

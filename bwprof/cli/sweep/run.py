@@ -19,7 +19,8 @@ from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze
 from bwprof.cli.shared import summary
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.shared.options import DEFAULT_OUTPUT
+from bwprof.cli.sweep.options import columns
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
