@@ -78,6 +78,7 @@ class Job:
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
+    draws: bool = True  # a picture, in the run's folder
     after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[Part[Any]] = ()  # of such a run that goes on
@@ -303,7 +304,8 @@ def _measure(
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
-            _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+            if job.draws:
+                _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
     except StoppedError:
         stopped = True
     if not parsed.quiet:
