@@ -5,7 +5,8 @@
 
 The first simulates suites whose cases wander from process to process in one way or another; the second takes recorded
 runs: each FOLDER has runs of one suite on one device in fresh processes, *_default.json, and such with more work,
-*_planted.json, whose cost is what the medians of both say. Every choice of processes is a baseline, every other run new.
+*_planted.json, whose cost is what the medians of both say.
+Every choice of processes is a baseline, every other run new.
 
 alarms: suites of unchanged cases in which any was called slower; "confirmed" where a second process had to say so too.
 found: changed cases that were called slower, once and confirmed.
@@ -133,6 +134,12 @@ def splits(count: int, processes: int) -> Iterator[tuple[list[int], list[int]]]:
         yield list(chosen), [number for number in range(count) if number not in chosen]
 
 
+def slower(base: np.ndarray, times: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Of each case whether a new process's time says so."""
+    limit = np.array([test.threshold for test in tests_of(base, widths.tolist())])
+    return np.asarray(times - base.mean(axis=0) > limit)
+
+
 def recorded(folders: Sequence[Path], processes: int) -> list[str]:
     """A line of the table."""
     counts = dict.fromkeys(("suites", "alarms", "pairs", "confirmed", "tries", "found", "twice", "both"), 0)
@@ -142,16 +149,10 @@ def recorded(folders: Sequence[Path], processes: int) -> list[str]:
         change = np.expm1(np.median(more, axis=0) - np.median(same, axis=0))
         planted = (change > NEAR[0]) & (change < NEAR[1])
         for base, rest in splits(len(same), processes):
-            middle = same[base].mean(axis=0)
-
-            def slower(
-                times: np.ndarray, width: np.ndarray, base: list[int] = base, middle: np.ndarray = middle
-            ) -> np.ndarray:
-                limit = np.array([test.threshold for test in tests_of(same[base], width.tolist())])
-                return np.asarray(times - middle > limit)
-
-            unchanged = {number: slower(same[number], widths[number]) for number in rest}
-            changed = [slower(times, width)[planted] for times, width in zip(more, more_widths, strict=True)]
+            unchanged = {number: slower(same[base], same[number], widths[number]) for number in rest}
+            changed = [
+                slower(same[base], times, width)[planted] for times, width in zip(more, more_widths, strict=True)
+            ]
             counts["suites"] += len(rest)
             counts["alarms"] += sum(bool(one.any()) for one in unchanged.values())
             pairs = list(combinations(rest, 2))
