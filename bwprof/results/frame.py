@@ -152,8 +152,8 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
     rows = []
-    for row in _records(frame.set_axis(names, axis=1)):
-        row = _as_read(row)
+    for record in _records(frame.set_axis(names, axis=1)):
+        row = _as_read(record)
         if row["status"] is None:
             row["status"] = "ok" if row["time_ms"] is not None else "failed"
         rows.append(row)
@@ -179,8 +179,9 @@ def _plain_column(frame: pd.DataFrame, name: str, kind: schema.Kind) -> list[Any
         return [schema.normalised(name, value, kind) for value in column]
     if kind == "number":
         found: list[Any] = column.to_numpy().tolist()
-        return [None if value != value else value for value in found]
-    found = column.to_numpy(dtype=object, na_value=None).tolist()
+        return [None if math.isnan(value) else value for value in found]
+    nothing: Any = None  # which the types of pandas do not know
+    found = column.to_numpy(dtype=object, na_value=nothing).tolist()
     if kind == "text":
         cleaned = {value: None if value is None else schema.clean(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]

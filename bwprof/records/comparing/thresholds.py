@@ -125,16 +125,17 @@ def learnt_test(
     """
     base, new = processes
     noise = math.sqrt(wander.variance / base + max(wander.variance, within**2) / new)
-    reach = student(wander.freedom, 1 - chance) * noise
+    reach = student(wander.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise  # never within the interval
     return Test(max(math.log1p(least), reach), noise, wander.freedom, learnt=True)
 
 
-def plain_test(widths: tuple[float, float], gate: float) -> Test:
-    """The test of two single processes, of which only the standard errors of their medians (`widths`) are known: the
-    gate stands in for what changes between processes, and the intervals must not overlap (`bwprof.results.difference`).
+def plain_test(reaches: tuple[float, float], gate: float) -> Test:
+    """The test of two single processes, of which only intervals within them are known: how far those reach towards
+    each other. They must not overlap, and the gate stands in for what changes between processes: the rule of
+    `bwprof.results.difference`.
     """
-    apart = student(math.inf, (1 + _INTERVAL) / 2) * sum(widths)  # two 95 % intervals side by side
-    return Test(max(math.log1p(gate), apart), math.hypot(*widths), math.inf, learnt=False)
+    noise = math.hypot(*reaches) / student(math.inf, (1 + _INTERVAL) / 2)
+    return Test(max(math.log1p(gate), sum(reaches)), noise, math.inf, learnt=False)
 
 
 def standard_error(low: float, high: float) -> float:
