@@ -15,7 +15,7 @@ from bwprof import _core, registry
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
-from bwprof.cli.shared.options import add_cases, add_efficiency, add_files
+from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
 from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
 from bwprof.cli.sweep import options as sweeps
 from bwprof.roofs import Roofs, files
@@ -52,7 +52,8 @@ def _parser() -> Parser:
     first = next(row for row in registry.operations() if row["is_product"])
     epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
     parser = Parser("bwprof predict", _TEXT, epilog)
-    add_cases(parser, parser)
+    add_operations(parser)
+    add_cases(parser)
     parser.add_argument(
         "--device",
         metavar="NAME|NUMBERS",

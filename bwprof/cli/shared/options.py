@@ -18,9 +18,13 @@ DEFAULT_OUTPUT = Path("bwprof-results")
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
-def add_cases(parser: argparse.ArgumentParser, what: Group) -> None:
-    """The options that say which cases."""
+def add_operations(parser: argparse.ArgumentParser) -> None:
+    """The words that name operations."""
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations (see bwprof --list)")
+
+
+def add_cases(what: Group) -> None:
+    """The options that say which cases."""
     what.add_argument(
         "-p",
         "--param",
@@ -90,6 +94,20 @@ def add_limits(how: Group) -> None:
         "--max-seconds",
         metavar="SECONDS",
         help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
+    )
+
+
+def add_sampling(how: Group) -> None:
+    """The options that say how precisely cases are measured."""
+    how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
     )
 
 
