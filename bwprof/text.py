@@ -22,6 +22,8 @@ _RANGE = re.compile(r"([^.:]*)\.\.([^.:]*):\s*([x+])([^.:]*)")
 MOST_IN_RANGE = 10_000  # values: more is a slip
 _MOST_OF_RANGES = 100_000  # values of a list's ranges together
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
+MOST_MEASURED = 1e100
+_LONGEST_NUMBER = 12  # characters of one in a table
 _LONGEST_QUOTE = 200  # characters of what was given that a message repeats
 
 # What a terminal obeys instead of showing it, what turns a line around, and what XML has no letters for.
@@ -256,6 +258,15 @@ def finite_number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def measurable(value: Any) -> float | None:
+    """A finite number that may have been measured: 0, or between 1e-100 and 1e100; None for anything else.
+
+    What is further off is damage, and its squares and ratios are no floats.
+    """
+    found = finite_number(value)
+    return found if found is None or found == 0 or 1 / MOST_MEASURED <= abs(found) <= MOST_MEASURED else None
+
+
 def seconds(value: Any, name: str, *, from_zero: bool = False, text: bool = False) -> float:
     """A time limit: a positive number, or one from 0 on; ValueError with `name` for anything else.
 
@@ -313,7 +324,26 @@ def figure_text(value: float, *, whole_from: float) -> str:
     >>> [figure_text(value, whole_from=100) for value in (123.4, 12.34, 1.234)]
     ['123', '12.3', '1.23']
     """
-    return f"{value:.0f}" if value >= whole_from else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2f")
+
+
+def short(value: float, spec: str) -> str:
+    """A number in a format, or in a few digits and a power of ten where that would take a dozen letters.
+
+    Examples
+    --------
+    >>> short(12345.678, ".2f"), short(1e300, ".2f")
+    ('12345.68', '1e+300')
+    """
+    text = format(value, spec)
+    return text if len(text) <= _LONGEST_NUMBER else f"{value:.3g}"
+
+
+class Short(float):
+    """A number that a template's own format writes, as `short` does."""
+
+    def __format__(self, spec: str) -> str:
+        return short(float(self), spec)
 
 
 def bytes_text(count: float) -> str:
@@ -329,11 +359,13 @@ def bytes_text(count: float) -> str:
         if abs(value) < 1024:
             return f"{value:.3g} {unit}"
         value /= 1024
-    return f"{value:.3g} TiB" if value < 1000 else f"{value:,.0f} TiB"
+    return f"{value:.3g} TiB" if value < 1000 else f"{short(value, ',.0f')} TiB"
 
 
 def seconds_text(seconds: float) -> str:
     """A duration for people: '1m20s', '35.2 s', '12.4 us'."""
+    if seconds >= 1e9:
+        return f"{seconds:.3g} s"
     if seconds >= 60:
         return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):

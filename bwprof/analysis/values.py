@@ -15,8 +15,8 @@ from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
 from bwprof.results.schema import is_missing
-from bwprof.roofs.limits import with_limits
-from bwprof.text import finite_number, shown
+from bwprof.roofs.limits import numbers_of, with_limits
+from bwprof.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,16 +47,9 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as floats; NaN where it is missing, or holds no finite number."""
-    import pandas as pd
-
-    if name not in data.columns:
-        return np.full(len(data), math.nan)
-    try:
-        found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
-    except OverflowError:  # whole numbers of hundreds of digits
-        found = np.array([finite_number(value) for value in data[name]], dtype=float)  # None becomes NaN
-    return np.where(np.isfinite(found), found, math.nan)
+    """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
+    found: NDArray[np.float64] = numbers_of(data, name)
+    return found
 
 
 def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import finite_number, shown
+from bwprof.text import MOST_MEASURED, measurable, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,19 +247,9 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise ValueError(f"columns must have names of their own: '{twice}' is there twice")
     numpy = _numpy()
-    nothing = numpy.full(len(frame), math.nan)
 
     def numbers(name: str) -> Any:
-        if name not in frame.columns:
-            return nothing
-        try:
-            read = pd.to_numeric(frame[name], errors="coerce")
-        except OverflowError:  # a whole number that is none of 64 bits, nor a float
-            read = frame[name].map(_number)
-        if read.dtype.kind == "c":
-            return nothing
-        found = read.to_numpy(float, na_value=math.nan)
-        return numpy.where(numpy.isfinite(found), found, math.nan)
+        return numbers_of(frame, name)
 
     def holds(name: str, word: str) -> Any:
         return frame[name].isin([word]).to_numpy(bool) if name in frame.columns else numpy.zeros(len(frame), bool)
@@ -281,6 +271,25 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     if len(untold) or "reason" in frame.columns:
         made["reason"] = pd.Series(reasons, frame.index, dtype="string")
     return frame.assign(**made)
+
+
+def numbers_of(frame: pd.DataFrame, name: str) -> Any:
+    """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
+    import pandas as pd
+
+    numpy = _numpy()
+    nothing = numpy.full(len(frame), math.nan)
+    if name not in frame.columns:
+        return nothing
+    try:
+        read = pd.to_numeric(frame[name], errors="coerce")
+    except OverflowError:  # a whole number that is none of 64 bits, nor a float
+        read = frame[name].map(_number)
+    if read.dtype.kind == "c":
+        return nothing
+    found = read.to_numpy(float, na_value=math.nan)
+    size = numpy.abs(found)
+    return numpy.where((found == 0) | ((size >= 1 / MOST_MEASURED) & (size <= MOST_MEASURED)), found, math.nan)
 
 
 def _joined(before: Any, why: str) -> str:
@@ -359,7 +368,7 @@ def _is_one(value: Any) -> bool:
 
 def _number(value: Any) -> float:
     """A row's value as a float; NaN for what is missing, or is no finite number."""
-    found = finite_number(value)
+    found = measurable(value)
     return math.nan if found is None else found
 
 
