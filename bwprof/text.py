@@ -56,26 +56,34 @@ def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | Non
     return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=likeness)), None)
 
 
-def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "") -> str:
-    """One sentence for a name that is not known.
+def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "") -> str:
+    """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
 
     Examples
     --------
     >>> unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
+    >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
+    "unknown column 'tims': did you mean 'times' or 'time'? All 3: bwprof columns"
     """
+    import difflib
+
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    near = nearest(str(given)[:_LONGEST_QUOTE].lower(), lowered, likeness=0.5)
-    hint = f"did you mean '{lowered[near]}'? " if near is not None else ""
+    typed = str(given)[:_LONGEST_QUOTE].lower()
+    near = [
+        f"'{quoted(lowered[name])}'" for name in difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
+    ]
+    hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
-    return f"{prefix}unknown {kind} '{quoted(given)}': {hint}Allowed: {', '.join(choices) or '(none)'}"
+    told = f"All {len(choices)}: {see}" if see else f"Allowed: {', '.join(choices) or '(none)'}"
+    return f"{prefix}unknown {kind} '{quoted(given)}': {hint}{told}"
 
 
 def shown(value: Any) -> str:
-    """A value's repr for a message, at most 80 letters of it; int() refuses to write some thousands of digits."""
+    """A value's repr for a message, in a line of at most 80 letters; int() refuses to write thousands of digits."""
     try:
-        said = spelt(repr(value))
+        said = spelt(" ".join(repr(value).splitlines()))
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."
@@ -141,8 +149,10 @@ def parse_count(text: str, name: str) -> int:
     return int(match.group(1)) * factor
 
 
-def whole_number(value: Any, name: str) -> int:
+def whole_number(value: Any, name: str, *, flag: bool = False) -> int:
     """An int from any whole number, NumPy's too, and from text as `parse_count` reads it; else ValueError with `name`.
+
+    True and False are none, unless it is a `flag`, which is 0 or 1.
 
     Examples
     --------
@@ -151,10 +161,33 @@ def whole_number(value: Any, name: str) -> int:
     """
     if isinstance(value, str):
         return parse_count(value, name)
+    if is_truth(value) and flag:
+        return int(bool(value))
     try:
-        return operator.index(value)
+        found = None if is_truth(value) else operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} is {shown(value)}, a whole number is needed") from None
+        found = None
+    if found is None:
+        raise ValueError(f"{name} is {shown(value)}, a whole number is needed")
+    return found
+
+
+def several(value: Any, name: str) -> list[Any]:
+    """One value, or what an iterable holds; ValueError for bytes, whose values are no numbers that anybody wrote.
+
+    Examples
+    --------
+    >>> several(3, "M"), several("4Ki", "M"), several(range(2), "M")
+    ([3], ['4Ki'], [0, 1])
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise ValueError(f"{name} is {shown(value)}: a whole number is needed, or a list of them")
+    if isinstance(value, str):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
+        return [value]
 
 
 def is_range(value: object) -> bool:
@@ -229,7 +262,7 @@ def spread(items: Iterable[Any], name: str) -> list[Any]:
 
 def amount(value: Any, name: str) -> int:
     """An int from 0 to 2^63 - 1, of bytes or operations; ValueError with `name` for anything else."""
-    found = -1 if isinstance(value, bool) else whole_number(value, name)
+    found = -1 if is_truth(value) else whole_number(value, name)
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is {shown(value)}: allowed is a whole number from 0 to 2^63 - 1")
     return found
