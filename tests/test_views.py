@@ -72,6 +72,17 @@ def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> N
         bwprof.view(rows, "shrt")
     with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
         bwprof.view(rows, columns="case,tme_ms")
+    assert len(schema.names()) > 90
+    for given, said in (
+        ("tme_m", f"'time_ms', 'time_ms_lo' or 'time_ms_hi'? All {len(schema.names())}: bwprof columns"),
+        ("qqqqqq", f"unknown column 'qqqqqq': All {len(schema.names())}: bwprof columns, bwprof.columns()"),
+    ):
+        with pytest.raises(ValueError, match="unknown column") as caught:
+            bwprof.view(rows, columns=given)
+        assert said in str(caught.value)
+        assert len(str(caught.value)) < 150
+    with pytest.raises(ValueError, match=r"did you mean 'tmy'.* All .*, and the frame's own"):
+        bwprof.view(rows.assign(tmy=1), columns="tmx")
     with pytest.raises(ValueError, match="columns is '': names are needed"):
         bwprof.view(rows, columns="")
     with pytest.raises(ValueError, match="column time_ms is missing"):

@@ -47,7 +47,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as floats; NaN where it is missing, or holds no finite number."""
+    """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
     found: NDArray[np.float64] = limits.numbers(data, name)
     return found
 

@@ -90,7 +90,8 @@ def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[st
     chosen = tuple(names)
     for name in chosen:
         if name not in known:
-            raise ValueError(unknown("column", name, known))
+            own = ", and the frame's own" if len(known) > len(schema.names()) else ""
+            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
     return chosen
 
 

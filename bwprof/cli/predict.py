@@ -20,7 +20,7 @@ from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
 from bwprof.cli.sweep import options as sweeps
 from bwprof.roofs import Roofs, files
 from bwprof.runs import plan
-from bwprof.text import figure_text, seconds_text
+from bwprof.text import figure_text, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def _print(found: pd.DataFrame) -> None:
             "time": seconds_text(row["time_ms"] / 1e3),
             "between": f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}",
             "GB/s": figure_text(row["bandwidth_gb_s"], whole_from=1000),
-            "% limit": f"{row['pct_limit']:.0f}",
+            "% limit": f"{short(row['pct_limit'], '.0f')}",
         }
         limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
         grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)

@@ -17,7 +17,7 @@ from bwprof.analysis.summary import ordered_precisions
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded, with_limits
-from bwprof.text import figure_text, spelt
+from bwprof.text import figure_text, measurable, short, spelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +193,7 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    return max([value for value in values if value and math.isfinite(value)], default=1.0)
+    return max([value for value in values if value and measurable(value)], default=1.0)
 
 
 def _roof(row: Row) -> tuple[float | None, bool]:
@@ -207,7 +207,7 @@ def _roof(row: Row) -> tuple[float | None, bool]:
 def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
-    if value is None or not math.isfinite(value):
+    if value is None or measurable(value) is None:
         said = _cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
         ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
@@ -222,7 +222,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     )
     end = value
     roof, arithmetic = _roof(row)
-    if roof is not None and math.isfinite(roof):
+    if roof is not None and measurable(roof):
         half = thickness * 0.46
         color = _ROOF_COLORS[arithmetic]
         ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
@@ -246,7 +246,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
     gain = group.rows.get("fp16", {}).get("speedup_vs_fp32")
     if gain is not None:
         ax.annotate(
-            f"{gain:.2f}\u00d7",
+            f"{short(gain, '.2f')}\u00d7",
             (1.07, place),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -258,7 +258,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
 
 def _ceiling(ax: Axes, groups: Sequence[Group]) -> None:
     """The theoretical peak where it is known and near enough to show."""
-    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if row.get("peak_gb_s")}
+    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
     if len(peaks) == 1:
         ax.axvline(peaks.pop(), color="#555555", linewidth=1, linestyle=(0, (5, 3)), zorder=0.5)
 
@@ -294,7 +294,7 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         )
         for arithmetic in sorted(marked)
     ]
-    if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
+    if len({row["peak_gb_s"] for row in rows if measurable(row.get("peak_gb_s"))}) == 1:
         peak = schema.column("peak_gb_s").title
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))

@@ -343,12 +343,10 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
 
 
 def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    from bwprof.text import spread, whole_number
+    from bwprof import registry
+    from bwprof.text import several, spread
 
-    try:
-        items = [value] if isinstance(value, (str, bytes)) else list(value)
-    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
-        items = [value]
+    items = several(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in spread(items, name))
+    return tuple(registry.value_of(name, item, name) for item in spread(items, name))

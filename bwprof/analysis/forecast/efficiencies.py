@@ -19,6 +19,7 @@ from bwprof.analysis.forecast.cards import Card, card_of, measured, of_entry
 from bwprof.analysis.forecast.neighbours import Neighbours
 from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
+from bwprof.roofs.limits import numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text import unknown
 
@@ -298,7 +299,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
-        rows[name] = pd.to_numeric(rows[name], errors="coerce").astype(float)
+        rows[name] = numbers(rows, name)
     rows["precision"] = [schema.precision_text(str(value)) for value in rows["precision"]]
     known = {found["name"]: found["precisions"] for found in registry.operations()}
     told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))

@@ -122,6 +122,7 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}
     for name, value in params.items():
+        costs.refuse_no_numbers(operation, name, value)
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.summary import listed
 from bwprof.results import schema
+from bwprof.text import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,7 @@ def _cells(values: pd.Series) -> list[str]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return short(value, ".0f" if abs(value) >= 1000 else ".4g")
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).replace(";", "; ")  # lists break there
