@@ -116,20 +116,21 @@ class _Learnt:
         """How many there are in its own precision."""
         return min(len(self.taken), self.between.count)
 
-    def seconds(self, work: Work, card: Card) -> tuple[Array, Array, Array]:
-        """Times of shapes on the device that was learnt from, their standard error, and the place of the likest row."""
+    def seconds(self, work: Work, memory: Array, arithmetic: Array) -> tuple[Array, Array, Array]:
+        """Times of shapes on the device that was learnt from, of which its roofs say so much; their standard error; and
+        the place of the likest row.
+        """
         import numpy as np
 
         like = work if self.precision == work.precision else work.in_precision(self.precision)
         rest, error, nearest = self.between(*_features(like))
-        memory, arithmetic = _roofs_seconds(work, card)
         return self.model.seconds(memory, arithmetic * self.model.busy(work.written)) * np.exp(rest), error, nearest
 
     def beside(self, other: _Learnt, card: Card) -> _Learnt:
         """The same by another precision's rows, which are many more, where that is nearer to these few."""
         import numpy as np
 
-        off = np.log(self.taken / other.seconds(self.work, card)[0])
+        off = np.log(self.taken / other.seconds(self.work, *_roofs_seconds(self.work, card))[0])
         shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
         error = float(np.sqrt(((off - shift) ** 2).mean()))
         if error > self.between.error:
@@ -191,8 +192,8 @@ class Efficiency:
         if not any(operation == work.operation for operation, _, _ in self.learnt):
             return self._of_all(work, card, stream)
         found, doubt, said = self._of(work)
-        here, error, nearest = found.seconds(work, self.card)
         memory, arithmetic = _roofs_seconds(work, self.card)
+        here, error, nearest = found.seconds(work, memory, arithmetic)
         model, units = found.model, _ratio(card.units, self.card.units)
         busy, busy_there = model.busy(work.written), model.busy(work.written, units)
         there = carried(
