@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,13 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     assert model.card.name == "Test GPU"
     back = bwprof.predict(rows, device=roofs, efficiency=model)
     assert (back["time_ms"] / rows["time_ms"]).to_numpy() == pytest.approx(1, rel=0.05)
+
+
+def test_a_device_whose_launch_takes_no_time() -> None:
+    card = card_of("H200")
+    card = replace(card, streams=replace(card.streams, floor_seconds=0.0))
+    model = bwprof.efficiency(measured(), card)
+    assert np.abs(errors(model, measured(), "H200")).max() < 0.06
 
 
 def test_rows_that_cannot_be_learnt_from() -> None:

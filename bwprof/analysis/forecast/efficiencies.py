@@ -47,6 +47,7 @@ _SHARES = (1.2, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.22, 0.16, 0.1)
 _WIDTHS = (0.0, *(2.0**power for power in range(10, 16)))  # bytes of output that keep a unit busy; 0: any do
 # A wait is likely to be some launches long: what a factor of e more or less counts, beside squares of logarithms.
 _LIKELY_LAUNCHES, _LIKELIER = 2.0, 0.005
+_LEAST_SECONDS = 1e-9
 _FITTED = 1000  # rows that a model is fitted to, spread evenly
 _DOUBTED = frozenset({"not_cold", "noisy", "noisy_roof", "single_thread", "event_bias"})
 
@@ -85,13 +86,13 @@ class _Model:
             some = np.argsort(taken, kind="stable")[np.linspace(0, len(taken) - 1, _FITTED).astype(int)]
             taken, memory, arithmetic, written = taken[some], memory[some], arithmetic[some], written[some]
         units = 1.0 if math.isnan(card.units) else card.units
-        launch = _LIKELY_LAUNCHES * card.streams.floor_seconds
+        launch = max(_LIKELY_LAUNCHES * card.streams.floor_seconds, _LEAST_SECONDS)
         waits = np.array([wait for wait in _WAITS if wait < taken.min()])
         unlikely = _LIKELIER * np.log(np.maximum(waits, launch / 4) / launch) ** 2
         least, best = math.inf, cls(0.0, 1.0, 0.0, 2.0)
         for width, overlap, share in itertools.product(_WIDTHS, _OVERLAPS, _SHARES):
             model = cls(0.0, share, width * units, overlap)
-            plain = model.seconds(memory, arithmetic * model.busy(written))
+            plain = np.maximum(model.seconds(memory, arithmetic * model.busy(written)), _LEAST_SECONDS)
             off = (np.log(taken / (waits[:, None] + plain)) ** 2).mean(1) + unlikely
             at = int(off.argmin())
             if off[at] * _OVERLAPS[overlap] < least:
