@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
+    from bwprof.records.history import history
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
@@ -47,6 +48,7 @@ _LATER = {
     "ModelStep": "bwprof.models.result",
     "analysis": "",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "history": "bwprof.records.history",
     "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
@@ -74,6 +76,7 @@ __all__ = [
     "efficiency",
     "errors",
     "frame",
+    "history",
     "info",
     "load",
     "load_example",

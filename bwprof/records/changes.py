@@ -157,5 +157,3 @@ def _begun(rows: Rows, places: Sequence[int]) -> list[tuple[int, str]]:
 def _cut(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "\u2026"
-
-

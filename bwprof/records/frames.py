@@ -47,9 +47,7 @@ def read(store: Store, paths: Mapping[str, Any], chosen: Chooser, last: int | No
     numbers, case = _places(keys[:, 0], parts)
     cases = [_case(parts[number]) for number in numbers]
     mask = np.array(list(chosen(cases)), dtype=bool)[case] if cases else np.zeros(0, dtype=bool)
-    if last is not None and len(run):
-        later = np.unique(run[mask])[-last:]
-        mask &= run >= (later[0] if len(later) else 0)
+    inside = None
     if not mask.all():
         used = np.zeros(len(runs), dtype=bool)
         used[run[mask]] = True
@@ -58,12 +56,10 @@ def read(store: Store, paths: Mapping[str, Any], chosen: Chooser, last: int | No
         inside = mask[of_used]
         run = (np.cumsum(used) - 1)[run[mask]]
         keys, case = keys[mask], case[mask]
-    else:
-        inside = None
     figures = layout.figures_array(b"".join(store.figures(runs)))
     if inside is not None:
         figures = figures[inside]
-    return _frame(runs, run, cases, case, keys, np.ascontiguousarray(figures.T), parts, gate)
+    return _frame(runs, run, cases, case, keys, np.ascontiguousarray(figures.T), parts, gate, last)
 
 
 def _places(column: Any, parts: Mapping[int, Any]) -> tuple[list[int], Any]:
@@ -89,6 +85,7 @@ def _frame(
     figures: Any,
     parts: Mapping[int, Any],
     gate: float,
+    last: int | None,
 ) -> pd.DataFrame:
     data: dict[str, Any] = dict(zip(layout.FIGURES, figures, strict=True))
     used = np.unique(case)
@@ -105,10 +102,12 @@ def _frame(
     rows = changes.Rows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
     data["series"] = series = changes.series_of(rows)
     data["ratio"], change = changes.compared(rows, series, gate)
-    data["change"] = pd.Categorical.from_codes(change % 3, categories=list(_CHANGES))
+    data["change"] = pd.Categorical.from_codes(change % 3, categories=pd.Index(_CHANGES))
     places, words = changes.marks(rows, series)
-    data["marks"] = pd.Categorical.from_codes(places, categories=words)
+    data["marks"] = pd.Categorical.from_codes(places, categories=pd.Index(words))
     frame = pd.DataFrame({name: data[name] for name in names()} | _labels(cases, case), copy=False)
+    if last is not None and len(runs) > last:  # each of them has rows
+        frame = frame[run >= len(runs) - last].reset_index(drop=True)
     frame.attrs["schema_version"] = schema.SCHEMA_VERSION
     return frame
 
@@ -134,10 +133,12 @@ def _column(values: Sequence[Any], place: Any, kind: schema.Kind) -> Any:
     return pd.arrays.IntegerArray(np.array(known, dtype=np.int64)[place], missing)
 
 
-def _texts(values: Sequence[str | None], place: Any) -> pd.Categorical:
+def _texts(values: Sequence[str | None], place: Any) -> Any:
     words = sorted({value for value in values if value is not None})
-    codes = {None: -1, **{word: code for code, word in enumerate(words)}}
-    return pd.Categorical.from_codes(np.array([codes[value] for value in values], dtype=np.int32)[place], categories=words)
+    codes: dict[str | None, int] = {None: -1, **{word: code for code, word in enumerate(words)}}
+    return pd.Categorical.from_codes(
+        np.array([codes[value] for value in values], dtype=np.int32)[place], categories=words
+    )
 
 
 def _times(microseconds: Any) -> Any:

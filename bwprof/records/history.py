@@ -55,7 +55,8 @@ def history(
         Only rows with one of these; patterns of the shell (``"attention*"``) will do. A row's `case` is asked for, or
         its operation's name.
     last : int, optional
-        Only the last so many runs of those that have such rows.
+        Only the last so many runs of those that have such rows; they are compared with the runs before them all the
+        same.
     gate : float or str
         The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.difference.differ`.
     progress : callable, optional
@@ -110,7 +111,9 @@ def history(
         return frame
 
     found = run_folders(root)
-    return _with_index(root, work, kept=bool(found))
+    frame = _with_index(root, work, kept=bool(found))
+    _tell(root, frame.attrs["unread"])
+    return frame
 
 
 def _with_index(root: Path, work: Callable[[Store], pd.DataFrame], *, kept: bool) -> pd.DataFrame:
@@ -134,10 +137,8 @@ def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Prog
     known = store.stamps()
     new = [path for path, stamp in found.items() if known.get(path) != stamp]
     reader = Reader()
-    unread = []
     for start in range(0, len(new), _BATCH):
         batch = [(path, found[path], reader.read(root / path)) for path in new[start : start + _BATCH]]
-        unread += [(path, read.problem) for path, _, read in batch if read.problem]
         store.put(batch, reader.parts)
         reader.parts.clear()
         if progress is not None:
@@ -146,10 +147,13 @@ def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Prog
     gone = [path for path in known.keys() - found.keys() if stamp_of(str(root / path)) is None]
     if gone:
         store.remove(gone)
-    for path, why in unread[:_LISTED]:
+
+
+def _tell(root: Path, unread: Mapping[str, str]) -> None:
+    for path, why in list(unread.items())[:_LISTED]:
         _log.warning("%s cannot be read and is left out: %s", quoted(root / path), quoted(why))
     if len(unread) > _LISTED:
-        _log.warning("%d more runs cannot be read and are left out: see attrs['unread']", len(unread) - _LISTED)
+        _log.warning("%d more runs cannot be read and are left out: attrs['unread'] names them", len(unread) - _LISTED)
 
 
 def _chosen(cases: Sequence[Mapping[str, Any]], wanted: Mapping[str, Sequence[str]]) -> list[bool]:

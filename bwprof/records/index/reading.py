@@ -60,7 +60,9 @@ class Reader:
             return self._content(rows, _about(run), folder)
         except (OSError, OverflowError, RecursionError, TypeError, ValueError) as error:
             said = str(error) if not isinstance(error, OSError) or error.errno is None else error.strerror
-            return Content((None, layout.NO_TIME, layout.NO_TIME, None, None, None), problem=said or "it cannot be read")
+            return Content(
+                (None, layout.NO_TIME, layout.NO_TIME, None, None, None), problem=said or "it cannot be read"
+            )
 
     def _content(self, rows: Sequence[Row], about: dict[str, Any], folder: Path) -> Content:
         keys, figures = [], []
@@ -73,9 +75,7 @@ class Reader:
                 whole["case"] = whole["operation"]
             more = row.keys() - self._known
             labels = _labels(row, more) if more else ""
-            keys.append(
-                (self._case_of(whole, labels), self._remark_of(whole), layout.microseconds(whole["timestamp"]))
-            )
+            keys.append((self._case_of(whole, labels), self._remark_of(whole), layout.microseconds(whole["timestamp"])))
             figures.append(self._figures(whole))
         first = min((key[2] for key in keys if key[2] != layout.NO_TIME), default=layout.NO_TIME)
         run_id = about.get("run_id") or next((str(row["run_id"]) for row in rows if row.get("run_id")), None)
@@ -84,7 +84,10 @@ class Reader:
             started = first if first != layout.NO_TIME else _age(folder)
         commit = next((about[name] for name in _COMMITS if about.get(name)), None)
         told = (run_id or folder.name, started, layout.microseconds(about.get("finished")))
-        texts = [None if found is None else schema.clean(str(found)) for found in (about.get("status"), about.get("suite"), commit)]
+        texts = [
+            None if found is None else schema.clean(str(found))
+            for found in (about.get("status"), about.get("suite"), commit)
+        ]
         return Content(
             (schema.clean(str(told[0])), *told[1:], *texts),
             np.array(keys, dtype="<i8").tobytes(),
@@ -162,7 +165,10 @@ def _value(head: bytes, key: bytes) -> Any:
 def _about(run: dict[str, Any]) -> dict[str, Any]:
     host = run.get("host")
     name = host.get("name") if isinstance(host, dict) else None
-    return {**{key: run.get(key) for key in (*layout.RUN, *_COMMITS)}, "hostname": name if isinstance(name, str) else None}
+    return {
+        **{key: run.get(key) for key in (*layout.RUN, *_COMMITS)},
+        "hostname": name if isinstance(name, str) else None,
+    }
 
 
 def _labels(row: Row, names: Iterable[str]) -> str:

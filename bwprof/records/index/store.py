@@ -104,7 +104,9 @@ class Store:
     def runs(self) -> list[Kept]:
         """The runs that have rows, the earliest first; DamagedError where they are not those that were put there."""
         found = []
-        ask = f"SELECT path, keys, sum, figures_sum, {_TOLD} FROM runs WHERE problem = '' ORDER BY started, run_id, path"
+        ask = (
+            f"SELECT path, keys, sum, figures_sum, {_TOLD} FROM runs WHERE problem = '' ORDER BY started, run_id, path"
+        )
         for path, keys, whole, figures_sum, *about in self._db.execute(ask):
             if _sum(path, about, keys) != whole:
                 raise DamagedError("a run is not what was put there")
