@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bwprof.models.result import ModelStep
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
+    from bwprof.records.history import history
     from bwprof.records.saving import save_baseline
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
@@ -53,6 +54,7 @@ _LATER = {
     "baselines": "bwprof.records.baselines",
     "delete_baseline": "bwprof.records.baselines",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "history": "bwprof.records.history",
     "load_baseline": "bwprof.records.baselines",
     "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
@@ -85,6 +87,7 @@ __all__ = [
     "efficiency",
     "errors",
     "frame",
+    "history",
     "info",
     "load",
     "load_baseline",
