@@ -78,6 +78,10 @@ class Answer:
         """The bottlenecks."""
         return ranked(self.measured, self.top)
 
+    def has_peaks(self) -> bool:
+        """Whether there are rows, and each knows its theoretical bandwidth."""
+        return len(self.usable) > 0 and bool((values.numbers(self.usable, "peak_gb_s") > 0).all())
+
     def lines(self) -> list[str]:
         """The answer: what limits, what is lost, what a narrower precision would buy; nothing that is not known."""
         return [line for line in (self.limiting(), self.losing(), self.buying(), self.leaving_out()) if line]

@@ -211,10 +211,12 @@ def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
 
 
 _NAMES = ("case", "operation", "precision")
+# What a label says beside these, and how, where that tells rows apart: a shape stands in several of a model's steps.
+_APART = {"variant": "{}", "weights": "weights {}", "kv": "cache {}"}
 
 
 def labels(data: pd.DataFrame) -> list[str]:
-    """What tables call each row: its case and precision; its variant, too, where that tells rows apart."""
+    """What tables call each row: its case and precision; its variant, or formats, too, where these tell rows apart."""
     return labels_at(data, np.arange(len(data)))
 
 
@@ -231,20 +233,21 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     for name in _NAMES:
         found = _codes(few, name)
         key = key * (int(found.max(initial=0)) + 2) + found + 1
-    again = dict(zip(kept.tolist(), _more_than_one(key, _codes(few, "variant")), strict=True))
+    again = {
+        name: dict(zip(kept.tolist(), _more_than_one(key, _codes(few, name)), strict=True))
+        for name in _APART
+        if name in data.columns
+    }
     few = data.iloc[places]
-    case, operation, precision, variant = (
-        words(few, name).astype(str).tolist() for name in ("case", "operation", "precision", "variant")
-    )
+    case, operation, precision = (words(few, name).astype(str).tolist() for name in _NAMES)
+    apart = {name: words(few, name).astype(str).tolist() for name in again}
     hot = is_word(few, "cache", "hot")
     told = []
     for at, place in enumerate(places.tolist()):
-        parts = (
-            case[at] or operation[at],
-            precision[at],
-            variant[at] if again[place] else "",
-            "(hot)" if hot[at] else "",
-        )
+        own = {name: _APART[name].format(apart[name][at]) for name in again if again[name][place] and apart[name][at]}
+        variant = own.pop("variant", "")
+        more = ", ".join([*own.values(), *(["hot"] if hot[at] else [])])
+        parts = (case[at] or operation[at], precision[at], variant, f"({more})" if more else "")
         told.append(" ".join(part for part in parts if part) or f"row {place}")
     return told
 

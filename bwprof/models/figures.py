@@ -150,7 +150,7 @@ def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) ->
         if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
         times = {part["role"]: part["time_ms"] for part in step.rows}
-        parts = question.layer_parts(step.point)
+        parts = question.parts(step.point, one_layer=True)
         known = [times.get(part.role) for part in parts]
         total = None
         if all(time is not None for time in known):

@@ -117,6 +117,13 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
         When there is none of that name: the message offers the nearest one.
     ValueError
         For a name that is none, and a file that is no whole baseline, or one of a later bwprof.
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     bwprof.load_baseline("main", folder=folder).driver
+    '580.159.04'
     """
     path = path_of(name, folder)
     try:
@@ -134,6 +141,13 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
         When there is none of that name.
     OSError
         When it cannot be removed, or another process is saving it.
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     bwprof.delete_baseline("main", folder=folder).name
+    'main.json'
     """
     path = path_of(name, folder)
     if not os.path.lexists(path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.results import csvfile, schema
-from bwprof.results.files import atomic_write
+from bwprof.results.files import atomic_write, read_text
 from bwprof.results.schema import Row
 from bwprof.text import shown
 
@@ -67,13 +67,9 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
     Raises
     ------
     ValueError
-        For a file that is not ours, or that a later bwprof wrote.
+        For what is no file (see `files.read_text`), is not ours, or was written by a later bwprof.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
-    return parse(content, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
@@ -106,8 +102,11 @@ def read_lines(path: Path) -> tuple[list[Row], list[list[float] | None]]:
     rows: list[Row] = []
     samples: list[list[float] | None] = []
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:  # no such file: its writer ended well
+        lines = read_text(path, damaged=True).split("\n")
+    except FileNotFoundError:  # its writer ended well
+        return rows, samples
+    except (OSError, ValueError) as error:
+        _log.warning("what a writer left of a run is not read: %s", error)
         return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:

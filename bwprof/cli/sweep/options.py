@@ -274,6 +274,8 @@ def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     from bwprof.analysis.views import check_columns
 
     given = getattr(options, "columns", None)
+    if given is not None and options.quiet:
+        raise ValueError("--columns says what to print, --quiet prints nothing: leave one out")
     return None if given is None else check_columns(words("--columns", given))
 
 
