@@ -10,6 +10,7 @@ from typing import Any
 
 from bwprof.records.keys import key_names, keys_of
 from bwprof.results import difference, jsonfile, schema
+from bwprof.results.files import read_text
 from bwprof.results.schema import Row
 from bwprof.text import quoted, shown
 
@@ -202,11 +203,7 @@ def read(path: Path) -> Baseline:
     ValueError
         When it is no baseline, not a whole one, or one that a later bwprof wrote.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a baseline: it is not text") from None
-    return parse(content, str(path), path.stem)
+    return parse(read_text(path), str(path), path.stem)
 
 
 def parse(content: str, source: str, name: str) -> Baseline:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
 from bwprof.listing import Listing
 from bwprof.records import baseline as documents
 from bwprof.records.baseline import Baseline
+from bwprof.records.holding import held
 from bwprof.records.names import plain_name
-from bwprof.results.files import Claim, atomic_write
+from bwprof.results.files import atomic_write
 from bwprof.text import nearest, quoted
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
-_PATIENCE = 10.0  # seconds for another process that saves the same file
-_PAUSE = 0.01
 _LISTED = 10  # names that a message lists
 
 
@@ -196,22 +191,3 @@ def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: b
     path = path_of(name, folder)
     if not force and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """The right to write a file; another process that has it is waited for."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            claim = Claim(path)
-        except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() >= end:
-                raise
-            time.sleep(_PAUSE)
-        else:
-            break
-    try:
-        yield
-    finally:
-        claim.release()

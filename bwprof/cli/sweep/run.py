@@ -19,6 +19,7 @@ from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze
 from bwprof.cli.shared import summary
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.sweep import others
 from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
 from bwprof.cli.sweep.targets import (
     Targets,
@@ -118,6 +119,7 @@ def run(
         with interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
                 job = replace(job, parts=parts_of(job.made, data))
+            others.check(parsed, targets)
             store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
@@ -180,6 +182,7 @@ def _go_on(
     ]
     targets = targets_of(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
+        others.check(parsed, targets)
         store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
     return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
 
@@ -303,18 +306,22 @@ def _measure(
         return _rescue(store, targets, trouble)
     importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
 
-    stopped = status == "interrupted"
+    stopped, told = status == "interrupted", True
     try:
         with interrupts.at_once():
+            others.write_classic(store, targets)
             if job.draws:
                 _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+            told = others.write_bundle(parsed, store, targets)
     except StoppedError:
         stopped = True
+    except OSError as error:
+        return _rescue(store, targets, error)
     if not parsed.quiet:
         _show(store, targets, status, limits.started, job, columns(parsed))
     if stopped:
         return INTERRUPTED
-    return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
+    return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK
 
 
 def _run_parts(
