@@ -67,6 +67,8 @@ def a_run(number: int = 1, **more: Any) -> pd.DataFrame:
         killing.killed_at_any_moment,
         killing.at_once,
         killing.one_wins,
+        killing.reports_at_once,
+        killing.reports_killed_at_every_step,
     ],
     ids=lambda what: what.__name__,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from bwprof.records.keys import key_names, keys_of
 from bwprof.results import difference, jsonfile, schema
+from bwprof.results.files import read_text
 from bwprof.results.schema import Row
 from bwprof.text import quoted, shown
 
@@ -71,6 +72,13 @@ class Baseline:
         Each process's run_id, started and finished, where they are known.
     saved : str
         When it was saved, UTC.
+    Examples
+    --------
+    >>> row = {"operation": "gemm", "status": "ok", "flags": "", "device": "H200", "driver": None}
+    >>> rows = tuple({**row, "time_ms": time} for time in (0.52, 0.50, 0.51))
+    >>> found = Baseline("main", (Kept(rows, (None, None, None)),))
+    >>> found.rows[0]["time_ms"], found.process_ms, found.device
+    (0.51, [(0.52, 0.5, 0.51)], 'H200')
     """
 
     name: str
@@ -195,11 +203,7 @@ def read(path: Path) -> Baseline:
     ValueError
         When it is no baseline, not a whole one, or one that a later bwprof wrote.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a baseline: it is not text") from None
-    return parse(content, str(path), path.stem)
+    return parse(read_text(path), str(path), path.stem)
 
 
 def parse(content: str, source: str, name: str) -> Baseline:

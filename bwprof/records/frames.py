@@ -137,7 +137,7 @@ def _texts(values: Sequence[str | None], place: Any) -> Any:
     words = sorted({value for value in values if value is not None})
     codes: dict[str | None, int] = {None: -1, **{word: code for code, word in enumerate(words)}}
     return pd.Categorical.from_codes(
-        np.array([codes[value] for value in values], dtype=np.int32)[place], categories=words
+        np.array([codes[value] for value in values], dtype=np.int32)[place], categories=pd.Index(words)
     )
 
 

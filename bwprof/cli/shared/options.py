@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY
+from bwprof.records.proof import ROOT
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -72,6 +73,19 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help=f"parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv",
     )
     add_files(out)
+    out.add_argument(
+        "--classic-csv",
+        metavar="FILE|-",
+        help="at the end, the finished rows in the nine classic columns alone, for older tools: the case's name as "
+        "operation, precisions in capital letters",
+    )
+    out.add_argument(
+        "--proof-bundle",
+        nargs="?",
+        const=ROOT,
+        metavar="ROOT",
+        help=f"at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID (default: {ROOT})",
+    )
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
@@ -156,9 +170,9 @@ def roofs(options: argparse.Namespace) -> Given | None:
 
 def check_paths(options: argparse.Namespace) -> None:
     """ValueError for a file or folder without a name: a shell variable that was not set."""
-    for name in ("suite", "output", "csv", "json", "resume"):
+    for name in ("suite", "output", "csv", "json", "classic_csv", "proof_bundle", "resume"):
         if getattr(options, name) == "":
-            raise ValueError(f"--{name} is '': a name is needed")
+            raise ValueError(f"--{name.replace('_', '-')} is '': a name is needed")
 
 
 def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | None:

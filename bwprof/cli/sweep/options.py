@@ -206,6 +206,8 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
+        "--classic-csv": options.classic_csv,
+        "--proof-bundle": options.proof_bundle,
         "--force": options.force,
         "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,
