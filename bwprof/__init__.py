@@ -11,6 +11,7 @@ from bwprof import errors
 from bwprof._core import __version__
 from bwprof.analysis.summary import summary
 from bwprof.case import Case
+from bwprof.compare import compare
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
 from bwprof.examples import load_example
@@ -69,6 +70,7 @@ __all__ = [
     "analysis",
     "bandwidth_gb_s",
     "columns",
+    "compare",
     "cost",
     "devices",
     "efficiency",
