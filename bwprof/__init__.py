@@ -11,6 +11,7 @@ from bwprof import errors
 from bwprof._core import __version__
 from bwprof.analysis.summary import summary
 from bwprof.case import Case
+from bwprof.compare import compare
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
 from bwprof.examples import load_example
@@ -85,6 +86,7 @@ __all__ = [
     "bandwidth_gb_s",
     "baselines",
     "columns",
+    "compare",
     "cost",
     "delete_baseline",
     "devices",

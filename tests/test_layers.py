@@ -84,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plot": {"analysis", "results", "roofs"},
     "examples": {"results", "roofs"},
     "report": {"results"},
+    "compare": {"records"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
     "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},

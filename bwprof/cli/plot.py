@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.results import load
-from bwprof.text import unknown
 
 _EPILOG = """\
 examples:
@@ -31,8 +30,6 @@ def _draw(options: argparse.Namespace) -> int:
     from bwprof import plot
 
     target = Path(options.output)
-    known = plot.endings()
-    if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+    plot.check_ending(target)
     plot.write(load(options.results), [target])
     return 0

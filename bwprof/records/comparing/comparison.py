@@ -22,6 +22,7 @@ from bwprof.text import fraction
 if TYPE_CHECKING:
     import pandas as pd
 
+_BARE = ("cache", "variant", "device")  # which say themselves what they are
 FAIL_ON = ("slower", "any", "never")
 _TEXTS = ("case", "precision", "variant")
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
@@ -234,7 +235,9 @@ def parameters(lines: Sequence[Judged]) -> list[str]:
         differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
         for place in places:
             told = [(name, rows[place].get(name)) for name in differing]
-            found[place] = " ".join(f"{name}={said}" for name, said in told if not schema.is_missing(said))
+            found[place] = " ".join(
+                str(said) if name in _BARE else f"{name}={said}" for name, said in told if not schema.is_missing(said)
+            )
     return found
 
 
