@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot import style
+from bwprof.plot.looks import style
 from bwprof.results.difference import DISTURBED
 from bwprof.text import spelt
 
@@ -70,7 +70,7 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Draw every case of a history, a panel each, into a file in the format of its ending."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
