@@ -73,9 +73,9 @@ def _print(options: argparse.Namespace) -> int:
         check_open("--csv" if options.csv else "--json")
     found = _found(options)
     if options.plot is not None:
-        from bwprof.plot import trends
+        from bwprof import plot
 
-        trends.save(found, options.plot)
+        plot.save_trend(found, options.plot)
     if options.csv:
         found.to_csv(sys.stdout, index=False)
     elif options.json:

@@ -7,14 +7,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
+from bwprof.plot.looks import style
 from bwprof.plot.paper import check_ending, cut, endings, write_figure
 from bwprof.plot.ratios import ratios, save_ratios
+from bwprof.plot.trends import save_trend, trend
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded, with_limits
@@ -26,30 +27,13 @@ if TYPE_CHECKING:
 
     from bwprof.results.compare import Group
 
-__all__ = ["check_ending", "comparison", "ratios", "save", "save_ratios"]
+__all__ = ["check_ending", "comparison", "endings", "ratios", "save", "save_ratios", "save_trend", "style", "trend"]
 
 _log = logging.getLogger("bwprof.plot")
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """A precision's look, the same in every picture: readable without colour too."""
-
-    color: str
-    hatch: str
-
-
-# Okabe and Ito's colours, which people with colour-blindness tell apart.
-_STYLES = {
-    "fp32": Style("#0072B2", ""),
-    "fp16": Style("#E69F00", "////"),
-    "bf16": Style("#009E73", "...."),
-    "tf32": Style("#CC79A7", "xxxx"),
-}
 # Of the mark of the nearer roof: a stream, or arithmetic.
 _ROOF_COLORS = {False: "#222222", True: "#B00020"}
-_SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
-
 # Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
@@ -58,11 +42,6 @@ _WIDTH_LETTERS = 150  # of the names' and the legend's size, in the picture's wi
 _HANDLE_LETTERS = 8  # what a line of the legend takes beside its text
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
 _LONGEST_PRECISION = 16
-
-
-def style(precision: str) -> Style:
-    """The look of a precision."""
-    return _STYLES.get(precision) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:

@@ -136,9 +136,8 @@ def _column(values: Sequence[Any], place: Any, kind: schema.Kind) -> Any:
 def _texts(values: Sequence[str | None], place: Any) -> Any:
     words = sorted({value for value in values if value is not None})
     codes: dict[str | None, int] = {None: -1, **{word: code for code, word in enumerate(words)}}
-    return pd.Categorical.from_codes(
-        np.array([codes[value] for value in values], dtype=np.int32)[place], categories=pd.Index(words)
-    )
+    places = np.array([codes[value] for value in values], dtype=np.int32)[place]
+    return pd.Categorical.from_codes(places, categories=pd.Index(words, dtype=None if words else object))
 
 
 def _times(microseconds: Any) -> Any:
