@@ -14,7 +14,7 @@ import numpy as np
 from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
-from bwprof.results.schema import is_missing
+from bwprof.results.schema import check_frame, is_missing
 from bwprof.roofs import limits
 from bwprof.roofs.limits import LIMITERS
 from bwprof.text import shown
@@ -34,9 +34,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
-        if not data.columns.is_unique:
-            twice = data.columns[data.columns.duplicated()][0]
-            raise ValueError(f"{name}: columns must have names of their own: '{twice}' is there twice")
+        check_frame(data, name)
         return data
     rows = [data] if isinstance(data, Mapping) else data
     if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bwprof.results.schema import check_frame
 from bwprof.text import MOST_MEASURED, measurable, shown
 
 if TYPE_CHECKING:
@@ -313,9 +314,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
 
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise ValueError(f"columns must have names of their own: '{twice}' is there twice")
+    check_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
     made: dict[str, Any] = {}

@@ -346,7 +346,8 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
 
     from bwprof.results import schema
 
-    rows = frame.copy(deep=False)
+    schema.check_frame(frame)
+    rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
     for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):

@@ -94,7 +94,7 @@ def _divided(cells: dict[str, list[str]], width: int, *, whole: bool) -> list[li
 
 
 def _least_width(name: str, cells: Sequence[str], text: int, *, whole: bool) -> int:
-    """Letters that a column's cells cannot do without: a number is never broken, a text may be after so many `text`;
+    """Letters that a column's cells cannot do without: a number is never broken, a text may be after `text` of them;
     where it should be `whole` a case's name after more, and any other between its words.
     """
     longest = max(map(len, cells), default=0)
