@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
+    from bwprof.paired.function import ab
 
 # Imported when asked for: they need NumPy, or draw.
 _LATER = {
+    "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "ModelStep": "bwprof.models.result",
@@ -66,6 +68,7 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "ab",
     "analysis",
     "bandwidth_gb_s",
     "columns",
