@@ -11,7 +11,7 @@ from bwprof.measuring.spec import Spec
 from bwprof.paired.work import Call, Work, is_call
 from bwprof.runs import plan
 from bwprof.runs.grid import axes_of, product, whole_numbers
-from bwprof.text import quoted, unknown
+from bwprof.text import nearest, quoted, unknown
 
 DEFAULT_PRECISION = "fp32"
 
@@ -55,12 +55,22 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[Work, Wo
             f"the operation {one}" if one else f"the function {quoted(text)}"
             for one, text in zip(operations, (a, b), strict=True)
         ]
+        for side, text, operation in zip("AB", (a, b), operations, strict=True):
+            if operation is None:
+                _check_spelling(side, text)
         raise ValueError(f"A is {named[0]} and B {named[1]}: a ratio of times needs two sides that do the same work")
     registry.check_timer(options.timer, backend)
     if operations[0] is None:
         return list(zip(_calls(a, options), _calls(b, options), strict=True))
     sides = [_specs(text, options, backend) for text in (a, b)]
     return list(zip(*sides, strict=True))
+
+
+def _check_spelling(side: str, text: str) -> None:
+    """ValueError for a function whose module is nearly an operation's name, where the other side is one."""
+    known = [row["name"] for row in registry.operations()]
+    if nearest(text.partition(":")[0], known, likeness=0.7) is not None:
+        raise ValueError(f"side {side}: {unknown('operation', text.partition(':')[0], known)}")
 
 
 def _specs(text: str, options: Options, backend: str) -> list[Work]:

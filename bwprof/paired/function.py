@@ -140,7 +140,7 @@ def ab(
         words("revision", revision),
         str(repository),
         build,
-        None if threads is None else _threads(threads),
+        None if threads is None else checked_threads(whole_number(threads, "threads"), "threads"),
         seconds(max_turn_seconds, "max_turn_seconds"),
     )
     how = How(fraction(rel_ci, "rel_ci"), seconds(max_seconds, "max_seconds"), fraction(gate, "gate"), _seed(seed))
@@ -247,11 +247,11 @@ def _refuse_for_callables(options: Options, wanted: Wanted) -> None:
             raise ValueError(f"{name}= goes with names, not with two callables")
 
 
-def _threads(given: Any) -> int:
-    found = whole_number(given, "threads")
-    if found < 1:
-        raise ValueError(f"threads is {found}: allowed is 1 or more")
-    return found
+def checked_threads(given: int, name: str) -> int:
+    """The same; ValueError with `name` for what is no number of threads."""
+    if given < 1:
+        raise ValueError(f"{name} is {given}: allowed is 1 or more")
+    return given
 
 
 def _seed(given: Any) -> int:

@@ -157,7 +157,7 @@ class _Comparison:
             if renewable and self._into.renewals:
                 self._open(self._order()[:2])
                 opening = self._clock() - begun
-            self._into.renewals += 1
+            self._into.renewals += renewable or not self._into.renewals
             self._unit(started, opening if renewable else 0.0)
             self._look(started)
 

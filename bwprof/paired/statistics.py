@@ -131,6 +131,6 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     return UNDECIDED
 
 
-def fails(ratio: Ratio, verdict: str, limit: float) -> bool:
+def fails(ratio: float, verdict: str, limit: float) -> bool:
     """Whether B is slower than A by more than a limit, a fraction, as far as can be told."""
-    return verdict == SLOWER and ratio.value > 1 + limit
+    return verdict == SLOWER and ratio > 1 + limit

@@ -90,7 +90,10 @@ def side_of(device: _core.Device, what: work.Work, folder: Path, poll: Callable[
     """What runs a piece of work on an open device."""
     if isinstance(what, Spec):
         return CaseSide(device, what, poll)
-    function = what.function(folder)
+    try:
+        function = what.function(folder)
+    except ValueError as error:
+        raise SideError(str(error)) from error
     params = what.params
 
     def call() -> object:
