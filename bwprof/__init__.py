@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
+    from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
     from bwprof.records.history import history
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
+    "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "BandwidthReport": "bwprof.records.proof",
@@ -82,6 +84,7 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "ab",
     "analysis",
     "bandwidth_gb_s",
     "baselines",

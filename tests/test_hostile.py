@@ -394,7 +394,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
     plant_in_child(monkeypatch, tmp_path)
     request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
     with Interrupts() as interrupts:
-        other = child._Child()
+        other = child.Child()
         assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
         with pytest.raises(OutOfTimeError):
