@@ -92,10 +92,10 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     return write(data, [Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
+def write(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
     """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
     groups, precisions, left_out = _shown(data)
-    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets)
+    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets, dpi=dpi)
     return list(targets)
 
 
