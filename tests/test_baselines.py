@@ -20,7 +20,7 @@ from bwprof.cli import main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.records import baseline
 from bwprof.results import frame, load_samples
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.shared.arguments import Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, USAGE, check_open, coded, guarded
 from bwprof.results.files import atomic_write
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
 
 if TYPE_CHECKING:

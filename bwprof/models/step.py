@@ -122,7 +122,7 @@ def model_step(
     from bwprof.models.settling import settle
     from bwprof.roofs.given import check
     from bwprof.runs import inprocess, metadata
-    from bwprof.runs.local import LocalExecutor
+    from bwprof.runs.executors.local import LocalExecutor
     from bwprof.runs.loop import Limits
 
     started = time.monotonic()
