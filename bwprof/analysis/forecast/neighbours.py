@@ -58,11 +58,12 @@ def _matern(one: Array, other: Array) -> Array:
     """The Matern kernel of smoothness 5/2."""
     import numpy as np
 
-    squares = (one * one).sum(1)[:, None] + (other * other).sum(1)[None] - 2 * one @ other.T
+    squares = one @ (-10 * other).T  # five times the squared distances, in one array
+    squares += 5 * (one * one).sum(1)[:, None]
+    squares += 5 * (other * other).sum(1)[None]
     np.maximum(squares, 0, out=squares)
-    squares *= 5
     root = np.sqrt(squares)
-    squares /= 3
+    squares *= 1 / 3
     squares += root
     squares += 1
     np.negative(root, out=root)
