@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
+    "records": {"_core", "analysis", "environment", "registry", "results"},
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "results", "roofs"},
     "examples": {"results", "roofs"},
@@ -97,7 +98,7 @@ DEVICE_FREE = {
     "models.storage": {"_core", "models.architecture", "models.steps"},
     "models.question": {"models.architecture", "models.steps", "models.storage", "text"},
     "models.gguf": {"models.architecture", "models.question", "text"},
-    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry"},
+    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry", "roofs.limits"},
     "measuring.outputs": {"callables", "text"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.

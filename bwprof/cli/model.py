@@ -122,6 +122,7 @@ def _parser() -> Parser:
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.models import predicting
+    from bwprof.models.settling import settle
 
     options.check_paths(parsed)
     most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
@@ -158,8 +159,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         plan,
         running.items_of(asked, choice.backend),
         "model",
-        lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled),
         _show,
+        settle,
     )
     return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 
@@ -216,6 +218,7 @@ def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str,
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
     """The rows of a model's run that stay, and what is left to do."""
     from bwprof.models import predicting
+    from bwprof.models.settling import settle
 
     if data.get("model") is None:
         raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {folder}")
@@ -224,6 +227,8 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
         asked = Question.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
+    if plan.specs != running.plan_of(running.pieces_of(asked)).specs:
+        raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
     kept, _, strangers = still_to_do(plan.specs, rows)
     layers = [place for place in kept if rows[place]["role"] == LAYER]
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
@@ -237,7 +242,12 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
             missing.append(piece)
     earlier = [rows[place] for place in kept]
     job = run.Job(
-        plan, missing, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill, earlier), _show
+        plan,
+        missing,
+        "model",
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled, earlier),
+        _show,
+        settle,
     )
     return kept, strangers - len(layers), job
 

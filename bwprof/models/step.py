@@ -119,6 +119,7 @@ def model_step(
     from bwprof import environment, hardware
     from bwprof.models import predicting, running
     from bwprof.models.result import ModelStep
+    from bwprof.models.settling import settle
     from bwprof.roofs.given import check
     from bwprof.runs import inprocess, metadata
     from bwprof.runs.local import LocalExecutor
@@ -167,10 +168,11 @@ def model_step(
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
         running.items_of(asked, choice.backend),
-        running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
+        running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.filled),
         data,
         Limits(None, how.max_total_seconds, started, max_seconds=most),
         how,
+        settle,
     )
     return ModelStep.from_frame(frame)
 
