@@ -89,6 +89,18 @@ def shown(value: Any) -> str:
     return said if len(said) <= 80 else said[:77] + "..."
 
 
+def check_frame(data: Any, name: str = "") -> None:
+    """ValueError for a frame whose columns have several levels, or two of which have one name."""
+    said = f"{name}: " if name else ""
+    if data.columns.nlevels > 1:
+        raise ValueError(
+            f"{said}columns have {data.columns.nlevels} levels of names, one is needed: frame.columns.droplevel(...)"
+        )
+    if not data.columns.is_unique:
+        twice = data.columns[data.columns.duplicated()][0]
+        raise ValueError(f"{said}columns must have names of their own: '{twice}' is there twice")
+
+
 def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     """What was given for a mapping from names to values, {} for None; TypeError for anything else."""
     if given is None:

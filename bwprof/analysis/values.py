@@ -14,10 +14,10 @@ import numpy as np
 from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
-from bwprof.results.schema import check_frame, is_missing
+from bwprof.results.schema import is_missing
 from bwprof.roofs import limits
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import shown
+from bwprof.text import check_frame, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

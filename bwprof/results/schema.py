@@ -42,7 +42,6 @@ __all__ = [
     "Kind",
     "Row",
     "all_param_names",
-    "check_frame",
     "check_version",
     "clean",
     "column",
@@ -107,18 +106,6 @@ def all_param_names() -> tuple[str, ...]:
 def empty_row() -> Row:
     """A row of which nothing is known yet."""
     return dict.fromkeys(names())
-
-
-def check_frame(data: Any, name: str = "") -> None:
-    """ValueError for a frame whose columns have several levels, or two of which have one name."""
-    said = f"{name}: " if name else ""
-    if data.columns.nlevels > 1:
-        raise ValueError(
-            f"{said}columns have {data.columns.nlevels} levels of names, one is needed: frame.columns.droplevel(...)"
-        )
-    if not data.columns.is_unique:
-        twice = data.columns[data.columns.duplicated()][0]
-        raise ValueError(f"{said}columns must have names of their own: '{twice}' is there twice")
 
 
 def is_missing(value: Any) -> bool:

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results.schema import check_frame
-from bwprof.text import MOST_MEASURED, measurable, shown
+from bwprof.text import MOST_MEASURED, check_frame, measurable, shown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.limits import numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text import unknown
+from bwprof.text import check_frame, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -346,7 +346,7 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
 
     from bwprof.results import schema
 
-    schema.check_frame(frame)
+    check_frame(frame)
     rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
