@@ -354,3 +354,9 @@ def test_an_interrupted_command_says_what_is_finished(
     words = line.split("bwprof baseline ")[1].split(" saves what")[0].split()
     assert command(*words)[0] == 0
     assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+
+
+def test_a_baseline_is_no_result_file(folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):
+        bwprof.load(path)
