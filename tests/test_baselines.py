@@ -297,6 +297,13 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 
 
+def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any], folder: Path) -> None:
+    bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
+    code, _, err = command("save", "main", "1.json")
+    assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
+    assert len(bwprof.load_baseline("main").rows) == 2
+
+
 def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(a_run(), folder / "1.json")
     assert command("save", "main", "1.json")[0] == 0
