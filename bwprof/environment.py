@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -52,6 +51,8 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """The commit of the working directory's repository; None where there is none, or no git."""
+    import subprocess  # seldom needed, and slow to load
+
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS

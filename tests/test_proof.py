@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import io
 import json
 import subprocess
@@ -17,7 +18,9 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
+from bwprof.records import proof
 from bwprof.results import frame
+from bwprof.runs import local
 
 SIX = ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -207,6 +210,13 @@ def test_a_run_id_cannot_leave_its_folder(run_id: Any, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_frame_s_own_run_id_cannot_either(folder: Path) -> None:
+    for run, rows in (({"run_id": "../x"}, pair("a", 1, 2)), ({}, pair("a", 1, 2, run_id="/x"))):
+        with pytest.raises(ValueError, match=r"run_id is '.*x': allowed are"):
+            bwprof.save_proof_bundle(frame.from_rows(rows, run))
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("run_id", ["a", "-", "_", "0", "a..b", "A-Z_a.z.", "x" * 128])
 def test_plain_run_ids_are_taken(run_id: str, folder: Path) -> None:
     assert report().save_to_proof_bundle(run_id).parent.parent == Path(".test-results/bandwidth")
@@ -233,7 +243,7 @@ def test_links_out_of_the_folder_are_not_followed(what: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '[{"operation": "x"}]', '{"format": "bwprof-results"}', "[1]"]
+    "content", ["", "{", "[]", "{}", '{"reports": []}', '[{"operation": "x"}]', '{"format": "bwprof-results"}', "[1]"]
 )
 def test_a_file_that_is_no_bundle_is_not_replaced(content: str, folder: Path) -> None:
     path = report().save_to_proof_bundle("run")
@@ -343,6 +353,56 @@ def test_outputs_that_cannot_be_are_refused_before_measuring(
     assert words in err
     assert (tmp_path / "file").read_text() == "something"
     assert not list(tmp_path.glob("bwprof-results/*"))
+
+
+def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes when the case of this number is to be measured."""
+    real = local.LocalExecutor.measure
+    count = iter(range(1000))
+
+    def measure(self: local.LocalExecutor, *given: Any) -> Any:
+        if next(count) == number:
+            raise KeyboardInterrupt
+        return real(self, *given)
+
+    monkeypatch.setattr(local.LocalExecutor, "measure", measure)
+
+
+def test_an_interrupted_run_leaves_what_is_finished_and_resume_the_rest(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupted_at(3, patch)
+        others = ["--proof-bundle=proof", "--classic-csv", "old.csv"]
+        assert here("gemm", *TINY, "-p", "M=1,2,4", *others)[0] == 130
+    run = run_folder(tmp_path)
+    bundle = tmp_path / "proof" / run.name
+    assert len(bwprof.load(bundle / "bandwidth_report.json")) == len(bwprof.load("old.csv")) == 3
+    report(case="mine").save_to_proof_bundle(run.name, "proof")
+    code, _, err = here("--resume", str(run), "--proof-bundle=proof", "--classic-csv", "old.csv")
+    assert (code, "old.csv exists already" in err) == (2, True)
+    assert here("--resume", str(run), *others, "--force")[0] == 0
+    found = bwprof.load(bundle / "bandwidth_report.json")
+    assert len(found) == 7
+    assert found["case"].tolist().count("mine") == 1
+    assert len(bwprof.load("old.csv")) == 6
+    assert json.loads((bundle / "metadata.json").read_text())["status"] == "complete"
+
+
+def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = here("gemm", *TINY, "--classic-csv", "/dev/full")
+    assert code == 3
+    assert "results cannot be written /dev/full: No space left on device" in err
+
+    def full(path: Path, *_given: Any, **_more: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(proof, "atomic_write", full)
+    code, out, err = here("gemm", *TINY, "--proof-bundle", "proof")
+    assert code == 3
+    assert "the proof bundle cannot be written" in err
+    assert "No space left on device" in err
+    assert "gemm" in out, "the summary is printed"
 
 
 # ---- the nine classic columns ----

@@ -23,7 +23,7 @@ def is_bundle(document: Any) -> bool:
         return bool(document) and all(isinstance(found, dict) and "operation" in found for found in document)
     if not isinstance(document, dict) or "format" in document:
         return False
-    return isinstance(document.get("reports"), list) or document.keys() >= {*REPORT_NAMES}
+    return ("run" in document and isinstance(document.get("reports"), list)) or document.keys() >= {*REPORT_NAMES}
 
 
 def reports_of(document: Any) -> list[Any]:

@@ -88,7 +88,11 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
+            sources = [side(found, folder=parsed.dir) for found in parsed.what]
+            for source in sources:
+                if source.run.get("status", "complete") != "complete":
+                    _log.warning("%s is not complete (%s): cases may be missing", source.name, source.run["status"])
+            _write(parsed, sources)
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
