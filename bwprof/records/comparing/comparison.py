@@ -129,7 +129,8 @@ class Comparison:
         lines, said = list(self.lines), {}
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
-        return replace(self, lines=tuple(lines), confirmed=True, again=said)
+        measured = any(not isinstance(row, str) for row in tries.values())
+        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):

@@ -178,16 +178,15 @@ def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[i
     parts = [
         "### bwprof: " + ("the gate failed" if failed else "no case failed the gate" if heads else "comparison"),
         *heads[:1],
-        summary(comparison) + ".",
+        _plain(summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
     ]
     if changed:
-        parts.append(written(table(comparison, changed)))
+        parts.append(_tags(written(table(comparison, changed))))
         parts.append("\n".join(f"- {_plain(f'{head}: ' + ', '.join(of))}" for head, of in details(comparison, changed)))
     if rest:
-        parts.append(
-            f"<details><summary>{len(rest)} the same</summary>\n\n{written(table(comparison, rest))}\n\n</details>"
-        )
+        same = _tags(written(table(comparison, rest)))
+        parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
     parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -197,8 +196,12 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """What Markdown would read as tags stays text."""
-    return text.replace("<", "&lt;").replace("|", "\\|")
+    """What Markdown would read as the border of a cell, or as a tag, stays text."""
+    return _tags(text).replace("|", "\\|")
+
+
+def _tags(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def github_lines(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], file: str) -> list[str]:
