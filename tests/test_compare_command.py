@@ -275,7 +275,7 @@ def test_a_case_that_fails_is_measured_again(
 
 
 def test_it_is_really_measured_as_the_run_was(bw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of the command is held against itself with a fiftieth of the times: its case is slower, and measured again."""
+    """A run held against itself with a fiftieth of its times: its case is slower, and measured again."""
     options = ("--device", "cpu", "-p", "M=64", "-p", "N=16", "-p", "K=16", "--seed", "5", "--cache", "hot")
     assert bw("sweep", "gemm", *options, "--precision", "fp32", "--no-roofs")[0] == 0
     folder = run_folder(tmp_path)

@@ -99,7 +99,7 @@ DEVICE_FREE = {
     "models.storage": {"_core", "models.architecture", "models.steps"},
     "models.question": {"models.architecture", "models.steps", "models.storage", "text"},
     "models.gguf": {"models.architecture", "models.question", "text"},
-    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry"},
+    "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry", "roofs.limits"},
     "measuring.outputs": {"callables", "text"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.

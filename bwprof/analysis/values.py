@@ -15,8 +15,9 @@ from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
 from bwprof.results.schema import is_missing
-from bwprof.roofs.limits import with_limits
-from bwprof.text import finite_number, shown
+from bwprof.roofs import limits
+from bwprof.roofs.limits import LIMITERS
+from bwprof.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-LIMITERS = ("memory", "compute", "latency", "kernel")
 _WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
 SELECTED = "selected"  # of the stall reasons the one that is no waiting
 
@@ -48,15 +48,8 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats; NaN where it is missing, or holds no finite number."""
-    import pandas as pd
-
-    if name not in data.columns:
-        return np.full(len(data), math.nan)
-    try:
-        found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
-    except OverflowError:  # whole numbers of hundreds of digits
-        found = np.array([finite_number(value) for value in data[name]], dtype=float)  # None becomes NaN
-    return np.where(np.isfinite(found), found, math.nan)
+    found: NDArray[np.float64] = limits.numbers(data, name)
+    return found
 
 
 def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -135,9 +128,10 @@ def limits_of(data: pd.DataFrame) -> Limits:
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
-        rest = with_limits(data[names] if missing.all() else data.loc[missing, names])
-        found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
-        found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
+        rest = limits.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        for own, made in ((found.ridge, rest.ridge), (found.pct_limit, rest.pct_limit)):
+            own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
+        found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
     return found
 
 
@@ -226,7 +220,7 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     if len(places) < len(data):
         for name in _NAMES:
             if name in data.columns:
-                column = data[name].iloc[kept]
+                column = data[name] if len(kept) == len(data) else data[name].iloc[kept]
                 kept = kept[column.isin(data[name].iloc[places].unique()).to_numpy(bool)]
     few = data.iloc[kept]
     key = np.zeros(len(few), np.int64)

@@ -20,6 +20,7 @@ _COMMANDS = (
     "show",
     "view",
     "outliers",
+    "baseline",
     "compare",
     "plot",
     "predict",
@@ -38,6 +39,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof report RUN|FILE     the summary of results
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
+       bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof compare BASE NEW    what became slower, by more than chance; the gate of a CI job (bwprof compare --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)

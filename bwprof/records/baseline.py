@@ -16,6 +16,7 @@ from bwprof.text import quoted, shown
 FORMAT = "bwprof-baseline"
 VERSION = 1
 _WIDEST = 120  # what fits is one line, and so is a list of numbers
+Run = tuple[Sequence[Row], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
 # Of a case, beside its key, what one process finds as any other does.
 _WORK = ("flops", "bytes_read", "bytes_written", "algorithmic_bytes_read", "algorithmic_bytes_written", "seed")
 
@@ -94,6 +95,11 @@ class Baseline:
         return [kept.process_ms for kept in self.cases]
 
     @property
+    def most_processes(self) -> int:
+        """How many processes measured a case, at most."""
+        return max(len(kept.rows) for kept in self.cases)
+
+    @property
     def device(self) -> str:
         """The devices' names, joined by ';' where there are several."""
         return self._told("device")
@@ -107,12 +113,7 @@ class Baseline:
         return ";".join(dict.fromkeys(str(row[name]) for kept in self.cases for row in kept.rows if row[name]))
 
 
-def gathered(
-    name: str,
-    runs: Sequence[tuple[Sequence[Row], Sequence[list[float] | None], Mapping[str, Any]]],
-    *,
-    saved: str = "",
-) -> Baseline:
+def gathered(name: str, runs: Sequence[Run], *, saved: str = "") -> Baseline:
     """A baseline of the rows, raw samples and metadata of one process's run, or of several.
 
     Raises

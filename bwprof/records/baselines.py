@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
+from bwprof.listing import Listing
 from bwprof.records import baseline as documents
 from bwprof.records.baseline import Baseline
 from bwprof.records.names import plain_name
@@ -29,6 +31,49 @@ def folder_of(folder: str | PathLike[str] | None) -> Path:
 def path_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """A baseline's file; ValueError for a name that is none."""
     return folder_of(folder) / f"{plain_name(name, 'the name of a baseline')}.json"
+
+
+class Baselines(Listing):
+    """The baselines of a folder."""
+
+    kind = "baseline"
+
+
+def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
+    """The baselines that are there.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+
+    Returns
+    -------
+    list of dict
+        By name: name, cases, processes (that measured them), device, driver, saved, and problem: why the file cannot be
+        read, "" where it can. It shows itself as a table, and is indexed by names, too.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     bwprof.baselines(folder=folder)["main"]["cases"]
+    63
+    """
+    found = Baselines()
+    for name in names(folder):
+        line: dict[str, object] = {"name": name, "cases": 0, "processes": 0}
+        line |= {"device": "", "driver": "", "saved": "", "problem": ""}
+        try:
+            known = documents.read(folder_of(folder) / f"{name}.json")
+        except (OSError, ValueError) as error:
+            line["problem"] = str(error)
+        else:
+            line |= {"cases": len(known.cases), "processes": known.most_processes}
+            line |= {"device": known.device, "driver": known.driver, "saved": known.saved}
+        found.append(line)
+    return found
 
 
 def names(folder: str | PathLike[str] | None = None) -> list[str]:
@@ -117,6 +162,21 @@ def write(baseline: Baseline, *, folder: str | PathLike[str] | None = None, forc
     return path
 
 
+def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
+    """Before anything is measured for it: the name is free, and the folder can be written to.
+
+    Raises
+    ------
+    FileExistsError, OSError, ValueError
+        As `write` would.
+    """
+    check_free(name, folder, force=force)
+    path = path_of(name, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with held(path):
+        pass
+
+
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
     """FileExistsError when a baseline of that name is there and may not be replaced."""
     path = path_of(name, folder)
@@ -131,8 +191,8 @@ def held(path: Path) -> Iterator[None]:
     while True:
         try:
             claim = Claim(path)
-        except BlockingIOError:  # another one is writing: soon done
-            if time.monotonic() >= end:
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() >= end:
                 raise
             time.sleep(_PAUSE)
         else:

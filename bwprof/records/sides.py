@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import results
 from bwprof.records import baseline as documents
 from bwprof.records import baselines
-from bwprof.records.baseline import Baseline
+from bwprof.records.baseline import Baseline, Kept
 from bwprof.results.schema import Row
 from bwprof.text import quoted, shown
 
@@ -38,6 +38,8 @@ class Side:
         The run's metadata.
     learnt : list of tuple
         Of each row the medians, in ms, of the processes that measured its case for a baseline; () of a run.
+    cases, processes : tuple
+        Of a baseline: all rows of each case, and each process's run_id, started and finished.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Side:
     samples: list[list[float] | None] = field(default_factory=list)
     run: Mapping[str, Any] = field(default_factory=dict)
     learnt: list[tuple[float, ...]] = field(default_factory=list)
+    cases: tuple[Kept, ...] = ()
+    processes: tuple[Mapping[str, Any], ...] = ()
 
 
 def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Side:
@@ -131,7 +135,7 @@ def is_baseline(path: Path) -> bool:
 
 
 def _of_baseline(found: Baseline, name: str) -> Side:
-    return Side(name, found.rows, found.samples, found.run, found.process_ms)
+    return Side(name, found.rows, found.samples, found.run, found.process_ms, found.cases, found.processes)
 
 
 def _of_frame(data: pd.DataFrame, name: str) -> Side:

@@ -79,6 +79,8 @@ class Job:
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
     settle: Settle = as_it_is
+    draws: bool = True  # a picture, in the run's folder
+    after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[Part[Any]] = ()  # of such a run that goes on
 
@@ -291,6 +293,7 @@ def _measure(
             _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
         finally:
             job.settle(store)
+        job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -305,7 +308,8 @@ def _measure(
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
-            _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+            if job.draws:
+                _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
     except StoppedError:
         stopped = True
     if not parsed.quiet:
