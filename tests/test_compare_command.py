@@ -15,11 +15,11 @@ import bwprof
 from bwprof import plot
 from bwprof.cli import compare as command
 from bwprof.cli import main
+from bwprof.cli.compare import again
 from bwprof.measuring.spec import Spec
 from bwprof.records import baselines
 from bwprof.results import frame
 from bwprof.results.schema import Row
-from bwprof.runs import again
 from bwprof.runs.local import LocalExecutor
 
 
@@ -125,6 +125,9 @@ def test_every_format(bw: Command, sides: tuple[str, str, str], tmp_path: Path) 
     assert "<details><summary>6 the same</summary>" in text
     assert bw("compare", base, worse, "--format", "markdown")[1] == text
     assert json.loads(bw("compare", base, worse, "--format", "json")[1]) == document
+    _, piped, err = bw("compare", base, worse, "--csv", "-")
+    assert piped == out
+    assert "1 slower, 1 faster" in err
 
 
 def test_words_of_a_file_do_no_harm_in_markdown(bw: Command, tmp_path: Path) -> None:
