@@ -97,13 +97,27 @@ def test_exit_codes(bw: Command, sides: tuple[str, str, str], fail_on: str, expe
 def test_a_gate_says_what_failed_it(bw: Command, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
-    assert "gate --fail-on 5 %: failed: 1 of 8 cases" in out
+    assert "gate --fail-on 5 %: failed: 1 of 8 cases; 2 failed or missing" in out
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
     assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25: not told by these rows")
     assert [line.partition("title=")[2].partition("::")[0] for line in errors[1:]] == [
         "c fp32%3A failed",
         "d fp32%3A only in base",
     ]
+
+
+def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Command) -> None:
+    noisy = [one | {"flags": "noisy"} for one in run(2.0, "run-2")[:3]]
+    code, out, _ = bw("compare", saved("x", run()), saved("y", noisy + run()[3:]), "--fail-on", "5%")
+    assert code == 0
+    assert "gate --fail-on 5 %: passed; 3 of 10 cases could not be judged" in out
+
+
+def test_limits_beyond_reason_are_told_in_few_letters(bw: Command) -> None:
+    baselines.write(baseline(2.0))
+    out = bw("compare", "main", saved("new", run()), "--power")[1]
+    assert ">999" in out
+    assert max(len(line.rstrip()) for line in out.splitlines() if "|" in line) <= 80
 
 
 def test_every_format(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> None:

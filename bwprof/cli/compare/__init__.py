@@ -197,11 +197,19 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
 
 
 def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
-    """Whether the gate failed, in words."""
+    """Whether the gate failed, in words, and what it could not judge."""
+    from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
+
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
     second = " (measured twice)" if found.confirmed and failed else ""
     said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else "passed"
-    return f"gate --fail-on {asked}: {said}"
+    missing = len(_missing(found))
+    unjudged = found.counts[DISTURBED_WORD] + found.counts[NOT_COMPARABLE]
+    more = [
+        *([f"{missing} failed or missing"] if missing else []),
+        *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
+    ]
+    return "; ".join([f"gate --fail-on {asked}: {said}", *more])
 
 
 def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from bwprof.text import figure_text, quoted, seconds_text, spelt
 if TYPE_CHECKING:
     import pandas as pd
 
+_LARGE = 9.99  # of a change, a fraction: more is told as so much
 _MOST_NAMES = 8  # of one cause
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
@@ -139,9 +140,9 @@ def power(comparison: Comparison) -> pd.DataFrame:
             {
                 "case": called[place],
                 "processes": str(len(line.base.processes)),
-                "noise %": f"{100 * line.test.noise:.2f}",
-                "limit %": f"{100 * comparison.limit(line):+.2f}",
-                "found %": f"{100 * comparison.smallest(line):+.2f}",
+                "noise %": _percent(line.test.noise, 2).lstrip("+"),
+                "limit %": _percent(comparison.limit(line), 2),
+                "found %": _percent(comparison.smallest(line), 2),
                 "_": abs(comparison.smallest(line)),
             }
         )
@@ -225,10 +226,12 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _percent(fraction: float) -> str:
+def _percent(fraction: float, digits: int = 1) -> str:
     if math.isnan(fraction):
         return "-"
-    return f"{100 * fraction:+.1f}" if math.isfinite(fraction) else "inf"
+    if fraction >= _LARGE:
+        return f">{100 * _LARGE:g}"
+    return f"{100 * fraction:+.{digits}f}"
 
 
 def _value(comparison: Comparison, line: Judged, *, new: bool) -> str:
