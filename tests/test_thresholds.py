@@ -155,3 +155,17 @@ def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
     assert alarms <= 0.05 * suites
     assert confirmed == 0
     assert found >= 0.95 * suites * cases
+
+
+def test_the_smallest_change_is_found_as_often_as_it_says() -> None:
+    """Cases that wander by 1 %, each slowed by what its own test says is found 95 times in 100."""
+    draw = random.Random(3)
+    cases, processes = 4000, 5
+    found = 0
+    for _ in range(cases):
+        values = [draw.gauss(0, 0.01) for _ in range(processes + 1)]
+        own = thresholds.spread([math.exp(value) for value in values[:processes]])
+        assert own is not None
+        test = thresholds.learnt_test(own, (processes, 1), 0.0, 0.001)
+        found += values[-1] + test.smallest() - sum(values[:processes]) / processes > test.threshold
+    assert found / cases == pytest.approx(0.95, abs=0.015)
