@@ -73,7 +73,7 @@ def compare(
     >>> before = bwprof.load_example("h200")
     >>> after = before.assign(**{name: before[name] * 1.1 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
     >>> found = bwprof.compare(before, after)
-    >>> found["verdict"].unique().tolist(), round(float(found["change_pct"].max()), 3)
+    >>> found["verdict"].unique().tolist(), float(round(found["change_pct"].max(), 3))
     (['slower'], 10.0)
     """
     from bwprof.records.comparing.comparison import compared

@@ -31,6 +31,7 @@ _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.5, 60.0, 2.6
 _ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
 _LONGEST_NAME = 60
 _LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
+_FACTORS = (0.01, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _NEEDED = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
@@ -175,7 +176,7 @@ def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
     if factors:
         ax.set_xlabel(f"{title}, new / base")
         low, high = ax.get_xlim()
-        steps = [step for step in (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10) if low <= step <= high]
+        steps = [step for step in _FACTORS if low <= step <= high]
         ax.set_xticks(steps, [f"{step:g}x" for step in steps])
         ax.xaxis.set_minor_locator(NullLocator())
         return

@@ -117,7 +117,8 @@ class Comparison:
         if line.test is None or base is None or new is None:
             return ""
         if line.verdict in (SLOWER, FASTER, DISTURBED_WORD):
-            return causes.probable(base, new, slower=self.badness(line) > 0)
+            find = causes.told if line.verdict == DISTURBED_WORD else causes.probable
+            return find(base, new, slower=self.badness(line) > 0)
         beyond = abs(line.difference) > math.log1p(thresholds.LEAST) or place in self.again
         return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
 
@@ -129,7 +130,8 @@ class Comparison:
         lines, said = list(self.lines), {}
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
-        return replace(self, lines=tuple(lines), confirmed=True, again=said)
+        measured = any(not isinstance(row, str) for row in tries.values())
+        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):

@@ -16,6 +16,7 @@ from bwprof.text import figure_text, quoted, seconds_text, spelt
 if TYPE_CHECKING:
     import pandas as pd
 
+_LARGE = 9.99  # of a change, a fraction: more is told as so much
 _MOST_NAMES = 8  # of one cause
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
@@ -139,9 +140,9 @@ def power(comparison: Comparison) -> pd.DataFrame:
             {
                 "case": called[place],
                 "processes": str(len(line.base.processes)),
-                "noise %": f"{100 * line.test.noise:.2f}",
-                "limit %": f"{100 * comparison.limit(line):+.2f}",
-                "found %": f"{100 * comparison.smallest(line):+.2f}",
+                "noise %": _percent(line.test.noise, 2).lstrip("+"),
+                "limit %": _percent(comparison.limit(line), 2),
+                "found %": _percent(comparison.smallest(line), 2),
                 "_": abs(comparison.smallest(line)),
             }
         )
@@ -178,16 +179,15 @@ def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[i
     parts = [
         "### bwprof: " + ("the gate failed" if failed else "no case failed the gate" if heads else "comparison"),
         *heads[:1],
-        summary(comparison) + ".",
+        _plain(summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
     ]
     if changed:
-        parts.append(written(table(comparison, changed)))
+        parts.append(_tags(written(table(comparison, changed))))
         parts.append("\n".join(f"- {_plain(f'{head}: ' + ', '.join(of))}" for head, of in details(comparison, changed)))
     if rest:
-        parts.append(
-            f"<details><summary>{len(rest)} the same</summary>\n\n{written(table(comparison, rest))}\n\n</details>"
-        )
+        same = _tags(written(table(comparison, rest)))
+        parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
     parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -197,8 +197,12 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """What Markdown would read as tags stays text."""
-    return text.replace("<", "&lt;").replace("|", "\\|")
+    """What Markdown would read as the border of a cell, or as a tag, stays text."""
+    return _tags(text).replace("|", "\\|")
+
+
+def _tags(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def github_lines(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], file: str) -> list[str]:
@@ -222,10 +226,12 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _percent(fraction: float) -> str:
+def _percent(fraction: float, digits: int = 1) -> str:
     if math.isnan(fraction):
         return "-"
-    return f"{100 * fraction:+.1f}" if math.isfinite(fraction) else "inf"
+    if fraction >= _LARGE:
+        return f">{100 * _LARGE:g}"
+    return f"{100 * fraction:+.{digits}f}"
 
 
 def _value(comparison: Comparison, line: Judged, *, new: bool) -> str:

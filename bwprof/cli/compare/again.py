@@ -58,11 +58,14 @@ def measure_again(
 
 def _on_device(rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress) -> list[Row | str]:
     """The same of rows of one device."""
+    numbers = _numbers(rows[0], run)
+    if not numbers:
+        return [f"{quoted(rows[0].get('device'))} is not at hand"] * len(rows)
     planned = _planned(run, str(rows[0].get("backend")))
     specs = [_spec_of(row, planned) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
-    executor, facts, why = _opened(rows[0], run, make)
+    executor, facts, why = _opened(rows[0], numbers, make)
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
     try:
@@ -82,21 +85,26 @@ def _measured(spec: Spec, executor: Executor[Any], run: Mapping[str, Any], progr
     return row
 
 
-def _opened(row: Row, run: Mapping[str, Any], make: MakeExecutor) -> tuple[Executor[Any] | None, dict[str, Any], str]:
-    """The row's device, open, and its facts; None, and why, where it is not at hand."""
-    backend, name = row.get("backend"), row.get("device")
-    numbers = [found["index"] for found in devices() if (found["backend"], found["name"]) == (backend, name)]
-    why = f"{quoted(name)} is not at hand"
-    for number in sorted(numbers, key=lambda number: number != run.get("device_index")):
-        executor = make(str(backend), number)
+def _numbers(row: Row, run: Mapping[str, Any]) -> list[int]:
+    """The devices here that have the name of the row's; the run's own number first."""
+    wanted = row.get("backend"), row.get("device")
+    found = [one["index"] for one in devices() if (one["backend"], one["name"]) == wanted]
+    return sorted(found, key=lambda number: number != run.get("device_index"))
+
+
+def _opened(row: Row, numbers: Sequence[int], make: MakeExecutor) -> tuple[Executor[Any] | None, dict[str, Any], str]:
+    """The row's device, open, and its facts; None, and why, where it is none of these."""
+    backend, why = str(row["backend"]), ""
+    for number in numbers:
+        executor = make(backend, number)
         try:
             facts = executor.open(None)
         except _core.UnavailableError as error:
             why = str(error)
         else:
-            if _is_the_same(row, Context("", str(backend), facts, None)):
+            if _is_the_same(row, Context("", backend, facts, None)):
                 return executor, facts, ""
-            why = f"the {quoted(name)} at hand is another one"
+            why = f"the {quoted(row.get('device'))} at hand is another one"
         executor.close()
     return None, {}, why
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.shared.arguments import Parser
-from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, USAGE, check_open, coded, guarded
+from bwprof.cli.baseline.kept import add_dir
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
 from bwprof.results.files import atomic_write
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
@@ -46,17 +46,7 @@ _FORMATS = ("table", "markdown", "json", "csv")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, print, gate; returns the exit code."""
-    parser = _parser()
-
-    def checked() -> int:
-        try:
-            options = parser.parse_args(arguments)
-        except SystemExit as ended:
-            return USAGE if ended.code else OK
-        logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", force=True)
-        return coded(lambda: _run(options))
-
-    return guarded(checked)
+    return run(_parser(), arguments, _run)
 
 
 def _parser() -> Parser:
@@ -88,11 +78,10 @@ def _parser() -> Parser:
     parser.add_argument("--all", action="store_true", help="show the cases that are the same, however many")
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
-        parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too")
+        parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
     parser.add_argument("--plot", metavar="PICTURE", help="draw the ratios; the ending says the format")
     parser.add_argument("--github", action="store_true", help="print an ::error line for each case that fails")
-    parser.add_argument("--dir", metavar="FOLDER", help="where baselines are (default: .bwprof/baselines)")
-    parser.add_argument("--store", dest="dir", metavar="FOLDER", help=argparse.SUPPRESS)
+    add_dir(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress of what is measured again")
     return parser
 
@@ -106,6 +95,9 @@ def _run(options: argparse.Namespace) -> int:
     fail_on = _fail_on(options.fail_on)
     gate = None if options.gate is None else fraction(options.gate, "--gate")
     _check_picture(options.plot)
+    for name in ("csv", "json", "md"):
+        if getattr(options, name) == "-":
+            check_open(f"--{name}")
     if options.format != "table":
         check_open("--format")
     base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
@@ -157,7 +149,7 @@ def _missing(found: Comparison) -> list[int]:
 
 def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.runs.again import measure_again
+    from bwprof.cli.compare.again import measure_again
     from bwprof.runs.interrupts import Interrupts
     from bwprof.runs.progress import on_stderr
 
@@ -183,7 +175,8 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
     if options.format == "table":
         from bwprof.terminal import console
 
-        _print(found, heads, console(sys.stdout), options)
+        piped = "-" in (options.csv, options.json, options.md)
+        _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
         "csv": lambda: found.frame().to_csv(index=False),
         "json": lambda: _json(found, fail_on, failed),
@@ -193,7 +186,9 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
         sys.stdout.write(forms[options.format]())
     for name, form in (("csv", "csv"), ("json", "json"), ("md", "markdown")):
         target = getattr(options, name)
-        if target is not None:
+        if target == "-":
+            sys.stdout.write(forms[form]())
+        elif target is not None:
             atomic_write(Path(target), forms[form]())
     if options.plot is not None:
         from bwprof import plot
@@ -202,11 +197,19 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
 
 
 def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
-    """Whether the gate failed, in words."""
+    """Whether the gate failed, in words, and what it could not judge."""
+    from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
+
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
     second = " (measured twice)" if found.confirmed and failed else ""
     said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else "passed"
-    return f"gate --fail-on {asked}: {said}"
+    missing = len(_missing(found))
+    unjudged = found.counts[DISTURBED_WORD] + found.counts[NOT_COMPARABLE]
+    more = [
+        *([f"{missing} failed or missing"] if missing else []),
+        *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
+    ]
+    return "; ".join([f"gate --fail-on {asked}: {said}", *more])
 
 
 def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:
