@@ -40,19 +40,27 @@ if TYPE_CHECKING:
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
     from bwprof.paired.function import ab
+    from bwprof.records.baseline import Baseline
+    from bwprof.records.baselines import baselines, delete_baseline, load_baseline
+    from bwprof.records.saving import save_baseline
 
-# Imported when asked for: they need NumPy, or draw.
+# Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
     "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "Baseline": "bwprof.records.baseline",
     "ModelStep": "bwprof.models.result",
     "analysis": "",
+    "baselines": "bwprof.records.baselines",
+    "delete_baseline": "bwprof.records.baselines",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "load_baseline": "bwprof.records.baselines",
     "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
+    "save_baseline": "bwprof.records.saving",
     "speedup": "bwprof.analysis.narrowing",
     "view": "bwprof.analysis.views",
 }
@@ -60,6 +68,7 @@ _LATER = {
 __all__ = [
     "AccessPattern",
     "BandwidthAnalysis",
+    "Baseline",
     "Case",
     "Cost",
     "ModelStep",
@@ -71,14 +80,17 @@ __all__ = [
     "ab",
     "analysis",
     "bandwidth_gb_s",
+    "baselines",
     "columns",
     "cost",
+    "delete_baseline",
     "devices",
     "efficiency",
     "errors",
     "frame",
     "info",
     "load",
+    "load_baseline",
     "load_example",
     "measure",
     "model_step",
@@ -90,6 +102,7 @@ __all__ = [
     "results",
     "rows",
     "save",
+    "save_baseline",
     "selftest",
     "speedup",
     "summary",

@@ -24,7 +24,7 @@ class Spelt:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self.obeyed = stream
+        self.obeyed: TextIO = getattr(stream, "obeyed", stream)  # once is enough: commands call each other
 
     def write(self, text: str) -> int:
         return self.obeyed.write(spelt(text))

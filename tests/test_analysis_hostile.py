@@ -99,7 +99,7 @@ def test_a_step_that_takes_no_time() -> None:
 def test_whole_numbers_of_hundreds_of_digits() -> None:
     """A damaged file's; for a model's step an error in words."""
     data = bwprof.load_example("h200_llama")
-    data["count"] = [10**400, *data["count"].tolist()[1:]]
+    data["count"] = pd.Series([10**400, *data["count"].tolist()[1:]], data.index, dtype=object)
     assert len(bottlenecks(data))
     with pytest.raises(ValueError, match="column count of a model's step holds more than whole numbers of 64 bits"):
         bwprof.ModelStep.from_frame(data)

@@ -10,7 +10,7 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.analysis import bottlenecks, improvement_table, strengths
+from bwprof.analysis import bottlenecks, improvement_table, strengths, utilization_table
 from bwprof.analysis.causes.ranking import ranked
 from bwprof.analysis.improvement import why_the_same
 from bwprof.results import frame
@@ -164,6 +164,34 @@ def test_duplicate_labels_of_rows_do_no_harm() -> None:
     data = pd.concat([pd.DataFrame([slow("a", 1.0, 40)]), pd.DataFrame([slow("b", 2.0, 40)])])
     assert bottlenecks(data)["Kernel"].tolist() == ["b fp16", "a fp16"]
     assert len(bwprof.BandwidthAnalysis.from_frame(data)) == 2
+
+
+def test_a_kernel_of_several_formats_says_of_which() -> None:
+    """Attention is the same beside FP16 weights and beside Q4_0, but loses what it loses in either step."""
+    rows = [
+        slow("attention", time_ms, 40, weights=weights, kv=kv, count=2, step_batch=1, context=16, model="toy")
+        for time_ms, weights, kv in ((4.0, "fp16", "fp16"), (3.0, "q4_0", "fp16"), (2.0, "q4_0", "int8"))
+    ]
+    assert bottlenecks(pd.DataFrame(rows))["Kernel"].tolist() == [
+        "attention fp16 (weights fp16, cache fp16)",
+        "attention fp16 (weights q4_0, cache fp16)",
+        "attention fp16 (weights q4_0, cache int8)",
+    ]
+    assert bottlenecks(pd.DataFrame(rows[:2]))["Kernel"].tolist() == [
+        "attention fp16 (weights fp16)",
+        "attention fp16 (weights q4_0)",
+    ]
+    hot = pd.DataFrame(rows[1:]).assign(cache="hot", peak_gb_s=1000.0)
+    assert utilization_table(hot)["Kernel"].tolist() == [
+        "attention fp16 (cache fp16, hot)",
+        "attention fp16 (cache int8, hot)",
+    ]
+    assert bottlenecks(rows[0])["Kernel"].tolist() == ["attention fp16"], "there is no other"
+
+
+@pytest.mark.parametrize("name", ["h100_llama", "h200_llama"])
+def test_no_two_bottlenecks_of_a_models_run_have_one_name(name: str) -> None:
+    assert bottlenecks(bwprof.load_example(name), top=None)["Kernel"].is_unique
 
 
 def test_a_mixed_frame_of_two_devices_and_of_predicted_rows() -> None:

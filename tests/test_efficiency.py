@@ -50,6 +50,27 @@ def test_shapes_between_those_learnt_from() -> None:
     assert "36 rows of gemm" in repr(model)
 
 
+def test_little_output_leaves_units_idle() -> None:
+    """A kernel whose 132 units take tiles of 128 x 128 results: fewer tiles than units take as long as one for each."""
+
+    def tiled(device: str = "H200", **params: object) -> pd.DataFrame:
+        frame = bwprof.predict("gemm", device=device, precision="fp16", efficiency=1.0, **params)
+        card = card_of(device)
+        tiles = np.ceil(frame["M"] / 128) * np.ceil(frame["N"] / 128)
+        rounds = np.maximum(tiles / card.units, 1.0) * card.units / tiles  # how many times longer than with all units
+        arithmetic = frame["flops"] * rounds / (0.7e12 * card.rate("fp16")[0])
+        memory = card.streams.seconds(frame["bytes_read"].to_numpy(float), 0.0)
+        frame["time_ms"] = 1e3 * (2e-6 + np.maximum(arithmetic, memory))
+        frame["status"], frame["variant"], frame["reason"] = "ok", "true", None
+        return frame
+
+    few = {"M": [64, 128, 512, 2048], "N": [256, 1024, 4096], "K": [512, 4096, 32768]}
+    between = {"M": [256, 1024], "N": [512, 2048], "K": [1024, 2048, 16384]}
+    model = bwprof.efficiency(tiled(**few))
+    for device, most in (("H200", 0.12), ("H100-SXM", 0.12), ("L40S", 0.3)):  # this one: 142 units, a third of the rate
+        assert np.abs(errors(model, tiled(device, **between), device)).max() < most
+
+
 def test_another_device_with_the_same_arithmetic() -> None:
     """The memory part follows the bandwidth, the rest stays: what the truth of that device says."""
     model = bwprof.efficiency(measured())
@@ -190,9 +211,35 @@ def test_a_time_is_taken_apart() -> None:
     # Arithmetic alone follows its rate, whatever the memory does.
     times = carried(np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6]), (here, there), "fp16")
     assert times[0] == pytest.approx(8e-6, rel=1e-3)
+    # What leaves units idle there makes it longer.
+    some = np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6])
+    assert carried(*some, (here, there), "fp16", busier=1.5)[0] == pytest.approx(12e-6, rel=1e-3)
     # A stream alone follows the bandwidth.
     times = carried(np.array([3e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
     assert times[0] == pytest.approx(6e-6, rel=1e-6)
+
+
+def test_what_arithmetic_cannot_need_is_not_hidden_behind_memory() -> None:
+    """By hand, in us: of 5 a stream takes 3 (6 there) and arithmetic 1, a share of 1 / hypot(1, 3) = 0.3162.
+
+    All of the rest as arithmetic is (5^8 - 3^8)^(1/8) = 4.989, there (6^8 + 4.989^8)^(1/8) = 6.156; as what waits for
+    memory it makes 7.745 (above). Of at most 2, it makes 3.0145 with the stream, beside which are
+    (5^1.25 - 3.0145^1.25)^0.8: together 7.733 there.
+    """
+    cards = card_of("bandwidth=1000,fp16=100"), card_of("bandwidth=500,fp16=100")
+    times = np.array([5e-6]), np.array([3e-6]), np.array([6e-6]), np.array([1e-6])
+    assert carried(*times, cards, "fp16")[0] == pytest.approx(0.6838 * 7.745e-6 + 0.3162 * 6.156e-6, rel=1e-3)
+    found = carried(*times, cards, "fp16", hidden=2e-6)
+    assert found[0] == pytest.approx(0.6838 * 7.745e-6 + 0.3162 * 7.733e-6, rel=1e-3)
+
+
+def test_parameters_unlike_all_others_are_doubted() -> None:
+    """Points that differ in size alone say nothing of a parameter: 5 powers of two off are doubted by a tenth more."""
+    x = np.linspace(0, 20, 41)[:, None]
+    found = Neighbours(x, np.zeros((41, 1)), 0.1 * x[:, 0])
+    _, doubt, _ = found(np.array([[10.0], [10.0]]), np.array([[0.0], [5.0]]))
+    assert doubt[0] < 0.01
+    assert doubt[1] == pytest.approx(0.1, rel=0.02)
 
 
 def test_between_points_and_far_from_them() -> None:

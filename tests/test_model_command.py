@@ -126,6 +126,17 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
         assert "cannot be resumed" in capsys.readouterr().err
 
 
+def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of a bwprof that took a model's steps to launch something else would add to those that are left."""
+    assert model_command.main(["config.json", "--device", "cpu", "--context", "16"]) == 0
+    path = run_folder(quick) / "results.json"
+    document = json.loads(path.read_text())
+    document["run"]["plan"][0]["params"]["M"] += 1
+    path.write_text(json.dumps(document))
+    assert model_command.main(["--resume", run_folder(quick).name]) == 2
+    assert "a step of the model launches other operations in this bwprof" in capsys.readouterr().err
+
+
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
     assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, does not fit")

@@ -155,24 +155,6 @@ def test_a_prompt_in_layers_with_a_window(context: int) -> None:
     assert least <= sum(cost.bytes_read for cost in costs) <= least * 1.01 + 2 * 128 * 2 * 8 * 64 * 2
 
 
-def test_experts_that_a_batch_takes() -> None:
-    """By chance: 16 tokens of 2 experts each leave one of 8 alone with a chance of 0.75 ** 16."""
-    expected = 8 * (1 - 0.75**16)
-    assert steps.distinct_experts(8, 2, 16) == pytest.approx(expected)
-    model = architecture.named("mixtral-8x7b")
-    one, many = by_role(parts_of(model)), by_role(parts_of(model, batch=16))
-    assert (one["expert down"].count, one["expert down"].params["M"]) == (64, 1)
-    assert many["expert down"].count == round(32 * expected)
-    assert many["expert down"].params["M"] == round(32 / expected)
-    assert many["router"].params | {"M": 16, "N": 8, "K": 4096} == many["router"].params
-    assert "gate up" not in one
-
-
-def test_most_experts_are_not_beaten_by_any_draw() -> None:
-    assert steps.distinct_experts(4, 4, 1) == 4
-    assert steps.distinct_experts(0, 0, 5) == 0
-
-
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.floats(0.01, 1), min_size=1), st.integers(1, 500))
 def test_shares_lose_no_launch(shares: dict[str, float], count: int) -> None:
     whole = math.fsum(shares.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from bwprof.analysis import predict_rows, with_limits
 from bwprof.analysis.forecast import streams
 from bwprof.analysis.forecast.streams import Streams
 from bwprof.results import schema
-from bwprof.roofs import Rate, RoofPoint, Roofs
+from bwprof.roofs import Rate, RoofPoint, Roofs, limits
 
 # A stream takes 2 us and its bytes at 1000 GB/s, an empty launch 1 us; FP16 does 100 TFLOP/s.
 POINTS = (
@@ -138,6 +139,25 @@ def test_limits_are_those_of_every_frame() -> None:
     pd.testing.assert_frame_equal(frame[["ridge", "pct_limit"]], again[["ridge", "pct_limit"]])
     assert frame["limiter"].tolist() == again["limiter"].tolist()
     assert set(frame["limiter"]) == {"memory", "compute"}
+
+
+@pytest.mark.parametrize("device", [PLAIN, "H200", "bandwidth=1000", "bandwidth=1000,fp16=1"])
+@pytest.mark.parametrize("operation", ["gemm", "kv_copy"])
+def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operation: str) -> None:
+    """By the rules of rows: bound, limiter and shares follow from its other columns, whatever is known of a device."""
+    shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
+    for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
+        plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
+        found = limits.of_row(plain)
+        expected = {"ridge": found.ridge, "pct_limit": found.pct_limit}
+        assert {name: row[name] for name in expected} == {
+            name: None if math.isnan(value) else pytest.approx(value) for name, value in expected.items()
+        }
+        assert (row["limiter"], row["bound"]) == (found.limiter, found.bound), row["case"]
+        roofline = None
+        if row["peak_tflops"] is not None and row["flops"]:
+            roofline = pytest.approx(min(row["peak_tflops"], row["arithmetic_intensity"] * row["ceiling_gb_s"] / 1e3))
+        assert row["roofline_tflops"] == roofline, "of the peak, as the column says, not of the best measured rate"
 
 
 def test_lists_are_swept_and_arrays_go_row_by_row() -> None:

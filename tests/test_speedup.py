@@ -11,6 +11,7 @@ from rows import row
 
 import bwprof
 from bwprof.analysis.narrowing import speedup_line
+from bwprof.models import figures
 from bwprof.results import frame
 from bwprof.roofs import RoofPoint, Roofs
 
@@ -73,6 +74,26 @@ def test_no_gain_where_bytes_do_not_limit(changes: dict[str, Any], limiter: str)
     assert (found["limiter"], found["speedup"]) == (limiter, 1.0)
     assert found["time_ms_then"] == found["time_ms"]
     assert "promise nothing" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gains"),
+    [
+        ({}, True),
+        ({"limiter": "memory", "bound": "compute"}, True),  # right of the ridge, but nearer to what so few bytes reach
+        ({"limiter": "kernel"}, False),
+        ({"limiter": "latency"}, False),
+        ({"limiter": None, "bound": "latency", "attainable_gb_s": None, "peak_tflops": None}, False),
+        ({"limiter": None, "of": 9000.0}, False),  # below half of its roof, though no column says so
+        ({"limiter": None, "tflops": 970.0, "flops": 10**13}, False),
+    ],
+)
+def test_a_models_step_promises_what_a_speedup_does(changes: dict[str, Any], gains: bool) -> None:
+    """One rule says of what a narrower format is no less time, in a model's tables as in a frame's."""
+    found = case(**changes)
+    assert (bought(found)["speedup"] > 1) == gains
+    assert (figures.gain(found, 2.0, 1.0) < 1) == gains
+    assert figures.gain(found, 1.0, 2.0) == 2.0, "a wider one takes longer anyway"
 
 
 def test_arithmetic_and_launching_hold_what_follows() -> None:

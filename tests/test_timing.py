@@ -109,11 +109,11 @@ def test_statistics_belong_to_the_samples(device: _core.Device) -> None:
 
 
 def test_floor_is_that_of_an_empty_launch(device: _core.Device) -> None:
-    """Kept after the first call, and shorter than the shortest real launch (1 MiB)."""
+    """Kept after the first call, and shorter than a real launch, on many processors and beside other work, too."""
     floor = device.floor_ns()
     assert 0 < floor < 1e5
     assert device.floor_ns() == floor
-    with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 17}) as case:
+    with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 24}) as case:
         measured = sampled(case, min_samples=15, max_seconds=0.05)
     assert measured["timer_floor_ns"] == floor < measured["median_ns"]
 

@@ -18,6 +18,7 @@ from bwprof.analysis.improvement import improvement_table, precisions_of, why_th
 from bwprof.analysis.narrowing import speedup_line
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
+from bwprof.roofs.limits import LIMITERS
 from bwprof.text import seconds_text
 
 if TYPE_CHECKING:
@@ -78,6 +79,10 @@ class Answer:
         """The bottlenecks."""
         return ranked(self.measured, self.top)
 
+    def has_peaks(self) -> bool:
+        """Whether there are rows, and each knows its theoretical bandwidth."""
+        return len(self.usable) > 0 and bool((values.numbers(self.usable, "peak_gb_s") > 0).all())
+
     def lines(self) -> list[str]:
         """The answer: what limits, what is lost, what a narrower precision would buy; nothing that is not known."""
         return [line for line in (self.limiting(), self.losing(), self.buying(), self.leaving_out()) if line]
@@ -97,7 +102,7 @@ class Answer:
 
     def _held(self) -> list[tuple[str, int]]:
         """How many rows each limiter holds, the most first."""
-        found = [(name, int(self.limits.by(name).sum())) for name in values.LIMITERS]
+        found = [(name, int(self.limits.by(name).sum())) for name in LIMITERS]
         return sorted((pair for pair in found if pair[1]), key=lambda pair: -pair[1])
 
     def brief(self) -> list[str]:

@@ -14,7 +14,7 @@ from bwprof.analysis import values
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.improvement import Pair, named, pairs
 from bwprof.results.schema import Row
-from bwprof.roofs.limits import FLOOR_FACTOR, of_row
+from bwprof.roofs.limits import FLOOR_FACTOR, held_by, no_gain, of_row
 from bwprof.roofs.model import Roofs
 from bwprof.text import finite_number, quoted, seconds_text
 
@@ -37,11 +37,6 @@ COLUMNS = (
     "reason",
 )
 _NUMBERS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
-_NO_GAIN = {
-    "compute": "arithmetic limits: fewer bytes promise nothing",
-    "latency": "launch latency limits: fewer bytes promise nothing",
-    "kernel": "the kernel limits, far below its roofs: fewer bytes promise nothing",
-}
 MEASURED, PREDICTED = "ok", "predicted"
 ASSUMED = "assumed: 1"
 
@@ -146,7 +141,7 @@ class _Known:
 
 def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
-    limiter = row.get("limiter") or of_row(row).limiter
+    limiter = held_by(row)
     count = finite_number(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
@@ -168,8 +163,9 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     line["byte_ratio"] = now / sum(moved)
     if limiter is None:
         return line | {"reason": of_row(row).why or "what limits it is not known: measure with roofs"}
-    if limiter != "memory":
-        return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": _NO_GAIN[limiter]}
+    held = no_gain(row)
+    if held is not None:
+        return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": held}
     ratio, source = known.efficiency(row["operation"])
     reach = _reach(row, moved, known.roofs)
     if reach is not None:

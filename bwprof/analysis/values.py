@@ -15,8 +15,9 @@ from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
 from bwprof.results import schema
 from bwprof.results.schema import is_missing
-from bwprof.roofs.limits import with_limits
-from bwprof.text import finite_number, shown
+from bwprof.roofs import limits
+from bwprof.roofs.limits import LIMITERS
+from bwprof.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-LIMITERS = ("memory", "compute", "latency", "kernel")
 _WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
 SELECTED = "selected"  # of the stall reasons the one that is no waiting
 
@@ -48,15 +48,8 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats; NaN where it is missing, or holds no finite number."""
-    import pandas as pd
-
-    if name not in data.columns:
-        return np.full(len(data), math.nan)
-    try:
-        found = pd.to_numeric(data[name], errors="coerce").to_numpy(dtype=float, na_value=math.nan)
-    except OverflowError:  # whole numbers of hundreds of digits
-        found = np.array([finite_number(value) for value in data[name]], dtype=float)  # None becomes NaN
-    return np.where(np.isfinite(found), found, math.nan)
+    found: NDArray[np.float64] = limits.numbers(data, name)
+    return found
 
 
 def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -135,9 +128,10 @@ def limits_of(data: pd.DataFrame) -> Limits:
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
-        rest = with_limits(data[names] if missing.all() else data.loc[missing, names])
-        found.ridge[missing], found.pct_limit[missing] = numbers(rest, "ridge"), numbers(rest, "pct_limit")
-        found.limiter[missing] = word_codes(rest, "limiter", LIMITERS)
+        rest = limits.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        for own, made in ((found.ridge, rest.ridge), (found.pct_limit, rest.pct_limit)):
+            own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
+        found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
     return found
 
 
@@ -211,10 +205,12 @@ def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
 
 
 _NAMES = ("case", "operation", "precision")
+# What a label says beside these, and how, where that tells rows apart: a shape stands in several of a model's steps.
+_APART = {"variant": "{}", "weights": "weights {}", "kv": "cache {}"}
 
 
 def labels(data: pd.DataFrame) -> list[str]:
-    """What tables call each row: its case and precision; its variant, too, where that tells rows apart."""
+    """What tables call each row: its case and precision; its variant, or formats, too, where these tell rows apart."""
     return labels_at(data, np.arange(len(data)))
 
 
@@ -224,27 +220,28 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     if len(places) < len(data):
         for name in _NAMES:
             if name in data.columns:
-                column = data[name].iloc[kept]
+                column = data[name] if len(kept) == len(data) else data[name].iloc[kept]
                 kept = kept[column.isin(data[name].iloc[places].unique()).to_numpy(bool)]
     few = data.iloc[kept]
     key = np.zeros(len(few), np.int64)
     for name in _NAMES:
         found = _codes(few, name)
         key = key * (int(found.max(initial=0)) + 2) + found + 1
-    again = dict(zip(kept.tolist(), _more_than_one(key, _codes(few, "variant")), strict=True))
+    again = {
+        name: dict(zip(kept.tolist(), _more_than_one(key, _codes(few, name)), strict=True))
+        for name in _APART
+        if name in data.columns
+    }
     few = data.iloc[places]
-    case, operation, precision, variant = (
-        words(few, name).astype(str).tolist() for name in ("case", "operation", "precision", "variant")
-    )
+    case, operation, precision = (words(few, name).astype(str).tolist() for name in _NAMES)
+    apart = {name: words(few, name).astype(str).tolist() for name in again}
     hot = is_word(few, "cache", "hot")
     told = []
     for at, place in enumerate(places.tolist()):
-        parts = (
-            case[at] or operation[at],
-            precision[at],
-            variant[at] if again[place] else "",
-            "(hot)" if hot[at] else "",
-        )
+        own = {name: _APART[name].format(apart[name][at]) for name in again if again[name][place] and apart[name][at]}
+        variant = own.pop("variant", "")
+        more = ", ".join([*own.values(), *(["hot"] if hot[at] else [])])
+        parts = (case[at] or operation[at], precision[at], variant, f"({more})" if more else "")
         told.append(" ".join(part for part in parts if part) or f"row {place}")
     return told
 

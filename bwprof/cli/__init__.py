@@ -21,6 +21,7 @@ _COMMANDS = (
     "show",
     "view",
     "outliers",
+    "baseline",
     "plot",
     "predict",
     "roofs",
@@ -39,6 +40,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof report RUN|FILE     the summary of results
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
+       bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices

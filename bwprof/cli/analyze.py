@@ -49,6 +49,8 @@ def _print(options: argparse.Namespace) -> int:
     if options.json or options.md:
         check_open("--json" if options.json else "--md")
     answer = Answer(load(options.results), _top(options.top), _peak(options.peak))
+    if options.peak is not None and answer.has_peaks():
+        raise ValueError(f"--peak is for rows that have no peak_gb_s: all of {options.results} have one, leave it out")
     if options.json:
         found = answer.to_dict(with_checklist=options.checklist)
         sys.stdout.write(json.dumps(found, indent=2) + "\n")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
 from bwprof.cli.predict import efficiency_of, targets_of, write
-from bwprof.cli.shared.arguments import BACKEND_HELP, Parser
+from bwprof.cli.shared.arguments import BACKEND_HELP, Parser, refuse_others
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import options, run
@@ -122,6 +122,7 @@ def _parser() -> Parser:
 
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.models import predicting
+    from bwprof.models.settling import settle
 
     options.check_paths(parsed)
     most = options.limit(parsed.max_seconds, "--max-seconds", from_zero=True)
@@ -130,6 +131,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         started, total, options.limit(parsed.max_case_seconds, "--max-case-seconds"), options.roofs(parsed)
     )
     if parsed.list:
+        refuse_others(_parser(), parsed, "--list prints the models that are known by name", "list", "verbose")
         _print_models()
         return OK
     if parsed.resume is not None:
@@ -145,6 +147,7 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
             parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
         )
         if elsewhere is not None:
+            step.refuse_measuring(_measuring(parsed, roofs_are_used=wanted.roofs is elsewhere))
             return _predict(parsed, asked, elsewhere)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
@@ -156,8 +159,9 @@ def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inter
         plan,
         running.items_of(asked, choice.backend),
         "model",
-        lambda inner: running.PiecesExecutor(asked, inner, predicting.fill),
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled),
         _show,
+        settle,
     )
     return run.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
 
@@ -197,9 +201,24 @@ def _asks(parsed: argparse.Namespace) -> list[str]:
     return found + [f"--{name}" for name in ("prefill", "chain", "predict") if getattr(parsed, name)]
 
 
+def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
+    """The options that say how to measure, and whether they were given."""
+    return {
+        "--chain": parsed.chain,
+        "--backend": parsed.backend is not None,
+        "--max-seconds": parsed.max_seconds is not None,
+        "--max-case-seconds": parsed.max_case_seconds is not None,
+        "--max-total-seconds": parsed.max_total_seconds is not None,
+        "--roofs": parsed.roofs is not None and not roofs_are_used,
+        "--no-roofs": parsed.no_roofs,
+        "--recalibrate": parsed.recalibrate,
+    }
+
+
 def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Sequence[int], int, run.Job]:
     """The rows of a model's run that stay, and what is left to do."""
     from bwprof.models import predicting
+    from bwprof.models.settling import settle
 
     if data.get("model") is None:
         raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {folder}")
@@ -208,6 +227,8 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
         asked = Question.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
+    if plan.specs != running.plan_of(running.pieces_of(asked)).specs:
+        raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
     kept, _, strangers = still_to_do(plan.specs, rows)
     layers = [place for place in kept if rows[place]["role"] == LAYER]
     kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
@@ -221,7 +242,12 @@ def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[Row]) -> tuple[Seq
             missing.append(piece)
     earlier = [rows[place] for place in kept]
     job = run.Job(
-        plan, missing, "model", lambda inner: running.PiecesExecutor(asked, inner, predicting.fill, earlier), _show
+        plan,
+        missing,
+        "model",
+        lambda inner: running.PiecesExecutor(asked, inner, predicting.filled, earlier),
+        _show,
+        settle,
     )
     return kept, strangers - len(layers), job
 

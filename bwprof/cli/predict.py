@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, registry, results
 from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
 from bwprof.analysis.forecast.work import Case
-from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.arguments import Parser, refuse_others, run
 from bwprof.cli.shared.guard import check_open
 from bwprof.cli.sweep import options as sweeps
 from bwprof.results.files import holds_something
@@ -87,7 +87,10 @@ def _parser() -> Parser:
 
 def _run(options: argparse.Namespace) -> int:
     if options.devices:
+        refuse_others(_parser(), options, "--devices prints the catalogue", "devices")
         return _print_devices()
+    if options.force and options.csv is None and options.json is None:
+        raise ValueError("--force replaces the files of --csv and --json: name one, or leave it out")
     targets = targets_of(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")

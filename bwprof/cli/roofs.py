@@ -38,9 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.action not in _ACTIONS:
         raise ValueError(unknown("action", options.action, _ACTIONS))
+    if options.action == "list" and options.file is not None:
+        raise ValueError(f"list takes no file: '{options.file}' is one too many")
+    if options.force and options.action != "export":
+        raise ValueError(f"--force replaces the file that export writes: {options.action} has none, leave it out")
     if options.action == "list":
-        if options.file is not None:
-            raise ValueError(f"list takes no file: '{options.file}' is one too many")
         return _list(options)
     if not options.file:
         raise ValueError(f"bwprof roofs {options.action} FILE: a file is needed")
@@ -58,12 +60,15 @@ def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
 def _list(options: argparse.Namespace) -> int:
     from bwprof.terminal import console, show, table
 
+    backend, index = hardware.parse(options.device, options.backend)
+    if backend is not None or index is not None:
+        hardware.choose(options.backend, options.device)  # which says why there is none
     devices = hardware.devices()
     screen = console(sys.stdout)
     grid = table(screen, "", ["device", "name", "measured", "largest read GB/s", "file"], numbers=["largest read GB/s"])
     for found in devices:
         where = f"{found['backend']}:{found['index']}"
-        if options.device not in (None, where, found["backend"], str(found["index"])):
+        if backend not in (None, found["backend"]) or index not in (None, found["index"]):
             continue
         with hardware.opened_chosen(None, where) as (choice, device):
             roofs = store.load(store.identity(choice.backend, hardware.facts(device)))

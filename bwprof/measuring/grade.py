@@ -35,8 +35,9 @@ def hold(row: Row, facts: Facts, roofs: Roofs | None) -> None:
         for name in ("peak", "ceiling", "attainable"):
             row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
         if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
-            slope = row["arithmetic_intensity"] * row["ceiling_gb_s"] / 1e3
-            row["roofline_tflops"] = min(row["peak_tflops"], slope)
+            row["roofline_tflops"] = limits.attainable(
+                row["arithmetic_intensity"], row["peak_tflops"], row["ceiling_gb_s"]
+            )
             row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
     found = limits.of_row(row)
     row["ridge"], row["pct_limit"], row["limiter"] = known(found.ridge), known(found.pct_limit), found.limiter

@@ -14,6 +14,7 @@ from bwprof.costs import cost
 from bwprof.models import steps, storage
 from bwprof.models.question import AS_STORED, LAYER, Question
 from bwprof.models.steps import DECODE, WEIGHTS, Part, Point
+from bwprof.roofs.limits import no_gain
 
 Row = Mapping[str, Any]
 
@@ -150,7 +151,7 @@ def layers_of(question: Question, found: Sequence[Step], rows: Sequence[Row]) ->
         if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
         times = {part["role"]: part["time_ms"] for part in step.rows}
-        parts = question.layer_parts(step.point)
+        parts = question.parts(step.point, one_layer=True)
         known = [times.get(part.role) for part in parts]
         total = None
         if all(time is not None for time in known):
@@ -243,7 +244,7 @@ def projected_ms(
 
     What memory limits takes as much longer or shorter as it would at the device's roofs (`best`; as its bytes, where
     those are not known), at the same share of them. What arithmetic, a launch's latency or the kernel limits gains
-    nothing, as `bwprof.speedup` has it. None where the step has no time, or an operation does not take the format.
+    nothing. None where the step has no time, or an operation does not take the format.
     """
     now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
     if base.time_ms is None:
@@ -265,10 +266,10 @@ def _sum(base: Step, before: Sequence[float], after: Sequence[float]) -> float:
 
 def gain(row: Row, before: float, after: float) -> float:
     """How much longer a row takes in another format, from its best times there: fewer bytes are no less time where
-    something else limits.
+    something else limits, as `bwprof.speedup` has it.
     """
     factor = after / before if before else 1.0
-    return factor if _memory_bound(row) else max(factor, 1.0)
+    return factor if no_gain(row) is None else max(factor, 1.0)
 
 
 def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[Part] | None:
@@ -294,11 +295,6 @@ def part_of(row: Row) -> Part:
 def _moved(part: Part) -> int:
     params: dict[str, Any] = dict(part.params)
     return int(cost(part.operation, precision=part.precision, **params).bytes)
-
-
-def _memory_bound(row: Row) -> bool:
-    """Whether fewer bytes are less time: not where arithmetic, a launch's latency or the kernel itself limits."""
-    return not {row.get("bound"), row.get("limiter")} & {"latency", "compute", "kernel"}
 
 
 def narrower(base: Point) -> tuple[str, str] | None:

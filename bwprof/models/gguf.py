@@ -54,6 +54,8 @@ def read(path: Path) -> tuple[Architecture, Stored]:
     except ImportError:
         raise ImportError("a .gguf file is read by the package gguf: pip install 'bwprof[gguf]'") from None
     source = quoted(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{source}: no GGUF file: it is no file")
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError(f"{source}: no GGUF file")

@@ -84,7 +84,7 @@ def _labelled(row: Row, piece: Piece, question: Question, memory: int | None) ->
     return row
 
 
-# What a prediction says of a row that could not be measured; all else it has already.
+# What a prediction says of a row that could not be measured; all else the row has already.
 _FILLED = (
     "time_ms",
     "time_ms_lo",
@@ -106,8 +106,8 @@ _FILLED = (
 )
 
 
-def fill(row: Row, roofs: Roofs, measured: Sequence[Row]) -> None:
-    """The time of a row that no kernel runs, on the device whose roofs and measured rows these are.
+def filled(row: Row, roofs: Roofs, measured: Sequence[Row]) -> Row:
+    """A row that no kernel runs with its time, on the device whose roofs and measured rows these are.
 
     Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
     is none, as the measured rows teach.
@@ -127,8 +127,7 @@ def fill(row: Row, roofs: Roofs, measured: Sequence[Row]) -> None:
         except ValueError:  # nothing to learn from in these rows
             found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
         said = str(found["reason"]).removeprefix("predicted: ")
-    row.update({name: found[name] for name in _FILLED if row.get(name) is None})
-    row["reason"] = said
+    return row | {name: found[name] for name in _FILLED} | {"reason": said}
 
 
 def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:

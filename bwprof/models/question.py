@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from bwprof.models import steps, storage
@@ -43,17 +43,12 @@ class Question:
     stored: Stored | None = None
     chain: bool = False  # a layer in one graph as well
 
-    def parts(self, point: Point) -> list[Part]:
-        """A step's operations."""
+    def parts(self, point: Point, *, one_layer: bool = False) -> list[Part]:
+        """A step's operations, or those of one layer: see `steps.parts`."""
         if point.weights != AS_STORED or self.stored is None:
-            return steps.parts(self.model, point, self.layout)
+            return steps.parts(self.model, point, self.layout, one_layer=one_layer)
         plain = Point(point.phase, point.batch, point.context, "fp16", point.kv)
-        return steps.parts(self.model, plain, "separate", self.stored.tensors)
-
-    def layer_parts(self, point: Point) -> list[Part]:
-        """The operations of one layer, of the kind that there are most of."""
-        one = replace(self, model=self.model.one_layer)
-        return [part for part in one.parts(point) if part.layer]
+        return steps.parts(self.model, plain, "separate", self.stored.tensors, one_layer=one_layer)
 
     def weight_bytes(self, weights: str) -> int:
         """What the weights take in a precision, or as a file stores them."""

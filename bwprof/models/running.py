@@ -101,7 +101,7 @@ def items_of(question: Question, backend: str) -> list[AnyPiece]:
 
 
 def _layer(question: Question, point: Point) -> LayerPiece:
-    parts = question.layer_parts(point)
+    parts = question.parts(point, one_layer=True)
     specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
     labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
     return LayerPiece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point)
@@ -139,22 +139,32 @@ def key_of(labels: Mapping[str, Any]) -> Key:
     return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
 
 
-_Shape = tuple[str, str, tuple[tuple[str, int], ...]]
+Shape = tuple[str, str, tuple[tuple[str, int], ...]]
 
 
-def _shape(operation: str, precision: str, params: dict[str, int]) -> _Shape:
+def _shape(operation: str, precision: str, params: dict[str, int]) -> Shape:
     return operation, precision, tuple(sorted(params.items()))
 
 
-# Fills in the time of a row that no kernel runs, from the device's roofs and the rows measured so far.
-Predict = Callable[[Row, Roofs, Sequence[Row]], None]
+def shape_of(row: Row) -> Shape | None:
+    """What a row has in common with its copies; None for one that no operation known here gives, a layer's say."""
+    try:
+        params = {name: row[name] for name in registry.param_names(row["operation"])}
+    except ValueError:
+        return None
+    return None if None in params.values() else _shape(row["operation"], row["precision"], params)
+
+
+# A row that no kernel runs, with the time that the device's roofs and the rows measured so far give it.
+Predict = Callable[[Row, Roofs, Sequence[Row]], Row]
 
 
 class PiecesExecutor:
     """An executor of pieces over one of cases: it measures a shape when it is asked for the first time.
 
-    What has no kernel gets the time that `predict` gives it, where the device's roofs are known. Steps that do not fit
-    the device's memory are not measured: their rows say so.
+    What has no kernel gets the time that `predict` gives it, where the device's roofs are known. What is measured
+    later, or again, may change rows that are there already: `bwprof.models.settling`. Steps that do not fit the
+    device's memory are not measured: their rows say so.
     """
 
     def __init__(
@@ -163,13 +173,13 @@ class PiecesExecutor:
         self._question = question
         self._inner = inner
         self._predict = predict
-        self._measured = [row for row in earlier if row["status"] == "ok" and row["role"] != LAYER]
         self._context: Context | None = None
-        self._found: dict[_Shape, Outcome] = {}
-        self._owner: dict[_Shape, Key] = {}
-        for row in self._measured:
-            params = {name: row[name] for name in registry.param_names(row["operation"])}
-            self._found[_shape(row["operation"], row["precision"], params)] = Outcome(dict(row))
+        self._found: dict[Shape, Outcome] = {}
+        self._owner: dict[Shape, Key] = {}
+        for row in earlier:
+            shape = shape_of(row) if row["status"] == "ok" else None
+            if shape is not None:
+                self._found[shape] = Outcome(dict(row))
 
     def open(self, deadline: float | None) -> dict[str, Any]:
         """The device's facts."""
@@ -201,12 +211,12 @@ class PiecesExecutor:
         if outcome is None or again:
             outcome = self._inner.measure(spec, max_seconds, deadline)
             if outcome.row["status"] == "predicted" and self._context.roofs is not None:
-                self._predict(outcome.row, self._context.roofs, self._measured)
-            if outcome.row["status"] == "ok":
-                self._measured.append(outcome.row)
+                measured = [found.row for found in self._found.values() if found.row["status"] == "ok"]
+                outcome = replace(outcome, row=self._predict(outcome.row, self._context.roofs, measured))
             if outcome.row["status"] != "skipped":
                 self._found[shape] = outcome
-                self._owner[shape] = key
+        if outcome.row["status"] != "skipped":
+            self._owner.setdefault(shape, key)  # also of a run before: its second try is one
         row = dict(outcome.row) | {"case": spec.case} | piece.labels
         return replace(outcome, row=row, fatal=outcome.fatal)
 

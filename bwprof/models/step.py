@@ -98,7 +98,8 @@ def model_step(
     Raises
     ------
     ValueError
-        For anything unknown or out of range, an architecture that is not known among it; the message names it.
+        For anything unknown or out of range, an architecture that is not known among it; the message names it. For
+        what says how to measure (chain, backend, max_seconds, ...) where nothing is measured.
     ImportError
         For a .gguf file without the package gguf.
 
@@ -118,6 +119,7 @@ def model_step(
     from bwprof import environment, hardware
     from bwprof.models import predicting, running
     from bwprof.models.result import ModelStep
+    from bwprof.models.settling import settle
     from bwprof.roofs.given import check
     from bwprof.runs import inprocess, metadata
     from bwprof.runs.local import LocalExecutor
@@ -142,6 +144,18 @@ def model_step(
     if elsewhere is not None:
         from bwprof.results import save
 
+        used = how.roofs == "auto" or how.roofs is elsewhere
+        refuse_measuring(
+            {
+                "chain": chain,
+                "backend": backend is not None,
+                "max_seconds": max_seconds is not None,
+                "max_total_seconds": max_total_seconds is not None,
+                "roofs": not used,
+                "recalibrate": recalibrate,
+                "progress": bool(progress),
+            }
+        )
         frame = predicting.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
         if output is not None:
             refuse_replacing(Path(output), force=force)
@@ -154,12 +168,22 @@ def model_step(
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
     frame = inprocess.into_frame(
         running.items_of(asked, choice.backend),
-        running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.fill),
+        running.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), predicting.filled),
         data,
         Limits(None, how.max_total_seconds, started, max_seconds=most),
         how,
+        settle,
     )
     return ModelStep.from_frame(frame)
+
+
+def refuse_measuring(given: Mapping[str, bool]) -> None:
+    """ValueError for arguments or options that were given and say how to measure, where nothing is."""
+    names = [name for name, is_given in given.items() if is_given]
+    if names:
+        raise ValueError(
+            f"nothing is measured for a prediction: leave out {', '.join(names)}, or name a device of this machine"
+        )
 
 
 def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs | None:
@@ -168,26 +192,36 @@ def predicted_on(device: Device, roofs: Given, *, predict: bool) -> str | Roofs 
     Raises
     ------
     ValueError
-        For a device that is neither one here nor known, and for a prediction of none.
+        For a device that is neither one here nor known, for a prediction of none, and for one of two.
     """
-    from bwprof import hardware
-    from bwprof.analysis.forecast.cards import card_of
     from bwprof.roofs import Roofs
 
-    if isinstance(device, str):
-        try:
-            hardware.parse(device)
-        except ValueError as error:
-            try:
-                card_of(device)
-            except ValueError as other:
-                raise ValueError(f"{error}; for a prediction: {other}") from None
-            return device
-    if not predict:
+    elsewhere = isinstance(device, str) and _is_elsewhere(device)
+    if not (elsewhere or predict):
         return None
     if isinstance(roofs, Roofs):
+        if device is not None:
+            raise ValueError(f"device {shown(device)} and roofs both say what to predict for: leave one out")
         return roofs
-    raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
+    if not elsewhere:
+        raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
+    return str(device)
+
+
+def _is_elsewhere(device: str) -> bool:
+    """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
+    from bwprof import hardware
+    from bwprof.analysis.forecast.cards import card_of
+
+    try:
+        hardware.parse(device)
+    except ValueError as error:
+        try:
+            card_of(device)
+        except ValueError as other:
+            raise ValueError(f"{error}; for a prediction: {other}") from None
+        return True
+    return False
 
 
 def refuse_replacing(path: Path, *, force: bool) -> None:
@@ -222,6 +256,8 @@ def ask(
     points = question.points_of(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored is not None
     )
+    if layout == "fused" and all(point.weights == question.AS_STORED for point in points):
+        raise ValueError("layout is 'fused': weights as a .gguf file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if stored is None else "separate"
     asked = question.Question(found, points, layout, question.check_reserve(reserve), memory_bytes, stored, chain)

@@ -63,7 +63,6 @@ class Part:
     params: dict[str, int]
     count: int
     formats: str
-    layer: bool = True  # of every layer, or of one kind of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,12 @@ def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float
 
 
 def parts(
-    model: Architecture, point: Point, layout: str = "fused", stored: Mapping[str, Mapping[str, float]] | None = None
+    model: Architecture,
+    point: Point,
+    layout: str = "fused",
+    stored: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    one_layer: bool = False,
 ) -> list[Part]:
     """Every operation of a step.
 
@@ -121,16 +125,20 @@ def parts(
     ----------
     stored : mapping, optional
         Tensor -> precision -> share of its matrices, for weights of several precisions; others are `point.weights`.
+    one_layer : bool
+        Only those of a layer, of the kind that there are most of, in the shapes that the step has.
 
     Raises
     ------
     ValueError
         For sizes that an operation does not take.
     """
-    values = _values(model, point)
+    values = _values(model, point, one_layer=one_layer)
     found = []
     for entry in _lists()["operation"]:
         if point.phase not in entry.get("phases", (DECODE, PREFILL)) or entry.get("layout", layout) != layout:
+            continue
+        if one_layer and not entry.get("layer", True):
             continue
         count = _evaluated(entry["count"], values)
         if not count:
@@ -141,7 +149,7 @@ def parts(
         for precision, times in _divided(count, shares):
             whole = registry.complete(entry["operation"], precision, params)
             role, operation = entry["role"], entry["operation"]
-            found.append(Part(role, operation, precision, whole, times, entry["formats"], entry.get("layer", True)))
+            found.append(Part(role, operation, precision, whole, times, entry["formats"]))
     return found
 
 
@@ -175,10 +183,30 @@ def _divided(count: int, shares: Mapping[str, float]) -> Iterator[tuple[str, int
             yield precision, times
 
 
-def _values(model: Architecture, point: Point) -> dict[str, int]:
+def _expert_values(model: Architecture, tokens: int, *, one_layer: bool) -> dict[str, int]:
+    """How many products experts launch, of how many tokens. Each has as many as any other or one more, so that all of
+    them together have every token once for each of its experts.
+    """
+    layers = model.layers - model.dense_layers if model.experts else 0
+    if not layers:
+        return dict.fromkeys(("expert_layers", "expert_tokens", "expert_launches", "fuller_launches"), 0)
+    launches = round(layers * distinct_experts(model.experts, model.experts_per_token, tokens))
+    least, fuller = divmod(layers * tokens * model.experts_per_token, launches)
+    if one_layer:
+        of_kind = model.one_layer.layers - model.one_layer.dense_layers
+        launches, fuller, layers = of_kind * round(launches / layers), of_kind * round(fuller / layers), of_kind
+    return {
+        "expert_layers": layers,
+        "expert_tokens": least,
+        "expert_launches": launches - fuller,
+        "fuller_launches": fuller,
+    }
+
+
+def _values(whole: Architecture, point: Point, *, one_layer: bool = False) -> dict[str, int]:
     """The numbers that expressions know."""
-    expert_layers = model.layers - model.dense_layers if model.experts else 0
-    distinct = distinct_experts(model.experts, model.experts_per_token, point.tokens)
+    experts = _expert_values(whole, point.tokens, one_layer=one_layer)
+    model = whole.one_layer if one_layer else whole
     later_windows = (point.context - 1) // model.window if model.window else 0
     return {
         "tokens": point.tokens,
@@ -196,11 +224,8 @@ def _values(model: Architecture, point: Point) -> dict[str, int]:
         "gates": 2 if model.gated else 1,
         "dense_layers": model.dense_layers if model.experts else model.layers,
         "dense_ffn": model.dense_ffn if model.experts else model.ffn,
-        "expert_layers": expert_layers,
         "shared_ffn": model.shared_ffn,
         "has_shared": int(model.shared_ffn > 0),
-        "expert_tokens": max(1, round(point.tokens * model.experts_per_token / distinct)) if model.experts else 0,
-        "expert_launches": round(expert_layers * distinct),
         "full_layers": model.layers - model.window_layers,
         "window_layers": model.window_layers,
         "window": min(model.window, point.context),
@@ -208,6 +233,7 @@ def _values(model: Architecture, point: Point) -> dict[str, int]:
         "has_later_windows": int(later_windows > 0),
         "norms": model.norms,
         "rotary": int(model.rotary),
+        **experts,
     }
 
 

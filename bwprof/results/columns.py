@@ -340,7 +340,7 @@ _LATEST = [
     *_columns(
         "text",
         "provenance",
-        replaces="timestamp of an earlier row of the same case that this one stands in for: it was disturbed",
+        replaces="timestamp of an earlier row of the same case, disturbed or made of one that was, which this replaces",
         hostname="machine that measured it",
     ),
     *_columns(

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from bwprof.results import schema
-from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target
+from bwprof.results.files import Claim, GrowingFile, atomic_write, is_plain_target, read_text
 from bwprof.results.schema import Row
 
 _log = logging.getLogger("bwprof.results")
@@ -189,13 +189,10 @@ def read(path: Path) -> list[Row]:
     Raises
     ------
     ValueError
-        For a file that does not start with the nine classic columns, or holds something else than its columns say.
+        For what is no file (see `files.read_text`), one that does not start with the nine classic columns, or that
+        holds something else than its columns say.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
-    return parse(content, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(content: str, source: str) -> list[Row]:

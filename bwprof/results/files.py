@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+"""Writing files so that a crash leaves the old one or the new one, never half of one; reading what has an end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
+from bwprof.text import bytes_text, quoted
+
+_MOST_BYTES = 1 << 30  # of results: millions of rows, which take many times that in memory
+_PART_BYTES = 1 << 20
+# What is no file, and whether a name for what is open already may be one all the same: /dev/stdin, /dev/fd/63.
+_NO_FILES = (
+    (stat.S_ISDIR, "a folder", False),
+    (stat.S_ISBLK, "a device", False),
+    (stat.S_ISFIFO, "a named pipe", True),
+    (stat.S_ISSOCK, "a socket", True),
+)
 _LONGEST_NAME = 230  # bytes: what `beside` adds still fits into the 255 of a file system
 _TEMPORARY = ".tmp"
 _CLAIM = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -54,6 +66,47 @@ def is_open_file(path: Path) -> bool:
             return False
         name = os.path.join(os.path.dirname(name), os.readlink(name))
     return False
+
+
+def read_text(path: Path, *, damaged: bool = False) -> str:
+    """The text of a file of results, without a byte order mark; also of a pipe or a terminal that this process has open
+    (/dev/stdin, /dev/fd/63). `damaged`: parts of it may be no text.
+
+    Raises
+    ------
+    ValueError
+        For what is no file, as it may have no end; for more than 1 GiB, and for what is no text.
+    OSError
+        When it cannot be read.
+    """
+    mode = path.stat().st_mode
+    for is_kind, what, may_be_open in _NO_FILES:
+        if is_kind(mode) and not (may_be_open and is_open_file(path)):
+            raise ValueError(f"{quoted(path)} is {what}: a file of results is needed")
+    with path.open("rb") as stream:
+        if stat.S_ISCHR(mode) and not stream.isatty():
+            raise ValueError(f"{quoted(path)} is a device: a file of results is needed")
+        try:
+            content = _bounded(stream, os.fstat(stream.fileno()).st_size)
+        except OSError as error:  # of reading: it names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    if content is None:
+        raise ValueError(f"{quoted(path)} is no file of results: it has more than {bytes_text(_MOST_BYTES)}")
+    try:
+        return content.decode("utf-8-sig", "replace" if damaged else "strict")
+    except UnicodeDecodeError:
+        raise ValueError(f"{quoted(path)} is not a bwprof result file: it is not text") from None
+
+
+def _bounded(stream: BinaryIO, size: int) -> bytes | None:
+    """All of a stream, None where that is too much; `size` is what it is said to have, 0 for a pipe."""
+    found = bytearray()
+    while max(size, len(found)) <= _MOST_BYTES:
+        part = stream.read(_PART_BYTES)
+        found += part
+        if len(part) < _PART_BYTES:  # its end, which a terminal says once
+            return bytes(found)
+    return None
 
 
 def beside(target: Path, ending: str) -> Path:
@@ -212,7 +265,8 @@ class Claim:
         with suppress(OSError):
             if is_at(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
                 os.unlink(self._path)
-        os.close(self._number)
+        with suppress(OSError):  # nothing that counts is in it
+            os.close(self._number)
         self._number = None
 
 

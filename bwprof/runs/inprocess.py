@@ -26,7 +26,7 @@ from bwprof.runs import metadata, plan, several
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress, on_stderr
-from bwprof.runs.several import Part
+from bwprof.runs.several import Part, Settle, as_it_is
 from bwprof.text import is_truth, seconds, shown, truth
 
 Shown = bool | Callable[[int, int, Row], object] | None
@@ -79,11 +79,16 @@ def run(request: plan.Request, how: How) -> pd.DataFrame:
 
 
 def into_frame(
-    items: Sequence[T], executor: Executor[T], run_data: dict[str, Any], limits: Limits, how: How
+    items: Sequence[T],
+    executor: Executor[T],
+    run_data: dict[str, Any],
+    limits: Limits,
+    how: How,
+    settle: Settle = as_it_is,
 ) -> pd.DataFrame:
     """Measure all of them on one device; see `parts_into_frame`."""
     choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
-    return parts_into_frame([Part(choice, items, run_data)], lambda _choice: executor, run_data, limits, how)
+    return parts_into_frame([Part(choice, items, run_data)], lambda _choice: executor, run_data, limits, how, settle)
 
 
 def parts_into_frame(
@@ -92,22 +97,26 @@ def parts_into_frame(
     run_data: dict[str, Any],
     limits: Limits,
     how: How,
+    settle: Settle = as_it_is,
 ) -> pd.DataFrame:
     """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
     progress = _progress_of(how.progress)
     with _keeping_rows(store, progress):
-        several.measure(
-            parts,
-            executor_of,
-            store,
-            limits=limits,
-            progress=progress,
-            given=how.roofs,
-            recalibrate=how.recalibrate,
-            labels=how.labels,
-            after=_stop_when_lost,
-        )
+        try:
+            several.measure(
+                parts,
+                executor_of,
+                store,
+                limits=limits,
+                progress=progress,
+                given=how.roofs,
+                recalibrate=how.recalibrate,
+                labels=how.labels,
+                after=_stop_when_lost,
+            )
+        finally:
+            settle(store)
     return _frame_of(store)
 
 

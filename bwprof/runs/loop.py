@@ -215,15 +215,7 @@ def _measure_again(
 
 
 def better(first: Row, second: Row) -> Row:
-    """Of two tries of a case the one that nothing disturbed, else the one with the narrower interval; it says so."""
-
-    def doubt(row: Row) -> tuple[bool, bool, float]:
-        if row["status"] != "ok":
-            return True, True, math.inf
-        if None in (row["time_ms_lo"], row["time_ms_hi"]):  # a resumed run's: somebody else wrote it
-            return False, True, math.inf
-        return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
-
+    """Of two tries of a case the one that is less in doubt; it says so."""
     kept, other = (second, first) if doubt(second) < doubt(first) else (first, second)
     if other["status"] == "ok":
         said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
@@ -231,6 +223,15 @@ def better(first: Row, second: Row) -> Row:
         said = f"measured twice: the other try {other['status']}: {other['reason']}"
     kept["reason"] = f"{kept['reason']}; {said}" if kept["reason"] else said
     return kept
+
+
+def doubt(row: Row) -> tuple[bool, bool, float]:
+    """What is less of the better one of two tries: the one that nothing disturbed, then the narrower interval."""
+    if row["status"] != "ok":
+        return True, True, math.inf
+    if None in (row["time_ms_lo"], row["time_ms_hi"]):  # a resumed run's: somebody else wrote it
+        return False, True, math.inf
+    return False, is_disturbed(row), (row["time_ms_hi"] - row["time_ms_lo"]) / row["time_ms"]
 
 
 def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:

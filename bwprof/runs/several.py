@@ -24,6 +24,13 @@ from bwprof.runs.progress import Progress
 
 DEVICES = "devices"  # of the run's metadata
 
+# Called when no row will come any more, the run having been interrupted perhaps: rows that follow from others.
+Settle = Callable[[Store], None]
+
+
+def as_it_is(_store: Store) -> None:
+    """Where no row follows from others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):

@@ -3,12 +3,15 @@
 The four are runs (folders or files) of two devices; those to learn from may be several, joined by commas. Efficiencies
 are learnt from one device's and carried over to the other by the catalogue alone, on shapes that were not learnt from,
 in both directions. Printed are the errors of times: median and 90th percentile per operation and precision, in all, and
-for the sums over a decode step of the model whose shapes are in the test set.
+for the sums over a decode step of the model whose shapes are in the test set. Last, the same of all shapes together, an
+eighth at a time left out of learning: what more layouts to learn from bring.
 """
 
 from __future__ import annotations
 
 import sys
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +21,7 @@ from common import show
 import bwprof
 from bwprof.analysis.forecast.cards import Card
 from bwprof.analysis.forecast.efficiencies import Efficiency
+from bwprof.results import schema
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,23 @@ def main(arguments: list[str]) -> int:
     learn_a, test_a, learn_b, test_b = map(rows_of, arguments)
     forecast(learn_a, test_a, test_b, learn_b)
     forecast(learn_b, test_b, test_a, learn_a)
+    for here, there in (((learn_a, test_a), (learn_b, test_b)), ((learn_b, test_b), (learn_a, test_a))):
+        folds(together(here), together(there))
     return 0
 
 
 def rows_of(given: str) -> pd.DataFrame:
     """Runs as one frame; its metadata are the first's."""
-    frames = [bwprof.load(path) for path in given.split(",")]
-    attrs = frames[0].attrs
-    for frame in frames:
+    return together([bwprof.load(path) for path in given.split(",")])
+
+
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames as one, with the first one's metadata."""
+    bare = [frame.copy(deep=False) for frame in frames]
+    for frame in bare:
         frame.attrs = {}
-    whole = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    whole.attrs = attrs
+    whole = pd.concat(bare, ignore_index=True)
+    whole.attrs = frames[0].attrs
     return whole
 
 
@@ -74,14 +84,37 @@ def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repe
     show(f"\n{learnt['device'].iloc[0]} -> {other['device'].iloc[0]}: {model.rows} rows learnt, {len(other)} forecast")
     mine = errors(model, same, model.card)
     theirs = errors(model, other, str(other["device"].iloc[0]))
-    shown = theirs.groupby(["operation", "precision"]).apply(figures, include_groups=False)
-    own = mine.groupby(["operation", "precision"]).apply(figures, include_groups=False)[["median_pct", "p90_pct"]]
-    shown = shown.join(own.add_suffix("_own_device"))
+    own = by_kernel(mine)[["median_pct", "p90_pct"]]
+    shown = by_kernel(theirs).join(own.add_suffix("_own_device"))
     show(shown.round(1).to_string())
     show("all: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(theirs).items()))
     show("all, own device: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(mine).items()))
     steps(theirs, FORECAST, "shapes not learnt from")
     steps(errors(model, repeated, str(repeated["device"].iloc[0])), LEARNT, "shapes learnt from")
+
+
+def folds(here: pd.DataFrame, there: pd.DataFrame, count: int = 8) -> None:
+    """Print how far off shapes of another device are that were left out, each once, of what is learnt on this one."""
+    names = ["operation", *schema.all_param_names()]
+    shapes = [frame[names].astype(object).fillna("").astype(str).agg("|".join, axis=1) for frame in (here, there)]
+    fold = {shape: zlib.crc32(shape.encode()) % count for shape in {*shapes[0], *shapes[1]}}
+    mine, others = (found.map(fold).to_numpy() for found in shapes)
+    tested = ~there["operation"].str.startswith("stream").to_numpy(bool)
+    parts = []
+    for left_out in range(count):
+        rows = here[mine != left_out]
+        rows.attrs = here.attrs
+        tried = there[(others == left_out) & tested]
+        parts.append(errors(bwprof.efficiency(rows), tried, str(there["device"].iloc[0])))
+    whole = pd.concat(parts)
+    show(f"\n{here['device'].iloc[0]} -> {there['device'].iloc[0]}: each eighth of {len(whole)} rows left out")
+    show(by_kernel(whole).round(1).to_string())
+    show("all: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(whole).items()))
+
+
+def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+    """The figures of each operation and precision."""
+    return rows.groupby(["operation", "precision"]).apply(figures, include_groups=False)
 
 
 def steps(rows: pd.DataFrame, model: Model, which: str) -> None:

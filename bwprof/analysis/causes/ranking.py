@@ -11,6 +11,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.causes.losses import Losses, losses
 from bwprof.analysis.causes.rules import AT_ROOF, RULES, Facts, Rule
+from bwprof.roofs.limits import LIMITERS
 from bwprof.text import figure_text, seconds_text, shown
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
         Finding(
             place=int(place),
             label=called[at],
-            limiter=("", *values.LIMITERS)[limits.limiter[place]],
+            limiter=("", *LIMITERS)[limits.limiter[place]],
             side=sides[at],
             pct=float(lost.pct[place]),
             time_ms=float(time_ms[at]),

@@ -23,6 +23,9 @@ _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
 _LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
 _UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell
+# Of a logarithm: how far off a point may be for each power of two between its parameters and those of the point most
+# like it, whatever the kernel makes of them: what sees parameters as all points do, which may vary them together.
+_UNSEEN_SPREAD = 0.02
 _ENOUGH = 150  # points that tell which kernel is the likeliest
 _CHUNK = 1 << 10
 
@@ -143,7 +146,7 @@ class Neighbours:
         if self._kernel is None or self._weights is None:
             nothing = np.zeros(count, dtype=np.intp)
             return np.full(count, self._median), np.full(count, self.error), nothing
-        values, likest = np.empty(count), np.empty(count)
+        values, likest, apart = np.empty(count), np.empty(count), np.empty(count)
         nearest = np.empty(count, dtype=np.intp)
         mine = self._sizes.astype(np.float32), self._params.astype(np.float32)
         weights = self._weights.astype(np.float32)
@@ -157,8 +160,10 @@ class Neighbours:
             values[part] = likeness @ weights
             nearest[part] = likeness.argmax(1)
             likest[part] = np.take_along_axis(likeness, nearest[part][:, None], 1)[:, 0]
-        unlike = max(self.spread, _LEAST_SPREAD) * np.sqrt(np.maximum(1 - likest**2, 0))
-        return values + self._median, np.hypot(self.error, unlike), nearest
+            apart[part] = ((theirs[1] - mine[1][nearest[part]]) ** 2).sum(1)
+        unlike = max(self.spread, _LEAST_SPREAD) ** 2 * np.maximum(1 - likest**2, 0)
+        error = np.sqrt(self.error**2 + unlike + _UNSEEN_SPREAD**2 * apart)
+        return values + self._median, error, nearest
 
 
 def _likelihood(matrix: Array, values: Array) -> float:

@@ -13,7 +13,6 @@ from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import finite_number, shown
 
 if TYPE_CHECKING:
@@ -243,29 +242,27 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
     stream = card.streams.seconds(work.read, work.written)
     found = _by_share(work, card, model, stream) if isinstance(model, float) else model.estimate(work, card, stream)
     seconds, moved = found.seconds, work.read + work.written
-    floor = card.streams.floor_seconds
-    rate, kind = card.rate(work.precision)
     ceiling = card.streams.ceiling_gb_s(work.read, work.written)
-    bandwidth = moved / seconds * 1e-9
-    tflops = work.flops / seconds * 1e-12
-    attainable = np.where(moved > 0, moved / stream * 1e-9, np.nan)
+    dense = card.dense(work.precision)[0]
     with np.errstate(invalid="ignore", divide="ignore"):
         intensity = np.where(moved > 0, work.flops / moved, np.nan)
-        roofline = np.where(work.flops > 0, np.fmin(rate, intensity * ceiling / 1e3), np.nan) if kind else math.nan
-        shares = {
-            "pct_peak": 100 * bandwidth / card.bandwidth_gb_s,
-            "pct_ceiling": 100 * bandwidth / ceiling,
-            "pct_attainable": 100 * bandwidth / attainable,
-            "pct_roofline": 100 * tflops / roofline,
+        roofs = {
+            "timer_floor_us": card.streams.floor_seconds * 1e6,
+            "time_ms": seconds * 1e3,
+            "bandwidth_gb_s": moved / seconds * 1e-9,
+            "tflops": work.flops / seconds * 1e-12,
+            "arithmetic_intensity": intensity,
+            "peak_gb_s": card.bandwidth_gb_s,
+            "ceiling_gb_s": ceiling,
+            "attainable_gb_s": np.where(moved > 0, moved / stream * 1e-9, np.nan),
+            "peak_tflops": dense,
+            "measured_tflops": card.best.get(work.precision, math.nan),
         }
-        memory_share = np.where(moved > 0, bandwidth / attainable, 0.0)
-        arithmetic_share = np.where(work.flops > 0, tflops / rate, 0.0)
-        ridge = 1e3 * rate / ceiling
-    sides = limits.classify(np.where(work.flops > 0, intensity, 0.0), np.where(work.flops > 0, ridge, 1.0))
-    nearer = np.fmax(memory_share, arithmetic_share)
+        roofline = limits.attainable(np.where(work.flops > 0, intensity, np.nan), dense, ceiling)
+    limit = limits.of_columns({**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops})
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
-    columns |= shares
+    columns |= roofs
     columns |= {
         "operation": work.operation,
         "precision": work.precision,
@@ -276,23 +273,17 @@ def _frame(work: Work, card: Card, model: float | Efficiency) -> pd.DataFrame:
         "status": PREDICTED,
         "reason": found.reason,
         "cache": "cold",
-        "time_ms": seconds * 1e3,
         "time_ms_lo": found.low * 1e3,
         "time_ms_hi": found.high * 1e3,
-        "timer_floor_us": floor * 1e6,
-        "bandwidth_gb_s": bandwidth,
-        "tflops": tflops,
-        "arithmetic_intensity": intensity,
-        "peak_gb_s": card.bandwidth_gb_s,
-        "ceiling_gb_s": ceiling,
-        "attainable_gb_s": attainable,
-        "peak_tflops": card.dense(work.precision)[0],
-        "measured_tflops": card.best.get(work.precision),
+        "pct_peak": 100 * roofs["bandwidth_gb_s"] / card.bandwidth_gb_s,
+        "pct_ceiling": 100 * roofs["bandwidth_gb_s"] / ceiling,
+        "pct_attainable": 100 * roofs["bandwidth_gb_s"] / roofs["attainable_gb_s"],
         "roofline_tflops": roofline,
-        "bound": np.where(seconds < FLOOR_FACTOR * floor, np.array("latency", dtype=object), sides),
-        "ridge": ridge,
-        "pct_limit": np.where(limits.is_told(memory_share, arithmetic_share), 100 * nearer, np.nan),
-        "limiter": limits.limiter(memory_share, arithmetic_share, floor / seconds),
+        "pct_roofline": 100 * roofs["tflops"] / roofline,
+        "bound": limit.bound,
+        "ridge": limit.ridge,
+        "pct_limit": limit.pct_limit,
+        "limiter": limit.limiter,
         "bwprof_version": _core.__version__,
         "schema_version": schema.SCHEMA_VERSION,
     }

@@ -65,10 +65,31 @@ class Parser(argparse.ArgumentParser):
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)
 
+    def listed(self) -> list[argparse.Action]:
+        """What the parser takes."""
+        return list(self._actions)
+
     def add_old_name(self, old: str, new: str) -> None:
         """An option's name of the version before; the help does not show it."""
         dest = self._option_string_actions[new].dest
         self.add_argument(old, action=_OldName, dest=dest, const=new, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def refuse_others(parser: Parser, parsed: argparse.Namespace, why: str, *allowed: str) -> None:
+    """ValueError where an option that does one thing alone stands beside others, which would be ignored.
+
+    `allowed` are destinations, that option's own among them.
+    """
+    known = [action for action in parser.listed() if action.default != argparse.SUPPRESS]
+    given = [action for action in known if getattr(parsed, action.dest) not in (action.default, [])]
+    names = [_name(action) for action in given if action.dest not in allowed]
+    if names:
+        raise ValueError(f"{why}: leave out {', '.join(names)}")
+
+
+def _name(action: argparse.Action) -> str:
+    """An option as people type it, or what stands for a word of its own in the usage."""
+    return action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, command: Callable[[argparse.Namespace], int]) -> int:

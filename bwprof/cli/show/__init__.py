@@ -10,9 +10,10 @@ from bwprof.analysis.views import VIEWS
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.results import load
+from bwprof.text import quoted
 
 COLUMNS_HELP = "these columns, in this order (see bwprof columns)"
-VIEW_HELP = f"{', '.join(VIEWS)} (default: short)"
+VIEW_HELP = f"{', '.join(VIEWS)} (default: {VIEWS[0]})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("bwprof show", "Print the rows of a stored run, a line each.", "The summary: bwprof report.")
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--view", metavar="NAME", default="short", help=f"which columns: {VIEW_HELP}")
+    chosen.add_argument("--view", metavar="NAME", help=f"which columns: {VIEW_HELP}")
     chosen.add_argument("--columns", metavar="A,B,…", help=COLUMNS_HELP)
     return run(parser, arguments, print_rows)
 
@@ -31,6 +32,9 @@ def print_rows(options: argparse.Namespace) -> int:
     from bwprof.cli.show.grid import print_view
     from bwprof.terminal import console
 
-    check_view(options.view)
-    print_view(load(options.results), console(sys.stdout), which=options.view, columns=options.columns)
+    if options.view is not None and options.columns is not None:
+        raise ValueError(f"--columns and the view {quoted(options.view)} both say which columns: leave one out")
+    view = VIEWS[0] if options.view is None else options.view
+    check_view(view)
+    print_view(load(options.results), console(sys.stdout), which=view, columns=options.columns)
     return OK

@@ -12,6 +12,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a view of stored rows; returns the exit code."""
     parser = Parser("bwprof view", "Print few columns of stored rows, as bwprof show does.")
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
-    parser.add_argument("view", metavar="VIEW", nargs="?", default="short", help=VIEW_HELP)
+    parser.add_argument("view", metavar="VIEW", nargs="?", help=VIEW_HELP)
     parser.add_argument("--columns", metavar="A,B,…", help=f"instead of a view, {COLUMNS_HELP}")
     return run(parser, arguments, print_rows)

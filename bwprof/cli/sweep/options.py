@@ -43,7 +43,36 @@ def parser(program: str) -> Parser:
     """The argument parser."""
     result = Parser(program, _DESCRIPTION, _example_text())
     result.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to run (see --list)")
-    what = result.add_argument_group("what to measure")
+    add_what(result)
+    add_output(result).add_argument(
+        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
+    )
+    how = result.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
+    how.add_argument(
+        "--list",
+        action="store_true",
+        help="print operations, parameters, variants and suites; with --verbose the kernels, too",
+    )
+    add_limits(how)
+    add_sampling(how)
+    add_roofs(how)
+    how.add_argument(
+        "--once",
+        action="store_true",
+        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
+        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
+        "fill the operands, too",
+    )
+    result.add_argument("--verbose", action="store_true", help="log what is going on")
+    result.add_old_name("--max-time", "--max-total-seconds")
+    result.add_old_name("--max-case-time", "--max-case-seconds")
+    return result
+
+
+def add_what(parser: argparse.ArgumentParser) -> None:
+    """The options that say which cases to measure, and where."""
+    what = parser.add_argument_group("what to measure")
     what.add_argument(
         "-p",
         "--param",
@@ -99,46 +128,13 @@ def parser(program: str) -> Parser:
         "sectors, dram, sm, or all (GPU; needs privileges)",
     )
     what.add_argument("--seed", default="0", metavar="N", help="of the generated inputs (default: 0)")
-    where = result.add_argument_group("where")
+    where = parser.add_argument_group("where")
     where.add_argument(
         "--device",
         metavar="D,…|all",
         help=f"{DEVICE_HELP}; several, one after the other: 0,1 or cuda:0,cpu, or all of the backend",
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    add_output(result).add_argument(
-        "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
-    )
-    how = result.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="print the cases with bytes, FLOPs, memory and time")
-    how.add_argument(
-        "--list",
-        action="store_true",
-        help="print operations, parameters, variants and suites; with --verbose the kernels, too",
-    )
-    add_limits(how)
-    how.add_argument(
-        "--target-seconds",
-        metavar="SECONDS",
-        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
-    )
-    how.add_argument(
-        "--rel-ci",
-        metavar="FRACTION",
-        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
-    )
-    add_roofs(how)
-    how.add_argument(
-        "--once",
-        action="store_true",
-        help="launch each case exactly once, untimed, in this process (for ncu, nsys); a library runs the algorithm "
-        "that its heuristic puts first, where measuring searches for the fastest; a profiler sees the kernels that "
-        "fill the operands, too",
-    )
-    result.add_argument("--verbose", action="store_true", help="log what is going on")
-    result.add_old_name("--max-time", "--max-total-seconds")
-    result.add_old_name("--max-case-time", "--max-case-seconds")
-    return result
 
 
 def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -174,6 +170,20 @@ def add_limits(how: argparse._ArgumentGroup) -> None:
         "--max-seconds",
         metavar="SECONDS",
         help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
+    )
+
+
+def add_sampling(how: argparse._ArgumentGroup) -> None:
+    """The options that say how precisely cases are measured."""
+    how.add_argument(
+        "--target-seconds",
+        metavar="SECONDS",
+        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
+    )
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
     )
 
 
@@ -264,6 +274,8 @@ def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     from bwprof.analysis.views import check_columns
 
     given = getattr(options, "columns", None)
+    if given is not None and options.quiet:
+        raise ValueError("--columns says what to print, --quiet prints nothing: leave one out")
     return None if given is None else check_columns(words("--columns", given))
 
 

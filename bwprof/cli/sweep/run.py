@@ -43,7 +43,7 @@ from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import is_finished, still_to_do
-from bwprof.runs.several import DEVICES, Part, is_part, measure, owners, parts_of
+from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
 from bwprof.text import finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Job:
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
+    settle: Settle = as_it_is
+    draws: bool = True  # a picture, in the run's folder
     after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[Part[Any]] = ()  # of such a run that goes on
@@ -287,7 +289,10 @@ def _measure(
     status = "failed"
     trouble: OSError | None = None
     try:
-        _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
+        try:
+            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
+        finally:
+            job.settle(store)
         job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
@@ -303,7 +308,8 @@ def _measure(
     stopped = status == "interrupted"
     try:
         with interrupts.at_once():
-            _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+            if job.draws:
+                _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
     except StoppedError:
         stopped = True
     if not parsed.quiet:

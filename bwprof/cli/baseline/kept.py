@@ -1,0 +1,129 @@
+"""``bwprof baseline list``, ``show`` and ``delete``: the baselines that are there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import INCOMPLETE, OK
+from bwprof.records import baselines
+from bwprof.records.baseline import Baseline, Kept
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.text import figure_text, quoted
+
+_WORDS = ("case", "precision", "variant", "cache")
+_NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
+
+
+def add_dir(parser: Parser) -> None:
+    """The option that says where baselines are."""
+    parser.add_argument(
+        "--dir", "--store", dest="dir", metavar="DIR", help=f"where baselines are (default: {baselines.FOLDER})"
+    )
+
+
+def list_all(arguments: Sequence[str]) -> int:
+    """Print a line for each baseline; returns the exit code, 3 where one of them cannot be read."""
+    parser = Parser("bwprof baseline list", "The baselines that are there.")
+    add_dir(parser)
+    return run(parser, arguments, _list)
+
+
+def show(arguments: Sequence[str]) -> int:
+    """Print a baseline's cases; returns the exit code."""
+    parser = Parser("bwprof baseline show", "A baseline: where it was measured, and a line for each case.", _SHOWN)
+    parser.add_argument("name", metavar="NAME", help="what it was saved as")
+    add_dir(parser)
+    return run(parser, arguments, _show)
+
+
+_SHOWN = """\
+wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
+"""
+
+
+def delete(arguments: Sequence[str]) -> int:
+    """Remove baselines; returns the exit code."""
+    parser = Parser("bwprof baseline delete", "Remove baselines, whatever their files hold.")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="what they were saved as")
+    add_dir(parser)
+    return run(parser, arguments, _delete)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from bwprof.terminal import console, table
+    from bwprof.terminal import show as shown
+
+    found = baselines.baselines(folder=options.dir)
+    whole = [line for line in found if not line["problem"]]
+    if whole:
+        screen = console(sys.stdout)
+        names = ["name", "cases", "processes", "device", "driver", "saved"]
+        grid = table(screen, "", names, numbers=["cases", "processes"])
+        for line in whole:
+            grid.add_row(*(str(line[name]) for name in names))
+        shown(screen, grid)
+    for line in found:
+        if line["problem"]:
+            sys.stderr.write(f"bwprof: error: {line['problem']}\n")
+    if not found:
+        where = quoted(baselines.folder_of(options.dir))
+        sys.stderr.write(f"bwprof: no baselines in {where}: 'bwprof baseline save NAME' makes one\n")
+    return INCOMPLETE if len(whole) < len(found) else OK
+
+
+def _show(options: argparse.Namespace) -> int:
+    from bwprof.terminal import console, table
+    from bwprof.terminal import show as shown
+
+    found = baselines.load_baseline(options.name, folder=options.dir)
+    screen = console(sys.stdout)
+    for line in _head(found):
+        screen.print(line, soft_wrap=True)
+    grid = table(screen, "", [*_WORDS, *_NUMBERS], numbers=_NUMBERS)
+    for kept in found.cases:
+        grid.add_row(*_cells(kept))
+    shown(screen, grid)
+    return OK
+
+
+def _head(found: Baseline) -> list[str]:
+    """What a baseline is of."""
+    count = found.most_processes
+    processes = (
+        "one process: how far medians wander between processes is not known" if count == 1 else f"{count} processes"
+    )
+    versions = dict.fromkeys(str(row["bwprof_version"]) for row in found.rows if row["bwprof_version"])
+    told = [f"{found.name}: {len(found.cases)} cases, {processes}"]
+    told.append(
+        f"{found.device or 'no device'}, driver {found.driver or 'unknown'}, bwprof {', '.join(versions) or '?'}"
+    )
+    runs = ", ".join(str(process["run_id"]) for process in found.processes if process.get("run_id"))
+    told.append(f"saved {found.saved or 'at an unknown time'}" + (f", runs {runs}" if runs else ""))
+    return [quoted(line) if len(line) > 200 else line for line in told]
+
+
+def _cells(kept: Kept) -> list[str]:
+    row = kept.row
+    words = [str(row[name] or "-") for name in _WORDS]
+    if schema.is_missing(row["time_ms"]):
+        return [*words, f"{row['status']}: {quoted(row['reason'] or '')}", *["-"] * (len(_NUMBERS) - 1)]
+    times = kept.process_ms
+    wander = f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-"
+    ends = [_time(row, name) for name in ("time_ms", "time_ms_lo", "time_ms_hi")]
+    speed = row["bandwidth_gb_s"]
+    return [*words, *ends, "-" if speed is None else figure_text(speed, whole_from=1000), str(len(times)), wander]
+
+
+def _time(row: Row, name: str) -> str:
+    return "-" if row[name] is None else f"{row[name]:.5g}"
+
+
+def _delete(options: argparse.Namespace) -> int:
+    for name in options.names:
+        path = baselines.delete_baseline(name, folder=options.dir)
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({path})\n")
+    return OK

@@ -1,0 +1,169 @@
+"""Why a case probably became slower or faster: told from the columns of both rows alone, with the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bwprof.records.comparing.values import positive
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.text import figure_text, finite_number, quoted
+
+_CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change of a column that explains anything
+_MOST = 3  # causes that are told of one case
+_KEPT_SETS = 0.5  # of the buffer sets
+
+# What a kernel does the same every time: another figure is another kernel, whatever it is called.
+_COUNTED_NAMES = ("shared_wavefronts", "sectors_per_load", "sectors_per_store", "l2_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A cause: how it is told of the faster and the slower row, and which of the two is the new one; "" where not."""
+
+    id: str
+    told: Callable[[Row, Row, bool], str]
+
+
+def _other_variant(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = _in_time(fast, slow, new_is_slow)
+    ours, theirs = new.get("variant"), base.get("variant")
+    return f"another variant ran: {quoted(ours)}, before {quoted(theirs)}" if ours and theirs and ours != theirs else ""
+
+
+def _throttled(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    words = [word for word in _words(slow, "throttle") if word != "none" and word not in _words(fast, "throttle")]
+    when = "now" if new_is_slow else "before"
+    return f"the clock was held down {when}: {quoted(', '.join(words))}" if words else ""
+
+
+def _clock(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    for name, what in (("sm_clock_mhz", "multiprocessors' clock"), ("mem_clock_mhz", "memory's clock")):
+        change = _change(fast, slow, name)
+        if change is not None and change < -_CLOCK:
+            base, new = _in_time(fast, slow, new_is_slow)
+            word = "lower" if new_is_slow else "higher"
+            share = abs(new[name] / base[name] - 1)
+            return f"the {what} was {100 * share:.1f} % {word}: {new[name]:.0f} MHz, before {base[name]:.0f}"
+    return ""
+
+
+def _traffic(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = (_moved(row) for row in _in_time(fast, slow, new_is_slow))
+    if base is None or new is None or base[1] != new[1]:
+        return ""
+    change = new[0] / base[0] - 1
+    if (change if new_is_slow else -change) <= _TRAFFIC:
+        return ""
+    figures = [figure_text(found[0], whole_from=100) for found in (new, base)]
+    said = "rose" if change > 0 else "fell"
+    return f"DRAM traffic {said} by {100 * abs(change):.1f} %: {figures[0]} {new[1]}, before {figures[1]}"
+
+
+def _moved(row: Row) -> tuple[float, str] | None:
+    """What was counted between DRAM and the device, and in what; None where nothing was."""
+    parts = [finite_number(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
+    whole = positive(math.fsum(part for part in parts if part is not None)) if None not in parts else None
+    if whole is not None:
+        return whole / 1e6, "MB"
+    ratio = positive(row.get("traffic_ratio"))
+    return None if ratio is None else (ratio, "x the modelled bytes")
+
+
+def _other_algorithm(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = _in_time(fast, slow, new_is_slow)
+    if base.get("variant") != new.get("variant"):
+        return ""
+    for name in _COUNTED_NAMES:
+        change = _change(base, new, name)
+        if change is not None and abs(change) > _COUNTED:
+            return f"another algorithm of this variant ran: {name} {new[name]:.4g}, before {base[name]:.4g}"
+    return ""
+
+
+def _measured_otherwise(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = _in_time(fast, slow, new_is_slow)
+    before, now = positive(base.get("buffer_sets")), positive(new.get("buffer_sets"))
+    found = []
+    if before is not None and now is not None and min(before, now) < _KEPT_SETS * max(before, now):
+        found.append(f"{now:.0f} buffer sets, before {before:.0f}")
+    for word in ("not_cold", "event_bias", "single_thread"):
+        flagged = word in _words(base, "flags"), word in _words(new, "flags")
+        if flagged[0] != flagged[1]:
+            found.append(f"{word} {'now' if flagged[1] else 'before'}")
+    return f"measured in another way: {', '.join(found)}" if found else ""
+
+
+def _roofs(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = _in_time(fast, slow, new_is_slow)
+    for name in ("attainable_gb_s", "ceiling_gb_s", "measured_tflops"):
+        change = _change(fast, slow, name)
+        if change is not None and change < -_ROOF:
+            column = schema.column(name)
+            title = column.title or column.name.replace("_", " ")
+            figures = [figure_text(row[name], whole_from=100) for row in (new, base)]
+            return f"the device's roof changed: {title} {figures[0]} {column.unit}, before {figures[1]}"
+    return ""
+
+
+def _other_software(fast: Row, slow: Row, new_is_slow: bool) -> str:
+    base, new = _in_time(fast, slow, new_is_slow)
+    found = [
+        f"{word} {quoted(new[name])}, before {quoted(base[name])}"
+        for name, word in (("driver", "driver"), ("bwprof_version", "bwprof"), ("timer", "timer"), ("device", "device"))
+        if base.get(name) and new.get(name) and base[name] != new[name]
+    ]
+    return f"not the same ground: {'; '.join(found)}" if found else ""
+
+
+# The likeliest first.
+RULES = (
+    Rule("variant", _other_variant),
+    Rule("throttled", _throttled),
+    Rule("clock", _clock),
+    Rule("traffic", _traffic),
+    Rule("algorithm", _other_algorithm),
+    Rule("method", _measured_otherwise),
+    Rule("roofs", _roofs),
+    Rule("ground", _other_software),
+)
+
+
+def noise(change: float, threshold: float) -> str:
+    """Of a difference that tells nothing; both are fractions."""
+    return f"noise: {100 * change:+.1f} % is within what is seen without any change ({100 * threshold:.1f} %)"
+
+
+def probable(base: Row, new: Row, *, slower: bool) -> str:
+    """The probable causes, the likeliest first; where no column tells one, that, and what would.
+
+    Parameters
+    ----------
+    base, new : dict
+        Rows of one case.
+    slower : bool
+        Whether the new one is worse.
+    """
+    fast, slow = (base, new) if slower else (new, base)
+    found = [said for rule in RULES if (said := rule.told(fast, slow, slower))]
+    if found:
+        return "; ".join(found[:_MOST])
+    counted = all(row.get("counters_status") == "ok" for row in (base, new))
+    hint = "" if counted else ": --counters on both sides would say whether it moves more bytes"
+    return f"not told by these rows{hint}"
+
+
+def _in_time(fast: Row, slow: Row, new_is_slow: bool) -> tuple[Row, Row]:
+    return (fast, slow) if new_is_slow else (slow, fast)
+
+
+def _words(row: Row, name: str) -> list[str]:
+    return [word for word in str(row.get(name) or "").split(";") if word]
+
+
+def _change(one: Row, other: Row, name: str) -> float | None:
+    """From one to the other, as a fraction."""
+    before, now = positive(one.get(name)), positive(other.get(name))
+    return None if before is None or now is None else now / before - 1

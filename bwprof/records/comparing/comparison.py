@@ -1,0 +1,263 @@
+"""Two sides compared: a line for each case, as a frame."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bwprof.records.comparing import causes, thresholds
+from bwprof.records.comparing.pairs import join
+from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, value
+from bwprof.records.comparing.verdicts import DISTURBED_WORD, FASTER, SAME, SLOWER, Judged, judge, verdict_of
+from bwprof.records.sides import Side
+from bwprof.results import schema
+from bwprof.results.difference import DEFAULT_GATE
+from bwprof.results.schema import Row
+from bwprof.text import fraction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FAIL_ON = ("slower", "any", "never")
+_TEXTS = ("case", "precision", "variant")
+_NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
+_MORE_NUMBERS = (
+    "ratio",
+    "ratio_lo",
+    "ratio_hi",
+    "threshold_pct",
+    "smallest_pct",
+    "base_ms_lo",
+    "base_ms_hi",
+    "new_ms_lo",
+    "new_ms_hi",
+)
+_MORE_TEXTS = ("cause", "reason", "operation", "cache", "parameters")
+COLUMNS = (*_TEXTS, *_NUMBERS, "verdict", *_MORE_NUMBERS, "base_processes", "new_processes", *_MORE_TEXTS)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compared` finds: the two names, how it was compared, and a line for each case."""
+
+    base: str
+    new: str
+    metric: str
+    gate: float | None
+    lines: tuple[Judged, ...]
+    notes: tuple[str, ...] = ()
+    confirmed: bool = False  # cases that fail were measured twice
+    again: Mapping[int, str] = field(default_factory=dict)  # what came of it, by a line's place
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many lines have each verdict."""
+        return Counter(line.verdict for line in self.lines)
+
+    @property
+    def tested(self) -> list[Judged]:
+        """The lines that something was held against."""
+        return [line for line in self.lines if line.test is not None]
+
+    @property
+    def processes(self) -> int:
+        """How many processes the base has learnt from; 1 where it is a plain run."""
+        return max((len(line.base.processes) for line in self.tested if line.base is not None), default=1)
+
+    def change(self, line: Judged) -> float:
+        """The metric's, as a fraction; NaN where there is none."""
+        return math.expm1(line.difference)
+
+    def interval(self, line: Judged) -> tuple[float, float]:
+        """The 95 % interval of new / base; NaN where there is none."""
+        if line.test is None:
+            return math.nan, math.nan
+        low, high = line.test.interval(line.difference)
+        return math.exp(low), _exp(high)
+
+    def limit(self, line: Judged) -> float:
+        """The smallest change for the worse that is called one, as a fraction: of a rate it is negative."""
+        return math.nan if line.test is None else _exp(self._worse * line.test.threshold) - 1
+
+    def smallest(self, line: Judged) -> float:
+        """The smallest that is found with 95 % probability, likewise."""
+        if line.test is None:
+            return math.nan
+        return _exp(self._worse * line.test.smallest(times=2 if self.confirmed else 1)) - 1
+
+    @property
+    def _worse(self) -> int:
+        return -1 if higher_is_better(self.metric) else 1
+
+    def badness(self, line: Judged) -> float:
+        """How much worse the new side is, as a logarithm; negative where it is better."""
+        return self._worse * line.difference
+
+    def fails(self, line: Judged, fail_on: str | float) -> bool:
+        """Whether a gate fails for a line: `fail_on` is one of `FAIL_ON` or a fraction, of which a change fails that is
+        one for the worse and whose interval reaches that far.
+        """
+        if fail_on == "never" or line.verdict not in (SLOWER, FASTER):
+            return False
+        if isinstance(fail_on, str):
+            return fail_on == "any" or line.verdict == SLOWER
+        low, high = self.interval(line)
+        reached = 1 - low if higher_is_better(self.metric) else high - 1
+        return line.verdict == SLOWER and reached >= fail_on
+
+    def cause(self, place: int) -> str:
+        """Why a line differs, probably; "" where it does not."""
+        line = self.lines[place]
+        base, new = line.pair.base, line.pair.new
+        if line.test is None or base is None or new is None:
+            return ""
+        if line.verdict in (SLOWER, FASTER, DISTURBED_WORD):
+            return causes.probable(base, new, slower=self.badness(line) > 0)
+        beyond = abs(line.difference) > math.log1p(thresholds.LEAST) or place in self.again
+        return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
+
+    def after_second_try(self, tries: Mapping[int, Row | str]) -> Comparison:
+        """The same when lines, by their places, were measured once more in a fresh process: both must say the same.
+
+        A text stands for a try that could not be made; that line stays.
+        """
+        lines, said = list(self.lines), {}
+        for place, row in tries.items():
+            lines[place], said[place] = self._second(lines[place], row)
+        return replace(self, lines=tuple(lines), confirmed=True, again=said)
+
+    def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
+        if isinstance(row, str):
+            said = f"not measured again: {row}"
+            return replace(line, reason=_joined(line.reason, said)), said
+        if row["status"] != "ok":
+            said = f"measured again, it {row['status']}: {row['reason']}"
+            return replace(line, reason=_joined(line.reason, said)), said
+        found = value(row, (), self.metric)
+        if isinstance(found, str) or line.test is None or line.base is None:
+            said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
+            return replace(line, reason=_joined(line.reason, said)), said
+        difference = math.log(found.middle / line.base.middle)
+        unit = schema.column(self.metric).unit
+        said = f"measured again: {found.middle:.5g} {unit}, {100 * math.expm1(difference):+.1f} %"
+        if verdict_of(difference, line.test, self.metric) == line.verdict:
+            return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
+        return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each line; see `bwprof.compare`."""
+        import pandas as pd
+
+        labels = parameters(self.lines)
+        records = [self._record(place, labels[place]) for place in range(len(self.lines))]
+        types = dict.fromkeys(COLUMNS, "string") | dict.fromkeys((*_NUMBERS, *_MORE_NUMBERS), "float64")
+        types |= dict.fromkeys(("base_processes", "new_processes"), "Int64")
+        data = {name: pd.Series([record[name] for record in records], dtype=types[name]) for name in COLUMNS}
+        found = pd.DataFrame(data)
+        found.attrs = {"base": self.base, "new": self.new, "metric": self.metric, "gate": self.gate}
+        return found
+
+    def _record(self, place: int, label: str) -> dict[str, Any]:
+        line = self.lines[place]
+        row, base, new = line.pair.row, line.pair.base, line.pair.new
+        low, high = self.interval(line)
+        base_ms, new_ms = _ms(line, base, new=False), _ms(line, new, new=True)
+        return {
+            **{name: row.get(name) for name in ("case", "precision", "variant", "operation", "cache")},
+            "base_ms": base_ms,
+            "new_ms": new_ms,
+            "speedup": base_ms / new_ms if new_ms > 0 and base_ms > 0 else math.nan,
+            "change_pct": 100 * self.change(line),
+            "base_gb_s": _gb_s(base, base_ms),
+            "new_gb_s": _gb_s(new, new_ms),
+            "verdict": line.verdict,
+            "ratio": math.exp(line.difference),
+            "ratio_lo": low,
+            "ratio_hi": high,
+            "threshold_pct": 100 * self.limit(line),
+            "smallest_pct": 100 * self.smallest(line),
+            "base_ms_lo": _number(base, "time_ms_lo"),
+            "base_ms_hi": _number(base, "time_ms_hi"),
+            "new_ms_lo": _number(new, "time_ms_lo"),
+            "new_ms_hi": _number(new, "time_ms_hi"),
+            "base_processes": None if line.base is None else len(line.base.processes),
+            "new_processes": None if line.new is None else len(line.new.processes),
+            "cause": self.cause(place) or None,
+            "reason": line.reason or None,
+            "parameters": label,
+        }
+
+
+def compared(
+    base: Side, new: Side, *, gate: float | str | None = None, across: bool = False, metric: str = "time_ms"
+) -> Comparison:
+    """Two sides, case by case; see `bwprof.compare`."""
+    least = None if gate is None else fraction(gate, "gate")
+    lines = judge(join(base, new), check_metric(metric), least, across=across)
+    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)))
+
+
+def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
+    """What a reader should know of the whole."""
+    notes = []
+    runs = [one.run.get("run_id") for one in (base, new)]
+    if runs[0] is not None and runs[0] == runs[1] and not any(base.learnt):
+        notes.append("both sides are the same run: there is nothing to find")
+    plain = [line for line in lines if line.test is not None and not line.test.learnt]
+    if plain:
+        share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else f"{len(plain)} cases'"
+        notes.append(
+            f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
+            f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); "
+            "a baseline of several (bwprof baseline save NAME --repeat 5) learns it"
+        )
+    if lines and not any(line.pair.base is not None and line.pair.new is not None for line in lines):
+        notes.append("the two sides have no case in common")
+    return notes
+
+
+def parameters(lines: Sequence[Judged]) -> list[str]:
+    """What tells lines of one name apart: the parameters in which they differ."""
+    rows = [line.pair.row for line in lines]
+    names = (*schema.all_param_names(), "kv_lens", "cache", "variant", "device", *schema.more_names(rows))
+    named: dict[tuple[object, ...], list[int]] = {}
+    for place, row in enumerate(rows):
+        named.setdefault((row.get("case"), row.get("precision")), []).append(place)
+    found = [""] * len(rows)
+    for places in named.values():
+        if len(places) < 2:
+            continue
+        differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
+        for place in places:
+            told = [(name, rows[place].get(name)) for name in differing]
+            found[place] = " ".join(f"{name}={said}" for name, said in told if not schema.is_missing(said))
+    return found
+
+
+def _ms(line: Judged, row: Row | None, *, new: bool) -> float:
+    """A side's time: the geometric mean over its processes."""
+    times = line.pair.new_ms if new else line.pair.base_ms
+    return middle(times) if len(times) > 1 and all(map(positive, times)) else _number(row, "time_ms")
+
+
+def _gb_s(row: Row | None, ms: float) -> float:
+    found, time = _number(row, "bandwidth_gb_s"), _number(row, "time_ms")
+    return found * time / ms if time > 0 and ms > 0 else found
+
+
+def _number(row: Row | None, name: str) -> float:
+    found = None if row is None else row.get(name)
+    return math.nan if found is None or schema.is_missing(found) else float(found)
+
+
+def _exp(value: float) -> float:
+    """Infinite where it overflows."""
+    return math.exp(value) if value < 700 else math.inf
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(word for word in words if word)

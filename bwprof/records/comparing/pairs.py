@@ -1,0 +1,74 @@
+"""Which rows of two sides belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bwprof.records.keys import Key, bare, keys_of, loose
+from bwprof.records.sides import Side
+from bwprof.results.schema import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A case: its row on each side, None where a side lacks it, and the medians, ms, of the processes behind each."""
+
+    base: Row | None
+    new: Row | None
+    base_ms: tuple[float, ...] = ()
+    new_ms: tuple[float, ...] = ()
+
+    @property
+    def row(self) -> Row:
+        """The row that says which case it is."""
+        found = self.new if self.new is not None else self.base
+        assert found is not None
+        return found
+
+
+def join(base: Side, new: Side) -> list[Pair]:
+    """The cases of two sides, in the base's order, then what only the new side has.
+
+    Rows with the same key are a pair. Of what is left, a row of another variant is, where each side has just one of the
+    case; then what ran on another device, backend or timer.
+    """
+    base_keys, new_keys = keys_of(base.rows, new.rows)
+    place_of = {told: place for place, told in enumerate(new_keys)}
+    partner: dict[int, int] = {}
+    for place, told in enumerate(base_keys):
+        if told in place_of:
+            partner[place] = place_of[told]
+    _join_rest(base, new, partner, loose, only_single=True)
+    _join_rest(base, new, partner, bare, only_single=False)
+    taken = set(partner.values())
+    found = [_pair(base, place, new, partner.get(place)) for place in range(len(base.rows))]
+    return found + [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
+
+
+def _join_rest(base: Side, new: Side, partner: dict[int, int], key: Callable[[Row], Key], *, only_single: bool) -> None:
+    """Pairs of what has no partner yet, by another key; in order, or only where there is no choice."""
+    taken = set(partner.values())
+    left: dict[Key, list[int]] = {}
+    right: dict[Key, list[int]] = {}
+    for place, row in enumerate(base.rows):
+        if place not in partner:
+            left.setdefault(key(row), []).append(place)
+    if not left:
+        return
+    for place, row in enumerate(new.rows):
+        if place not in taken:
+            right.setdefault(key(row), []).append(place)
+    for told, places in left.items():
+        others = right.get(told, [])
+        if not only_single or len(places) == len(others) == 1:
+            partner.update(zip(places, others, strict=False))
+
+
+def _pair(base: Side, place: int | None, new: Side, other: int | None) -> Pair:
+    return Pair(
+        None if place is None else base.rows[place],
+        None if other is None else new.rows[other],
+        () if place is None or not base.learnt else base.learnt[place],
+        () if other is None or not new.learnt else new.learnt[other],
+    )

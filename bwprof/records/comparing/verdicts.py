@@ -1,0 +1,140 @@
+"""What is said of a case: faster, slower, the same, or why it cannot be said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bwprof.records.comparing import thresholds
+from bwprof.records.comparing.pairs import Pair
+from bwprof.records.comparing.thresholds import Spread, Test
+from bwprof.records.comparing.values import Value, higher_is_better, value
+from bwprof.records.keys import unlike
+from bwprof.results.difference import DEFAULT_GATE, DISTURBED
+from bwprof.results.schema import Row
+
+FASTER, SLOWER, SAME = "faster", "slower", "same"
+FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
+ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
+VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A pair with what is said of it.
+
+    `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` what it is held against;
+    None where there is nothing to hold.
+    """
+
+    pair: Pair
+    verdict: str
+    reason: str = ""
+    base: Value | None = None
+    new: Value | None = None
+    difference: float = math.nan
+    test: Test | None = None
+
+
+def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: bool) -> list[Judged]:
+    """A verdict for each pair."""
+    found = [_measured(pair, metric, across=across) for pair in pairs]
+    tests = _tests([one for one in found if one.test is None and one.base is not None], gate)
+    return [one if one.base is None else _decided(one, tests[id(one)], metric) for one in found]
+
+
+def verdict_of(difference: float, test: Test, metric: str) -> str:
+    """By the test alone; `difference` is the logarithm of new / base."""
+    if not abs(difference) > test.threshold:
+        return SAME
+    return FASTER if (difference > 0) == higher_is_better(metric) else SLOWER
+
+
+def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
+    """Both values, or why there is no comparison."""
+    base, new = pair.base, pair.new
+    if new is None:
+        return Judged(pair, ONLY_IN_BASE, "the new side does not have it")
+    if base is None:
+        return Judged(pair, ONLY_IN_NEW, "the base does not have it")
+    if base["status"] != "ok":
+        same = new["status"] == base["status"]
+        said = f"{base['status']} {'on both sides' if same else 'in the base'}"
+        return Judged(pair, NOT_COMPARABLE, _with_reason(said, base))
+    if new["status"] in ("failed", "skipped"):
+        return Judged(pair, FAILED, _with_reason(str(new["status"]), new))
+    if new["status"] != "ok":
+        return Judged(pair, NOT_COMPARABLE, f"{new['status']}: not measured")
+    apart = [] if across else unlike(base, new)
+    if apart:
+        return Judged(pair, NOT_COMPARABLE, f"{'; '.join(apart)} (--across compares all the same)")
+    one, other = value(base, pair.base_ms, metric), value(new, pair.new_ms, metric)
+    if isinstance(one, str):
+        return Judged(pair, NOT_COMPARABLE, f"in the base {one}")
+    if isinstance(other, str):
+        return Judged(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, other)
+    return Judged(pair, "", "", one, other, math.log(other.middle / one.middle))
+
+
+def _with_reason(said: str, row: Row) -> str:
+    return f"{said}: {row['reason']}" if row.get("reason") else said
+
+
+def _tests(found: Sequence[Judged], gate: float | None) -> dict[int, Test]:
+    """What each is held against. The cases of a device wander alike, more or less; all share the family's chance."""
+    by_device: dict[object, list[tuple[Judged, Spread]]] = {}
+    for one in found:
+        own = _spread(one)
+        if own is not None:
+            by_device.setdefault(one.pair.row.get("device"), []).append((one, own))
+    chance = thresholds.alone(len(found))
+    least = max(thresholds.LEAST, gate or 0.0)
+    tests: dict[int, Test] = {}
+    for members in by_device.values():
+        of_all = thresholds.prior([own for _, own in members])
+        for one, own in members:
+            assert one.base is not None
+            assert one.new is not None
+            counts = len(one.base.processes), len(one.new.processes)
+            wander = thresholds.moderated(own, of_all)
+            within = thresholds.standard_error(one.new.low, one.new.high)
+            tests[id(one)] = thresholds.learnt_test(wander, counts, within, chance, least=least)
+    for one in found:
+        if id(one) not in tests:
+            tests[id(one)] = thresholds.plain_test(_reaches(one), DEFAULT_GATE if gate is None else gate)
+    return tests
+
+
+def _spread(one: Judged) -> Spread | None:
+    assert one.base is not None
+    assert one.new is not None
+    return thresholds.pooled(thresholds.spread(one.base.processes), thresholds.spread(one.new.processes))
+
+
+def _reaches(one: Judged) -> tuple[float, float]:
+    """How far the two intervals reach towards each other, in logarithms."""
+    assert one.base is not None
+    assert one.new is not None
+    lower, upper = (one.base, one.new) if one.difference > 0 else (one.new, one.base)
+    up = math.log(lower.high / lower.middle) if math.isfinite(lower.high) else math.inf
+    down = math.log(upper.middle / upper.low) if upper.low > 0 else math.inf
+    return max(up, 0.0), max(down, 0.0)
+
+
+def _decided(one: Judged, test: Test, metric: str) -> Judged:
+    base, new = one.pair.base, one.pair.new
+    assert base is not None
+    assert new is not None
+    doubts = [f"{word} in the {where}" for where, row in (("base", base), ("new run", new)) for word in _disturbed(row)]
+    verdict = verdict_of(one.difference, test, metric)
+    reason = ""
+    if doubts:
+        verdict, reason = DISTURBED_WORD, ", ".join(doubts)
+    elif math.isinf(test.threshold):
+        reason = "too few samples to tell"
+    return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test)
+
+
+def _disturbed(row: Row) -> list[str]:
+    return [word for word in str(row.get("flags") or "").split(";") if word in DISTURBED]

@@ -1,0 +1,103 @@
+"""Saving a baseline: of runs, files, frames and rows, each run a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bwprof.records import baselines
+from bwprof.records.baseline import Baseline, Run, gathered
+from bwprof.records.sides import Side, side
+from bwprof.results import schema
+from bwprof.results.schema import Row
+from bwprof.text import quoted
+
+
+def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
+    """Save what later measurements are held against.
+
+    Of several runs, each measured in a process of its own, the baseline learns how far the medians of each case wander
+    between processes (`bwprof baseline save NAME --repeat 5` in a shell measures and saves them); of one run nothing.
+
+    Parameters
+    ----------
+    name : str
+        Letters A-Z a-z, digits, '.', '_' and '-'.
+    *sources : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
+        Run folders, result files, frames of `bwprof.sweep`, rows of `bwprof.measure`; "baseline:NAME" for one that is
+        there. Rows of several run ids are several processes.
+    folder : path, optional
+        Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+    force : bool
+        Replace a baseline of that name.
+
+    Returns
+    -------
+    pathlib.Path
+        The file: plain JSON with a line a value, in a stable order, replaced in one step.
+
+    Raises
+    ------
+    FileExistsError
+        When there is one of that name and `force` was not given.
+    ValueError
+        For a name that is none, a source without a measured case, and a run that is given twice.
+    OSError
+        When it cannot be written, or another process is saving it; an older file is then whole.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     found = bwprof.load_baseline("main", folder=folder)
+    ...     path.name, found.device, len(found.rows)
+    ('main.json', 'NVIDIA H200', 63)
+    """
+    baselines.check_free(name, folder, force=force)
+    if not sources:
+        raise ValueError(f"baseline '{quoted(name)}' needs a run: its folder, a result file, a frame or rows")
+    return baselines.write(
+        made_of(name, [side(source, folder=folder) for source in sources]), folder=folder, force=force
+    )
+
+
+def made_of(name: str, sources: Sequence[Side]) -> Baseline:
+    """A baseline of sides, not yet saved; ValueError for a side without a time, and for a run that is there twice."""
+    runs: list[Run] = []
+    seen: set[str] = set()
+    for source in sources:
+        if not any(row["status"] == "ok" and not schema.is_missing(row["time_ms"]) for row in source.rows):
+            raise ValueError(f"{quoted(source.name)} holds no measured case: nothing could be held against it")
+        own = _processes(source)
+        twice = sorted(seen.intersection(own) - {""})
+        if twice:
+            raise ValueError(f"run {quoted(twice[0])} is given twice: each process counts once")
+        seen.update(own)
+        runs += own.values()
+    return gathered(name, runs, saved=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _processes(source: Side) -> dict[str, Run]:
+    """A side's rows by their run's id, "" where they have none; of a baseline all rows of all processes."""
+    found: dict[str, tuple[list[Row], list[list[float] | None]]] = {}
+    for row, values in _all_rows(source):
+        rows, samples = found.setdefault(str(row.get("run_id") or ""), ([], []))
+        rows.append(row)
+        samples.append(values)
+    told = {str(known.get("run_id")): known for known in (*source.processes, source.run)}
+    return {
+        run_id: (rows, samples, told.get(run_id) or ({"run_id": run_id} if run_id else source.run))
+        for run_id, (rows, samples) in found.items()
+    }
+
+
+def _all_rows(source: Side) -> Iterable[tuple[Row, list[float] | None]]:
+    if source.cases:
+        for kept in source.cases:
+            yield from zip(kept.rows, kept.samples, strict=True)
+    else:
+        yield from zip(source.rows, source.samples or [None] * len(source.rows), strict=True)

@@ -1,0 +1,147 @@
+"""What is compared, kept or looked at, from whatever people have of it: rows, raw samples, metadata, learnt wander."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof import results
+from bwprof.records import baseline as documents
+from bwprof.records import baselines
+from bwprof.records.baseline import Baseline, Kept
+from bwprof.results.schema import Row
+from bwprof.text import quoted, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PREFIX = "baseline:"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Rows with what belongs to each of them.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in a table.
+    rows : list of dict
+        Whole rows of the schema.
+    samples : list
+        Each row's raw samples, ns per launch; None where they are not known.
+    run : dict
+        The run's metadata.
+    learnt : list of tuple
+        Of each row the medians, in ms, of the processes that measured its case for a baseline; () of a run.
+    cases, processes : tuple
+        Of a baseline: all rows of each case, and each process's run_id, started and finished.
+    """
+
+    name: str
+    rows: list[Row]
+    samples: list[list[float] | None] = field(default_factory=list)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    learnt: list[tuple[float, ...]] = field(default_factory=list)
+    cases: tuple[Kept, ...] = ()
+    processes: tuple[Mapping[str, Any], ...] = ()
+
+
+def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Side:
+    """What a source holds.
+
+    Parameters
+    ----------
+    source : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
+        A run folder, a .json or .csv file of results, a baseline's file, "baseline:NAME"; a text that is no file's
+        name is a baseline's, too. A frame of `bwprof.sweep` or `bwprof.load`, and rows of `bwprof.measure`.
+    folder : path, optional
+        Where baselines are.
+    name : str
+        What to call it, instead of its file's name.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file, and no such baseline.
+    ValueError
+        When it cannot be read, or holds no rows.
+    TypeError
+        For anything else.
+    """
+    if isinstance(source, Side):
+        return source
+    found = _found(source, folder, name)
+    if not found.rows:
+        raise ValueError(f"{found.name} is empty: it holds no rows")
+    return found
+
+
+def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Side:
+    if isinstance(source, Baseline):
+        return _of_baseline(source, name or source.name)
+    if isinstance(source, (str, PathLike)):
+        return _of_text(source, folder, name)
+    if type(source).__name__ == "DataFrame":
+        return _of_frame(source, name)
+    if isinstance(source, Iterable):
+        from bwprof.results import tables
+
+        return _of_frame(tables.frame(source), name)
+    raise TypeError(
+        f"{shown(source)} holds no rows: a run folder, a result file, a baseline, a frame or rows are needed"
+    )
+
+
+def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, name: str) -> Side:
+    text = str(source)
+    if text.startswith(PREFIX):
+        wanted = text.removeprefix(PREFIX)
+        return _of_baseline(baselines.load_baseline(wanted, folder=folder), name or wanted)
+    path = Path(text)
+    if not path.exists():
+        return _of_name(text, folder, name)
+    if is_baseline(path):
+        found = documents.read(path)
+        return _of_baseline(found, name or found.name)
+    rows, samples, run = results.read_rows(path)
+    return Side(name or text, rows, samples, run, [()] * len(rows))
+
+
+def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
+    """A text that is no path's: a baseline's name, or neither."""
+    try:
+        baselines.path_of(text, folder)
+    except ValueError:  # it has a slash, say
+        raise FileNotFoundError(f"no such file or folder: {quoted(text)}") from None
+    try:
+        return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no such file or folder: {quoted(text)}; {error}") from None
+
+
+def is_baseline(path: Path) -> bool:
+    """Whether a file is a baseline by its first lines; a damaged one too."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(200)
+    except OSError:  # a folder; what is wrong with a file is said when it is read
+        return False
+    return json.dumps(documents.FORMAT).encode() in head
+
+
+def _of_baseline(found: Baseline, name: str) -> Side:
+    return Side(name, found.rows, found.samples, found.run, found.process_ms, found.cases, found.processes)
+
+
+def _of_frame(data: pd.DataFrame, name: str) -> Side:
+    from bwprof.results import frame as frames
+
+    rows = frames.to_rows(data)
+    run = dict(data.attrs.get("run") or {})
+    samples = [None if values is None else list(values) for values in frames.samples_of(data, rows)]
+    return Side(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))

@@ -1,0 +1,190 @@
+"""The gate of `bwprof compare`: how often does it cry wolf, and what does it find?
+
+    python3 tests/benchmarks/gate.py [--suites 400] [--cases 63] [--seed 0]
+    python3 tests/benchmarks/gate.py --recorded FOLDER...
+
+The first simulates suites whose cases wander from process to process in one way or another; the second takes recorded
+runs: each FOLDER has runs of one suite on one device in fresh processes, *_default.json, and such with more work,
+*_planted.json, whose cost is what the medians of both say.
+Every choice of processes is a baseline, every other run new.
+
+alarms: suites of unchanged cases in which any was called slower; "confirmed" where a second process had to say so too.
+found: changed cases that were called slower, once and confirmed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+from common import table
+
+from bwprof.records.comparing import thresholds
+from bwprof.records.comparing.thresholds import Test
+
+PROCESSES = (3, 5, 10)
+PLANTED = (0.02, 0.03, 0.05, 0.10)
+NEAR = (0.045, 0.055)  # a recorded change that counts as one of 5 %
+
+Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+
+
+def even(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Every case wanders alike: 0.15 %."""
+    return random.normal(0, 0.0015, (processes, cases))
+
+
+def _per_case(random: np.random.Generator, cases: int) -> np.ndarray:
+    """0.01 % to 0.6 %, as on an H200."""
+    return np.exp(random.uniform(math.log(1e-4), math.log(6e-3), cases))
+
+
+def uneven(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Each case has its own."""
+    return random.normal(0, 1, (processes, cases)) * _per_case(random, cases)
+
+
+def heavy(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Likewise, but as Student's t of 3 degrees."""
+    return random.standard_t(3, (processes, cases)) / math.sqrt(3) * _per_case(random, cases)
+
+
+def modes(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Half of the cases have two states, 0.9 % apart, of which a process has one."""
+    states = random.integers(0, 2, (processes, cases)) * (random.random(cases) < 0.5) * 0.009
+    return states + random.normal(0, 5e-4, (processes, cases))
+
+
+def outliers(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """One median in two hundred is 1.5 % too slow."""
+    return uneven(random, processes, cases) + (random.random((processes, cases)) < 0.005) * 0.015
+
+
+def drifting(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Beside its own wander the machine walks, by 0.2 % from one process to the next, and all cases with it."""
+    walk = np.cumsum(random.normal(0, 0.002, (processes, 1)), axis=0)
+    return uneven(random, processes, cases) + walk
+
+
+def drifting_far(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Likewise, by 1 %: no stored baseline can do anything there (see `bwprof ab`)."""
+    walk = np.cumsum(random.normal(0, 0.01, (processes, 1)), axis=0)
+    return uneven(random, processes, cases) + walk
+
+
+NOISES: tuple[Draw, ...] = (even, uneven, heavy, modes, outliers, drifting, drifting_far)
+
+
+def tests_of(base: np.ndarray, within: Sequence[float]) -> list[Test]:
+    """The tests of a baseline's cases, of logarithms (processes by cases), against one new process."""
+    spreads = [thresholds.spread(np.exp(values).tolist()) for values in base.T]
+    known = [one for one in spreads if one is not None]
+    of_all, chance = thresholds.prior(known), thresholds.alone(len(known))
+    return [
+        thresholds.learnt_test(thresholds.moderated(one, of_all), (len(base), 1), width, chance)
+        for one, width in zip(known, within, strict=True)
+    ]
+
+
+def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) -> list[str]:
+    """A line of the table."""
+    random = np.random.default_rng([seed, processes, NOISES.index(draw)])
+    alarms = confirmed = 0
+    found = {change: [0, 0] for change in PLANTED}
+    smallest = []
+    for _ in range(suites):
+        noise = draw(random, processes + 2, cases)
+        tests = tests_of(noise[:processes], [0.0005] * cases)
+        limit = np.array([test.threshold for test in tests])
+        smallest.append(median(test.smallest(times=2) for test in tests))
+        apart = noise[processes:] - noise[:processes].mean(axis=0)
+        alarms += bool((apart[0] > limit).any())
+        confirmed += bool((apart > limit).all(axis=0).any())
+        for change, counts in found.items():
+            slower = apart + math.log1p(change) > limit
+            counts[0] += int(slower[0].sum())
+            counts[1] += int(slower.all(axis=0).sum())
+    shares = [f"{100 * once / suites / cases:.1f} / {100 * both / suites / cases:.1f}" for once, both in found.values()]
+    return [
+        draw.__name__,
+        str(processes),
+        f"{100 * alarms / suites:.1f} / {100 * confirmed / suites:.1f}",
+        *shares,
+        f"{100 * math.expm1(fmean(smallest)):.2f}",
+    ]
+
+
+def read(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Logarithms of the times (runs by cases), their standard errors, and the cases' names."""
+    runs = [json.loads(path.read_text())["rows"] for path in sorted(folder.glob(f"*_{kind}.json"))]
+    times = np.log([[row["time_ms"] for row in rows] for rows in runs])
+    widths = [[thresholds.standard_error(row["time_ms_lo"], row["time_ms_hi"]) for row in rows] for rows in runs]
+    return times, np.array(widths), [f"{row['case']} {row['precision']}" for row in runs[0]]
+
+
+def splits(count: int, processes: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Every choice of so many processes, and those that are left."""
+    for chosen in combinations(range(count), processes):
+        yield list(chosen), [number for number in range(count) if number not in chosen]
+
+
+def slower(base: np.ndarray, times: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Of each case whether a new process's time says so."""
+    limit = np.array([test.threshold for test in tests_of(base, widths.tolist())])
+    return np.asarray(times - base.mean(axis=0) > limit)
+
+
+def recorded(folders: Sequence[Path], processes: int) -> list[str]:
+    """A line of the table."""
+    counts = dict.fromkeys(("suites", "alarms", "pairs", "confirmed", "tries", "found", "twice", "both"), 0)
+    for folder in folders:
+        same, widths, _ = read(folder, "default")
+        more, more_widths, _ = read(folder, "planted")
+        change = np.expm1(np.median(more, axis=0) - np.median(same, axis=0))
+        planted = (change > NEAR[0]) & (change < NEAR[1])
+        for base, rest in splits(len(same), processes):
+            unchanged = {number: slower(same[base], same[number], widths[number]) for number in rest}
+            changed = [
+                slower(same[base], times, width)[planted] for times, width in zip(more, more_widths, strict=True)
+            ]
+            counts["suites"] += len(rest)
+            counts["alarms"] += sum(bool(one.any()) for one in unchanged.values())
+            pairs = list(combinations(rest, 2))
+            counts["pairs"] += len(pairs)
+            counts["confirmed"] += sum(bool((unchanged[one] & unchanged[other]).any()) for one, other in pairs)
+            counts["tries"] += sum(len(one) for one in changed)
+            counts["found"] += sum(int(one.sum()) for one in changed)
+            twice = list(combinations(changed, 2))
+            counts["twice"] += sum(len(one) for one, _ in twice)
+            counts["both"] += sum(int((one & other).sum()) for one, other in twice)
+    return [str(processes), *(str(value) for value in counts.values())]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suites", type=int, default=400)
+    parser.add_argument("--cases", type=int, default=63)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recorded", type=Path, nargs="+", metavar="FOLDER")
+    options = parser.parse_args()
+    if options.recorded:
+        heads = ["P", "A/A suites", "alarms", "pairs", "confirmed", "5 % tries", "found", "tries twice", "found"]
+        table("recorded", heads, [recorded(options.recorded, processes) for processes in (3, 4, 5)])
+        return
+    heads = ["noise", "P", "alarms %", *(f"{100 * change:.0f} % found" for change in PLANTED), "smallest %"]
+    lines = [
+        simulated(draw, processes, options.suites, options.cases, options.seed)
+        for draw in NOISES
+        for processes in PROCESSES
+    ]
+    table(f"{options.suites} suites of {options.cases} cases", heads, lines)
+
+
+if __name__ == "__main__":
+    main()

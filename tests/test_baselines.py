@@ -1,0 +1,343 @@
+"""Baselines: saved whole or not at all, read back, refused in words; the command that measures and keeps them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import killing
+import pandas as pd
+import pytest
+from commands import make_brief
+from rows import pair, row
+
+import bwprof
+from bwprof.cli import main
+from bwprof.cli.sweep import run as sweep_command
+from bwprof.records import baseline
+from bwprof.results import frame, load_samples
+from bwprof.runs import local
+
+TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """``bwprof baseline ...`` in this process, its cases brief: exit code, standard output, standard error."""
+    make_brief(monkeypatch)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["baseline", *arguments])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return code, shown.out, shown.err
+
+    return call
+
+
+def a_run(number: int = 1, **more: Any) -> pd.DataFrame:
+    """A frame with raw samples."""
+    rows = [found | {"run_id": f"run-{number}"} | more for found in pair("decode", 100 + number, 90 + number)]
+    return frame.from_rows(rows, {"run_id": f"run-{number}", "started": "then"}, [[1.0, 2.0], [3.0]])
+
+
+# ---- saved whole, or not at all ----
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        killing.killed_at_every_step,
+        killing.failing_at_every_step,
+        killing.full_disk,
+        killing.killed_at_any_moment,
+        killing.at_once,
+        killing.one_wins,
+    ],
+    ids=lambda what: what.__name__,
+)
+def test_the_old_file_or_the_new_one_is_whole(what: Callable[[Path], int], folder: Path) -> None:
+    script = [sys.executable, killing.__file__, what.__name__, str(folder / "kept")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" steps\n")
+
+
+# ---- from Python ----
+
+
+def test_every_source_makes_a_baseline(folder: Path) -> None:
+    data = a_run()
+    run = folder / "run"
+    run.mkdir()
+    sources = [
+        data,
+        bwprof.save(data, run / "results.json"),
+        run,
+        bwprof.save(data, folder / "r.csv"),
+        bwprof.rows(data),
+    ]
+    for number, source in enumerate(sources):
+        path = bwprof.save_baseline(f"b{number}", source)
+        assert path == Path(f".bwprof/baselines/b{number}.json")
+        found = bwprof.load_baseline(f"b{number}")
+        assert [kept["time_ms"] for kept in found.rows] == [5000 / 91e6, 10000 / 101e6], "in the order of their names"
+        assert found.samples == ([None, None] if number == 3 else [[3.0], [1.0, 2.0]])
+        assert (found.device, found.processes[0]["run_id"]) == ("Test CPU", "run-1")
+    copied = bwprof.save_baseline("copy", "baseline:b0")
+    assert baseline.read(copied).cases == bwprof.load_baseline("b0").cases
+    assert bwprof.baselines().names() == ["b0", "b1", "b2", "b3", "b4", "copy"]
+
+
+def test_measured_rows_and_sweeps_make_a_baseline(folder: Path) -> None:
+    swept = bwprof.sweep("gemm", N=16, K=16, precision="fp32", device="cpu", cache="hot", roofs=False)
+    measured = bwprof.measure(lambda: None, name="nothing", device="cpu", cache="hot", roofs=False, max_seconds=0.01)
+    bwprof.save_baseline("both", swept, measured)
+    found = bwprof.load_baseline("both")
+    assert [kept["case"] for kept in found.rows] == ["gemm N=16 K=16", "nothing"]
+    assert all(found.samples)
+    assert found.samples[1] == pytest.approx(measured.samples_ns, abs=0.001)
+    assert found.run["facts"]["name"] == found.device
+
+
+@pytest.mark.parametrize("source", [[1, 2, 3], ["a", "b"], ["concat"]], ids=str)
+def test_several_processes_teach_how_far_medians_wander(source: list[Any], folder: Path) -> None:
+    runs = [a_run(number) for number in (1, 2, 3)]
+    if source == ["a", "b"]:
+        bwprof.save_baseline("two", *runs[:2])
+        runs = [bwprof.load_baseline("two"), runs[2]]
+    if source == ["concat"]:
+        runs = [pd.concat(runs, ignore_index=True)]
+    bwprof.save_baseline("all", *runs)
+    found = bwprof.load_baseline("all")
+    assert [sorted(times) for times in found.process_ms] == [
+        pytest.approx([5000 / 93e6, 5000 / 92e6, 5000 / 91e6]),
+        pytest.approx([10000 / 103e6, 10000 / 102e6, 10000 / 101e6]),
+    ]
+    assert [process["run_id"] for process in found.processes] == ["run-1", "run-2", "run-3"]
+
+
+def test_a_label_tells_cases_of_a_function_apart(folder: Path) -> None:
+    runs = [frame.from_rows([row("f", "", n=n, run_id=f"r{run}") for n in (1, 2)]) for run in (1, 2)]
+    bwprof.save_baseline("f", *runs)
+    found = bwprof.load_baseline("f")
+    assert [kept["n"] for kept in found.rows] == [1, 2]
+    assert [len(times) for times in found.process_ms] == [2, 2]
+
+
+def test_a_baseline_is_not_replaced_unasked(folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run(1))
+    before = path.read_text()
+    with pytest.raises(FileExistsError, match=r"baseline 'main' already.*main\.json.*force=True"):
+        bwprof.save_baseline("main", a_run(2))
+    assert path.read_text() == before
+    bwprof.save_baseline("main", a_run(2), force=True)
+    assert bwprof.load_baseline("main").run["run_id"] == "run-2"
+    assert bwprof.delete_baseline("main") == path
+    assert bwprof.baselines() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../x", "a/b", "/etc/x", ".hidden", "", "a\0b", "a b", "m\u0430in", "x" * 129, None, 5]
+)
+def test_a_name_cannot_leave_the_folder(name: Any, folder: Path) -> None:
+    for use in (bwprof.load_baseline, bwprof.delete_baseline, lambda given: bwprof.save_baseline(given, a_run())):
+        with pytest.raises(ValueError, match=r"the name of a baseline is .*: allowed are 128 of"):
+            use(name)
+    assert list(folder.iterdir()) == []
+
+
+def test_what_teaches_nothing_is_refused(folder: Path) -> None:
+    failed = frame.from_rows([row("decode", "fp16", gb_s=None, status="failed", reason="broken")])
+    for sources, words in (
+        ((), "baseline 'x' needs a run"),
+        ((a_run().iloc[:0],), "run-1 is empty: it holds no rows"),
+        ((failed,), "frame holds no measured case"),
+        ((a_run(1), a_run(1)), "run run-1 is given twice"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bwprof.save_baseline("x", *sources)
+    assert bwprof.baselines() == []
+
+
+# ---- files that others have touched ----
+
+
+def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    whole = path.read_text()
+    end = len(whole.rstrip())
+    for cut in range(0, end, 97):
+        path.write_text(whole[:cut])
+        with pytest.raises(ValueError, match=r"main\.json is not a whole baseline .*baseline save NAME --force"):
+            bwprof.load_baseline("main")
+    assert bwprof.baselines()["main"]["problem"].startswith(".bwprof/baselines/main.json is not a whole baseline")
+    path.write_text(whole[:end])
+    assert bwprof.load_baseline("main").run["run_id"] == "run-1"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "bwprof-results"}, "is a result file, not a baseline: 'bwprof baseline save NAME FILE'"),
+        ({"format": "asv"}, 'is not a baseline: it has no "format": "bwprof-baseline"'),
+        ({"version": 2}, "is a baseline of version 2; this bwprof reads up to 1: install a newer one"),
+        ({"version": "1"}, "is a baseline of version '1': a whole number from 1 is needed"),
+        ({"schema_version": 99}, "has schema version 99; this bwprof reads up to"),
+        ({"cases": []}, "is empty, it has no cases"),
+        ({"cases": None}, "is not a whole baseline .cases, run or processes are missing"),
+        ({"run": []}, "cases, run or processes are missing"),
+        ({"cases": [{"case": {}, "processes": []}]}, "case 1: it has no processes"),
+        ({"cases": [[]]}, "case 1: .* is no case with its processes"),
+        (
+            {"cases": [{"case": {"operation": "x"}, "processes": [{"time_ms": "soon"}]}]},
+            "case 1: column time_ms: 'soon'",
+        ),
+        ({"cases": [{"case": {}, "processes": [{}]}]}, "case 1: operation and precision must not be empty"),
+    ],
+)
+def test_a_foreign_file_is_refused_in_words(change: dict[str, Any], words: str, folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=f"^{path}.*{words}"):
+        bwprof.load_baseline("main")
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"", b"[]", b"null", b"[" * 5000, b"1" * 5000, b"operation,precision"]
+)
+def test_whatever_is_in_a_file_there_is_an_error_that_names_it(content: bytes, folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{path} is not a"):
+        bwprof.load_baseline("main")
+    bwprof.save_baseline("main", a_run(), force=True)
+
+
+def test_a_missing_name_gets_the_nearest_one(folder: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"no baseline 'x' in .bwprof/baselines: 'bwprof baseline save x' makes one"
+    ):
+        bwprof.load_baseline("x")
+    bwprof.save_baseline("h200-driver580", a_run())
+    for use in (bwprof.load_baseline, bwprof.delete_baseline):
+        with pytest.raises(FileNotFoundError, match="did you mean 'h200-driver580'"):
+            use("h200-drver580")
+
+
+# ---- the command ----
+
+
+def test_the_command_measures_in_fresh_processes(
+    command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    class Counted(local.LocalExecutor):
+        def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
+            super().__init__(backend, index)
+            opened.append(1)
+
+    monkeypatch.setattr(sweep_command, "ChildExecutor", Counted)
+    code, _, err = command("save", "main", "--repeat", "3", *TINY)
+    assert code == 0, err
+    assert len(opened) == 3
+    found = bwprof.load_baseline("main")
+    (times,) = found.process_ms
+    runs = [folder / "bwprof-results" / str(process["run_id"]) for process in found.processes]
+    assert sorted(runs) == sorted((folder / "bwprof-results").iterdir())
+    assert sorted(times) == sorted(bwprof.load(run)["time_ms"][0] for run in runs)
+    for kept in found.cases:
+        assert sorted(map(str, kept.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
+    assert found.run["argv"][:3] == ["baseline", "save", "main"]
+    assert f"baseline main (1 cases) is in {Path('.bwprof/baselines/main.json')}" in err
+
+
+def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:
+    for number in (1, 2):
+        bwprof.save(a_run(number), folder / f"{number}.json")
+    assert command("save", "main", "1.json", "2.json", "--dir", "kept")[0] == 0
+    assert (folder / "kept" / "main.json").is_file()
+    code, out, _ = command("show", "main", "--store", "kept")
+    assert code == 0
+    assert "main: 2 cases, 2 processes" in out
+    assert "Test CPU" in out
+    line = next(line for line in out.splitlines() if "fp32" in line)
+    assert "0.99" in line.split("|")[-1], "101 and 102 GB/s are 0.99 % apart"
+    code, out, _ = command("list", "--dir", "kept")
+    assert (code, "main" in out) == (0, True)
+    for action in ("delete", "remove"):
+        assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
+
+
+def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
+    bwprof.save(a_run(), folder / "1.json")
+    assert command("save", "main", "1.json")[0] == 0
+    before = Path(".bwprof/baselines/main.json").read_text()
+    for arguments, words in (
+        (["save", "main", "1.json"], "there is a baseline 'main' already"),
+        (["save", "main", "--repeat", "2", *TINY], "there is a baseline 'main' already"),
+        (["save", "../x", "1.json"], "the name of a baseline is '../x'"),
+        (["save", "x", "--repeat", "0"], "--repeat is 0: allowed is 1 or more"),
+        (["save", "x", "--repeat", "two"], "--repeat: 'two' is not a whole number"),
+        (["save", "x", "1.json", "--suite", "default"], "leave out --suite, or give --repeat"),
+        (["save", "x", "1.json", "1.json"], "run run-1 is given twice"),
+        (["save", "x", "gone.json"], "no such file or folder: gone.json"),
+        (["save", "x", "--repeat", "2", "gemmm"], "did you mean 'gemm'"),
+        (["save"], "the following arguments are required: NAME"),
+        (["show", "mian"], "did you mean 'main'"),
+        (["delete", "mian"], "did you mean 'main'"),
+        (["sow", "main"], "unknown action 'sow': did you mean"),
+    ):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, ""), (arguments, err)
+        assert words in err, arguments
+    assert Path(".bwprof/baselines/main.json").read_text() == before
+    assert not (folder / "bwprof-results").exists(), "nothing was measured in vain"
+    assert command("save", "main", "1.json", "--force")[0] == 0
+
+
+def test_the_command_says_which_baseline_is_damaged(command: Callable[..., Any], folder: Path) -> None:
+    path = bwprof.save_baseline("bad", a_run())
+    bwprof.save_baseline("good", a_run())
+    path.write_text("{")
+    code, out, err = command("list")
+    assert code == 3
+    assert "good" in out
+    assert "bad.json is not a whole baseline" in err
+    assert command("delete", "bad")[0] == 0
+
+
+def test_an_interrupted_command_says_what_is_finished(
+    command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = iter(range(10))
+
+    class Stopped(local.LocalExecutor):
+        def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
+            super().__init__(backend, index)
+            if next(count) == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_command, "ChildExecutor", Stopped)
+    code, _, err = command("save", "main", "--repeat", "4", *TINY)
+    assert code == 130
+    assert bwprof.baselines() == []
+    line = next(line for line in err.splitlines() if "saves what is finished" in line)
+    words = line.split("bwprof baseline ")[1].split(" saves what")[0].split()
+    assert command(*words)[0] == 0
+    assert len(bwprof.load_baseline("main").process_ms[0]) == 2

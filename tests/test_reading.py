@@ -1,0 +1,145 @@
+"""What is read as results: files, and pipes and terminals that are open already; nothing that has no end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from commands import GIVE_UP_SECONDS
+from rows import pair
+
+import bwprof
+from bwprof.cli import main
+from bwprof.results import files, frame, jsonfile
+
+BARE = """\
+operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written
+copy,FP16,1,8,8,0.004,402.3,1600,1792
+"""
+COMMAND = f"{shlex.quote(sys.executable)} -m bwprof"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A run as CSV, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return bwprof.save(frame.from_rows(pair("copy", 990.0, 980.0)), tmp_path / "run.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "socket", "link"])
+def test_what_is_no_file_is_not_read(run: Path, kind: str, ending: str) -> None:
+    path = run.parent / f"other.{ending}"
+    said = "device"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+        said = "named pipe"
+    elif kind == "link":
+        os.mkfifo(run.parent / "pipe")
+        path.symlink_to("pipe")
+        said = "named pipe"
+    else:
+        said = "socket"
+        with socket.socket(socket.AF_UNIX) as held:
+            held.bind(path.name)
+    with pytest.raises(ValueError, match=rf"other\.{ending} is a {said}: a file of results is needed"):
+        bwprof.load(path)
+
+
+def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = run.parent / "run"
+    (folder / "results.json").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"run/results\.json is a folder: a file of results is needed"):
+        bwprof.load(folder)
+    run.rename(folder / "results.csv")
+    assert len(bwprof.load(folder)) == 2
+    assert "results.json is a folder" in caplog.text
+
+
+@pytest.mark.parametrize("command", ["report", "show", "analyze", "outliers", "plot -o a.svg", "predict --efficiency"])
+def test_every_command_says_so(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([*command.split(), "/dev/zero"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "bwprof: error: /dev/zero is a device: a file of results is needed\n")
+
+
+def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = run.parent / "large.csv"
+    with large.open("wb") as file:
+        file.truncate(5 << 30)
+    with pytest.raises(ValueError, match=r"large\.csv is no file of results: it has more than 1 GiB"):
+        bwprof.load(large)
+    monkeypatch.setattr(files, "_MOST_BYTES", len(run.read_bytes()))
+    assert len(bwprof.load(run)) == 2
+    monkeypatch.setattr(files, "_MOST_BYTES", len(run.read_bytes()) - 1)
+    with pytest.raises(ValueError, match=r"run\.csv is no file of results: it has more than"):
+        bwprof.load(run)
+
+
+def test_a_stream_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read to the bound, in parts, and no further."""
+    monkeypatch.setattr(files, "_MOST_BYTES", 3 << 20)
+    with Path("/dev/zero").open("rb") as endless:
+        assert files._bounded(endless, 0) is None
+        assert endless.tell() <= 5 << 20
+
+
+def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = bwprof.save(bwprof.load(run), run.parent / "run.json")
+    hidden = files.claim_path(path)
+    hidden.symlink_to("/dev/zero")
+    assert len(bwprof.load(path)) == 2
+    assert f"{hidden} is a device" in caplog.text
+    hidden.unlink()
+    hidden.write_bytes(b'\xff{"case"\n')
+    assert jsonfile.read_lines(hidden) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{} report /dev/stdin < run.csv",
+        "cat run.csv | {} report /dev/stdin",
+        "{} report <(cat run.csv)",
+        "{} report /dev/fd/5 5< run.csv",
+    ],
+)
+def test_what_is_open_already_is_read(run: Path, line: str) -> None:
+    made = subprocess.run(
+        ["bash", "-c", line.format(COMMAND)],
+        cwd=run.parent,
+        capture_output=True,
+        text=True,
+        timeout=GIVE_UP_SECONDS,
+        check=False,
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    assert "copy" in made.stdout
+
+
+def test_a_terminal_is_read_and_its_colours_are_obeyed() -> None:
+    """One end of the input is enough, and no command spells out what another sends on purpose."""
+    terminal, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bwprof", "show", "/dev/stdin"], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(terminal, BARE.encode() + b"\x04")
+    said = b""
+    with suppress(OSError):  # the child has ended
+        while part := os.read(terminal, 1 << 16):
+            said += part
+    os.close(terminal)
+    assert child.wait(GIVE_UP_SECONDS) == 0
+    table = said.partition(b"1792\r\n")[2].decode()
+    assert "copy" in table
+    assert "\\x1b" not in table
