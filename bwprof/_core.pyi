@@ -270,7 +270,7 @@ class Case:
         the samples, NaN without them: kernel_sum_ns, the durations of kernels, copies and memsets; kernel_span_ns,
         first start to last end of a launch. late_samples: those that hold some of the host's time, because the GPU
         waited for it however often the replay was made again. settled: the same was measured a moment ago (a turn of
-        several): three replays warm it up."""
+        several): one replay warms it up."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).

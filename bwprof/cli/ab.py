@@ -102,7 +102,7 @@ def _parser() -> Parser:
         "--rel-ci",
         metavar="FRACTION",
         default=f"{DEFAULT_REL_CI}",
-        help="stop when the ratio is known to this, half of its interval (99 %%): 0.005, or 0.5%% (default)",
+        help="stop when the ratio is known to this, half of its interval (99.5 %%): 0.005, or 0.5%% (default)",
     )
     how.add_argument(
         "--max-seconds",

@@ -57,7 +57,7 @@ def ab(
 
     A and B take short turns, A B B A or B A A B by a coin, until the ratio of their times is known well enough or the
     time is up. What drifts meets both; what disturbs makes single samples longer, and is left out. The ratio and its
-    99 % interval come from whole blocks by Wilcoxon's signed ranks (`bwprof.paired.statistics` gives the reasons and
+    99.5 % interval come from whole blocks by Wilcoxon's signed ranks (`bwprof.paired.statistics` gives the reasons and
     sources), so that neither drift nor neighbours that resemble each other make it narrower than it is.
 
     Operations are verified on both sides first, and get fresh buffers again and again: where buffers lie in the caches

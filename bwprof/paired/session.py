@@ -135,7 +135,7 @@ class _Comparison:
         may_compare: Callable[[Sequence[Opened]], None],
     ) -> None:
         """All of it."""
-        self._into.opened = self._open((0, 1))
+        self._into.opened = self._open(self._order()[:2])
         try:
             may_compare(self._into.opened)
         except SideError as error:
@@ -143,7 +143,7 @@ class _Comparison:
         timers = [one.timer for one in self._into.opened]
         if timers[0] != timers[1]:
             self._timer = later_timer(timers[0], timers[1], backend)
-            self._into.opened = self._open((0, 1))
+            self._into.opened = self._open(self._order()[:2])
             timers = [one.timer for one in self._into.opened]
             if timers[0] != timers[1]:
                 raise _StoppedError(None, f"A is timed by {timers[0]} and B by {timers[1]}: times of two timers differ")

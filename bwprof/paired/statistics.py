@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-LEVEL = 0.99  # of the interval: at 95 % two of forty comparisons of equal sides would be said to differ
-LEAST_UNITS = 8  # fewer cannot tell anything at that level: 2 / 2^8 is the first that is below 1 %
+# Of the interval: at 95 % two of forty comparisons of equal sides would be said to differ; so, hardly ever two of them.
+LEVEL = 0.995
+LEAST_UNITS = 9  # fewer cannot tell anything at that level: 2 / 2^9 is the first that is below 0.5 %
 DEFAULT_GATE = 0.01  # the smallest difference worth a word: other addresses alone make so much
 _EXACT = 60  # units; the normal distribution serves beyond
 _MOST = 1500  # units that are looked at one by one: their pairs' means are a million
@@ -65,7 +66,7 @@ def ratio_of(units: Sequence[float]) -> Ratio:
 
     Examples
     --------
-    >>> found = ratio_of([0.01, 0.03, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
+    >>> found = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
     >>> f"{math.log(found.value):.3f} {math.log(found.low):.3f} {math.log(found.high):.3f}"
     '0.020 0.010 0.030'
     """
@@ -81,16 +82,16 @@ def ratio_of(units: Sequence[float]) -> Ratio:
     first, second = np.triu_indices(len(values))
     means = np.sort((values[first] + values[second]) / 2)
     middle = float(np.median(means))
-    dropped = _dropped(len(values))
+    dropped = _dropped(len(values), LEVEL)
     if not dropped:
         return Ratio(math.exp(middle), 0.0, math.inf, count)
     return Ratio(math.exp(middle), math.exp(means[dropped - 1]), math.exp(means[-dropped]), count)
 
 
 @cache
-def _dropped(count: int) -> int:
+def _dropped(count: int, level: float) -> int:
     """The interval ends at the so-manieth smallest and largest of the pairs' means; 0 where there are too few."""
-    error = 1 - LEVEL
+    error = 1 - level
     if count > _EXACT:
         spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         return max(1, math.floor(count * (count + 1) / 4 - NormalDist().inv_cdf(1 - error / 2) * spread))

@@ -107,7 +107,7 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
         BW_TRY(replay(timed, &ns));
         window[i % WARMUP_WINDOW] = *launch_ns = ns;
         *spent_ns += ns * (double)timed->spec.launches;
-        if (i + 1 < WARMUP_LEAST) continue;
+        if (i + 1 < (options->settled ? 1 : WARMUP_LEAST)) continue;
         if (options->settled || *spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
         if (i + 1 < WARMUP_WINDOW || *spent_ns < least_ns) continue;
         double low = window[0], high = window[0];
