@@ -429,7 +429,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
         root = sys.argv[1]
         for turn in range(6):
             found = module.history(root)
-            assert len(found) in (54, 56, 58), len(found)
+            assert len(found) in (52, 54, 56), len(found)
             assert set(found["time_ms"]) == {1.0, 2.0}
             if sys.argv[2] == "0" and turn < 2:
                 shutil.rmtree(f"{root}/run-0{turn + 1}")
@@ -446,7 +446,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     for process in running:
         out, err = process.communicate(timeout=300)
         assert (process.returncode, err) == (0, "")
-        assert out.strip() in ("54", "56", "58")
+        assert out.strip() in ("52", "54", "56")
     file = tmp_path / ".bwprof-index" / "history.sqlite"
     with sqlite3.connect(file) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -668,11 +668,21 @@ def test_stopped_in_the_middle_what_was_read_is_kept(tmp_path: Path, monkeypatch
     assert len(read) == 1
 
 
+def test_a_run_that_goes_while_it_is_read_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    week(tmp_path)
+    real = module.run_folders
+    monkeypatch.setattr(module, "run_folders", lambda root: {**real(root), "gone": "1@1||"})
+    found = history(tmp_path)
+    assert len(found) == 6
+    assert found.attrs["unread"] == {}
+    assert not caplog.records
+
+
 def test_numbers_of_parts_do_not_depend_on_the_process() -> None:
-    """A digest, worked out once with Python's hashlib; indexes of others are read by it."""
-    assert layout.number_of("[]") == int.from_bytes(
-        __import__("hashlib").blake2b(b"[]", digest_size=8).digest(), "little", signed=True
-    )
+    """The digest of "[]" as `b2sum --length=64` has it, its first byte the lowest."""
+    assert layout.number_of("[]").to_bytes(8, "little", signed=True).hex() == "71857576257465c7"
 
 
 def test_the_quick_way_is_taken(tmp_path: Path) -> None:
