@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
     from bwprof.records.history import history
+    from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "BandwidthReport": "bwprof.records.proof",
     "Baseline": "bwprof.records.baseline",
     "ModelStep": "bwprof.models.result",
     "analysis": "",
@@ -61,6 +63,7 @@ _LATER = {
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "save_baseline": "bwprof.records.saving",
+    "save_proof_bundle": "bwprof.records.proof",
     "speedup": "bwprof.analysis.narrowing",
     "view": "bwprof.analysis.views",
 }
@@ -68,6 +71,7 @@ _LATER = {
 __all__ = [
     "AccessPattern",
     "BandwidthAnalysis",
+    "BandwidthReport",
     "Baseline",
     "Case",
     "Cost",
@@ -103,6 +107,7 @@ __all__ = [
     "rows",
     "save",
     "save_baseline",
+    "save_proof_bundle",
     "selftest",
     "speedup",
     "summary",

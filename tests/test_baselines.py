@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import killing
 import pandas as pd
 import pytest
-from commands import make_brief
+from commands import PLANT, make_brief, plant_in_child
 from rows import pair, row
 
 import bwprof
@@ -67,6 +68,8 @@ def a_run(number: int = 1, **more: Any) -> pd.DataFrame:
         killing.killed_at_any_moment,
         killing.at_once,
         killing.one_wins,
+        killing.reports_at_once,
+        killing.reports_killed_at_every_step,
     ],
     ids=lambda what: what.__name__,
 )
@@ -265,6 +268,16 @@ def test_the_command_measures_in_fresh_processes(
         assert sorted(map(str, kept.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
     assert f"baseline main (1 cases) is in {Path('.bwprof/baselines/main.json')}" in err
+
+
+def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = PLANT.format(body="open('pids', 'a').write(f'{os.getpid()} {os.getppid()}\\n')")
+    plant_in_child(monkeypatch, folder, note)
+    assert main(["baseline", "save", "main", "--repeat", "2", "--quiet", "--no-roofs", *TINY]) == 0
+    lines = [line.split() for line in Path("pids").read_text().splitlines()]
+    assert len({child for child, _ in lines}) == 2, "measured again, where it was disturbed, by the same"
+    assert {parent for _, parent in lines} == {str(os.getpid())}
+    assert len(bwprof.load_baseline("main").process_ms[0]) == 2
 
 
 def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:

@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
-    "records": {"_core", "analysis", "environment", "registry", "results"},
+    "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "results", "roofs"},
     "examples": {"results", "roofs"},

@@ -98,7 +98,7 @@ def endings() -> list[str]:
     return sorted(FigureCanvasBase.get_supported_filetypes())
 
 
-def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
+def write(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
     """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -109,7 +109,7 @@ def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
     _draw(figure.add_subplot(), groups, precisions, left_out)
     for target in targets:
         content = io.BytesIO()
-        figure.savefig(content, dpi=150, format=target.suffix.lower().removeprefix("."))
+        figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))
         target.write_bytes(content.getvalue())
     return list(targets)
 

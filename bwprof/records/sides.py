@@ -126,10 +126,12 @@ def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
 
 def is_baseline(path: Path) -> bool:
     """Whether a file is a baseline by its first lines; a damaged one too."""
+    if not path.is_file():  # of a pipe the first lines would be gone
+        return False
     try:
         with path.open("rb") as stream:
             head = stream.read(200)
-    except OSError:  # a folder; what is wrong with a file is said when it is read
+    except OSError:  # said when it is read
         return False
     return json.dumps(documents.FORMAT).encode() in head
 

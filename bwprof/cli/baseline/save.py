@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser
-from bwprof.cli.shared.guard import INTERRUPTED, OK, USAGE, guarded
+from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import options
 from bwprof.records import baselines, saving
@@ -74,7 +74,7 @@ def _parser() -> Parser:
     out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {options.DEFAULT_OUTPUT})")
     out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
-    parser.set_defaults(csv=None, json=None, resume=None, operations=[])
+    parser.set_defaults(csv=None, json=None, classic_csv=None, proof_bundle=None, resume=None, operations=[])
     return parser
 
 
@@ -109,20 +109,24 @@ def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inte
     saved = False
     try:
         code = _runs(parsed, given, interrupts, repeat, stores)
-        if len(stores) == repeat:
+        if all(map(_is_whole, stores)):
             with interrupts.at_once():
                 _write(parsed, [Side(str(one.run["run_id"]), one.rows, one.samples, one.run) for one in stores])
             saved = True
     finally:
         if not saved:
-            _tell_finished(parsed, stores)
+            _tell_finished(parsed, list(filter(_is_whole, stores)))
     return code
+
+
+def _is_whole(store: Store) -> bool:
+    return bool(store.run.get("status") == "complete")
 
 
 def _runs(
     parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int, stores: list[Store]
 ) -> int:
-    """Measure; `stores` get the whole runs. Returns the worst exit code."""
+    """Measure, until a run is not whole; `stores` get their rows. Returns the worst exit code."""
     from bwprof import hardware
     from bwprof.cli.sweep import run as command
     from bwprof.runs import plan
@@ -136,14 +140,14 @@ def _runs(
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)
     choice, first = made[0]
-    job = command.Job(first, first.specs, made=made, after=stores.append, show=_nothing, draws=False)
+    job = command.Job(first, first.specs, made=made, settle=stores.append, show=_nothing, draws=False)
     code = OK
     for number in range(repeat):
         if not parsed.quiet:
             sys.stderr.write(f"bwprof: baseline {parsed.name}: process {number + 1} of {repeat}\n")
         wanted = command.Given(time.monotonic(), total, each, options.roofs(parsed))
         code = max(code, command.run(parsed, ["baseline", "save", *given], interrupts, job, choice, wanted))
-        if code == INTERRUPTED or len(stores) <= number:
+        if not _is_whole(stores[number]):
             break
         parsed.recalibrate = False  # once is enough
     return code

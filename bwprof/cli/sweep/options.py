@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.records.proof import ROOT
 from bwprof.roofs import Given, files
 from bwprof.roofs.given import WORDS, check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
@@ -147,8 +148,21 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     )
     out.add_argument("--csv", metavar="FILE|-", help="rows as CSV as well, '-' for standard output")
     out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
+    out.add_argument(
+        "--classic-csv",
+        metavar="FILE|-",
+        help="at the end, the finished rows in the nine classic columns alone, for older tools: the case's name as "
+        "operation, precisions in capital letters",
+    )
+    out.add_argument(
+        "--proof-bundle",
+        nargs="?",
+        const=ROOT,
+        metavar="ROOT",
+        help=f"at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID (default: {ROOT})",
+    )
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
-    out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
+    out.add_argument("--force", action="store_true", help="replace files that these options name")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
 
@@ -264,9 +278,9 @@ def roofs(options: argparse.Namespace) -> Given | None:
 
 def check_paths(options: argparse.Namespace) -> None:
     """ValueError for a file or folder without a name: a shell variable that was not set."""
-    for name in ("suite", "output", "csv", "json", "resume"):
+    for name in ("suite", "output", "csv", "json", "classic_csv", "proof_bundle", "resume"):
         if getattr(options, name) == "":
-            raise ValueError(f"--{name} is '': a name is needed")
+            raise ValueError(f"--{name.replace('_', '-')} is '': a name is needed")
 
 
 def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
@@ -318,6 +332,8 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
+        "--classic-csv": options.classic_csv,
+        "--proof-bundle": options.proof_bundle,
         "--force": options.force,
         "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,
