@@ -159,7 +159,10 @@ def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
         screen.print(_count(found))
         return
     for _, rows in found.groupby("series", sort=False):
-        show(screen, _runs(screen, rows, options, several=several))
+        shown = rows if options.last is not None else rows.iloc[-_SHOWN:]
+        left_out = f" (the last {len(shown)} of {len(rows)} runs: see --last)" if len(shown) < len(rows) else ""
+        screen.print(_title(rows.iloc[-1], several=several) + left_out)
+        show(screen, _runs(screen, shown))
         screen.print("")
 
 
@@ -204,20 +207,21 @@ def _changes(rows: pd.DataFrame) -> str:
     return f"{last['change']} {_day(last['started'])}{count}"
 
 
-def _runs(screen: Console, rows: pd.DataFrame, options: argparse.Namespace, *, several: bool) -> Table:
+def _title(row: Any, *, several: bool) -> str:
+    words = [_name(row), _word(row["precision"]), _word(row["variant"])]
+    words += ["(hot)"] if row["cache"] == "hot" else []
+    words += [f"[{_place(row)}]"] if several else []
+    return " ".join(filter(None, words))
+
+
+def _runs(screen: Console, rows: pd.DataFrame) -> Table:
     """A line for each run of a case."""
     from bwprof.terminal import table
 
-    last = rows.iloc[-1]
-    title = [_name(last), _word(last["precision"]), _word(last["variant"])]
-    title += ["(hot)"] if last["cache"] == "hot" else []
-    title += [f"[{_place(last)}]"] if several else []
-    shown = rows if options.last is not None else rows.iloc[-_SHOWN:]
-    title += [f"(the last {len(shown)} of {len(rows)} runs: see --last)"] if len(shown) < len(rows) else []
     numbers = ["time", "+-%", "GB/s", "change"]
-    grid = table(screen, " ".join(filter(None, title)), ["started (UTC)", *numbers, "notes"], numbers=numbers)
+    grid = table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
     grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
-    for _, row in shown.iterrows():
+    for _, row in rows.iterrows():
         figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]), _change(row))
         grid.add_row(_day(row["started"], " %H:%M"), *figures, _notes(row))
     return grid
@@ -273,4 +277,4 @@ def _count(found: pd.DataFrame) -> str:
     said = (
         f"{runs} run{'s' * (runs != 1)}, {_day(first)} to {_day(last)}; {changed} change{'s' * (changed != 1)} of time"
     )
-    return f"{said}. A case's runs: bwprof history CASE"
+    return f"{said}\nits runs, case by case: bwprof history CASE"

@@ -139,6 +139,8 @@ def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Prog
     reader = Reader()
     for start in range(0, len(new), _BATCH):
         batch = [(path, found[path], reader.read(root / path)) for path in new[start : start + _BATCH]]
+        # What has gone meanwhile is not unreadable.
+        batch = [one for one in batch if not one[2].problem or stamp_of(str(root / one[0])) is not None]
         store.put(batch, reader.parts)
         reader.parts.clear()
         if progress is not None:

@@ -315,7 +315,7 @@ def _metadata_of(
         "device": ";".join(of_rows("device")) or known.get("device"),
         "driver": ";".join(of_rows("driver")) or None,
         "bwprof_version": ";".join(of_rows("bwprof_version")) or environment.versions()["bwprof"],
-        "git_commit": environment.git_commit(),
+        "git_commit": known.get("git_commit") or environment.git_commit(),
         "argv": known.get("argv") or list(sys.argv),
         "started": known.get("started") or (times[0] if times else None),
         "finished": known.get("finished") or (times[-1] if times else None),

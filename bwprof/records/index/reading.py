@@ -119,7 +119,7 @@ def _finished(folder: Path) -> tuple[list[Row], dict[str, Any]] | None:
     Raw samples, most of the file, are left alone.
     """
     path = folder / results.JSON_NAME
-    if os.path.exists(claim_path(path)):
+    if not path.is_file() or os.path.exists(claim_path(path)):
         return None
     content = path.read_bytes()
     start = content.find(_ROWS)
