@@ -11,6 +11,7 @@ from bwprof import errors
 from bwprof._core import __version__
 from bwprof.analysis.summary import summary
 from bwprof.case import Case
+from bwprof.compare import compare
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
 from bwprof.examples import load_example
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
+    from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
     from bwprof.records.history import history
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
+    "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "BandwidthReport": "bwprof.records.proof",
@@ -81,10 +84,12 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "ab",
     "analysis",
     "bandwidth_gb_s",
     "baselines",
     "columns",
+    "compare",
     "cost",
     "delete_baseline",
     "devices",

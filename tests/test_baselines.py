@@ -21,7 +21,7 @@ from bwprof.cli import main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.records import baseline
 from bwprof.results import frame, load_samples
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 
@@ -297,6 +297,13 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 
 
+def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any], folder: Path) -> None:
+    bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
+    code, _, err = command("save", "main", "1.json")
+    assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
+    assert len(bwprof.load_baseline("main").rows) == 2
+
+
 def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(a_run(), folder / "1.json")
     assert command("save", "main", "1.json")[0] == 0
@@ -354,3 +361,9 @@ def test_an_interrupted_command_says_what_is_finished(
     words = line.split("bwprof baseline ")[1].split(" saves what")[0].split()
     assert command(*words)[0] == 0
     assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+
+
+def test_a_baseline_is_no_result_file(folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):
+        bwprof.load(path)

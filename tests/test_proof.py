@@ -210,6 +210,13 @@ def test_a_run_id_cannot_leave_its_folder(run_id: Any, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_frame_s_own_run_id_cannot_either(folder: Path) -> None:
+    for run, rows in (({"run_id": "../x"}, pair("a", 1, 2)), ({}, pair("a", 1, 2, run_id="/x"))):
+        with pytest.raises(ValueError, match=r"run_id is '.*x': allowed are"):
+            bwprof.save_proof_bundle(frame.from_rows(rows, run))
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("run_id", ["a", "-", "_", "0", "a..b", "A-Z_a.z.", "x" * 128])
 def test_plain_run_ids_are_taken(run_id: str, folder: Path) -> None:
     assert report().save_to_proof_bundle(run_id).parent.parent == Path(".test-results/bandwidth")

@@ -11,7 +11,7 @@ from statistics import fmean
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.results import load
 from bwprof.results.schema import Row
-from bwprof.text import parse_count, unknown
+from bwprof.text import parse_count
 
 COMPARISON = "comparison"
 _PICTURE = "bandwidth_comparison.png"
@@ -62,9 +62,7 @@ def _target(name: str) -> Path:
     from bwprof import plot
 
     target = Path(name)
-    known = plot.endings()
-    if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+    plot.check_ending(target)
     return target
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import style
+from bwprof.plot.paper import cut
 from bwprof.results.difference import DISTURBED
-from bwprof.text import spelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,7 +139,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
         middle = float(line["time_ms"].median())
         _line(ax, line, 100 / middle if relative else scale, _label(line, lines, middle * scale, unit), place)
     _vertical(ax, rows, words=words)
-    ax.set_title(_cut(str(rows["case"].iloc[0])), loc="left", fontsize=9.5, parse_math=False)
+    ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
     ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
@@ -212,7 +212,7 @@ def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
         ax.axvline(naive, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         if words and number >= len(said) - _MOST_MARKS:
-            told = "\n".join(_cut(_after(part)) for part in dict.fromkeys("; ".join(texts).split("; ")))
+            told = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(texts).split("; ")))
             height = -2 - 9 * (number % 3)  # neighbours' words stand below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             ax.annotate(
@@ -240,21 +240,16 @@ def _label(line: pd.DataFrame, lines: Sequence[pd.DataFrame], middle: float, uni
     for name in ("variant", "cache", "timer", "M", "device", "hostname", "device_uuid"):
         if name in line and len({str(other[name].iloc[-1]) for other in lines}) > 1:
             words.append(str(first[name]))
-    return f"{_cut(' '.join(words))}\n{middle:.4g} {unit}"
+    return f"{cut(' '.join(words), _LONGEST)}\n{middle:.4g} {unit}"
 
 
 def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], count: int) -> None:
     devices = list(dict.fromkeys(str(name) for name in data["device"].dropna())) if "device" in data else []
     words = ["Time of a launch, median and 95 % interval"]
-    words += [_cut(devices[0])] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
+    words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
     words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
     figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False)
     told = (
         "\u25b2 slower, \u25bc faster than the run before; \u25cb disturbed; dotted: driver, version, variant or device"
     )
     figure.supxlabel(f"{told} changed", fontsize=8)
-
-
-def _cut(text: str) -> str:
-    safe = spelt(" ".join(text.split()))
-    return safe if len(safe) <= _LONGEST else safe[: _LONGEST - 1] + "\u2026"

@@ -87,6 +87,8 @@ def document(content: str, source: str) -> Any:
 
 def of_document(found: Any, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
     """Rows, raw samples and metadata of a document; ValueError when it is not ours."""
+    if isinstance(found, dict) and isinstance(found.get("format"), str) and found["format"] != FORMAT:
+        raise ValueError(f"{source} is not a bwprof result file: it is of the format {shown(found['format'])}")
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"')
     schema.check_version(found.get("schema_version"), source)

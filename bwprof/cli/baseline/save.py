@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.cli.baseline.kept import add_dir
+from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import Parser
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.sweep import options
+from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
 from bwprof.records.sides import Side, side
 from bwprof.runs.interrupts import Interrupts
@@ -65,7 +66,7 @@ def _parser() -> Parser:
     parser.add_argument("--repeat", metavar="N", help=f"measure in N fresh processes (default without a RUN: {REPEAT})")
     add_dir(parser)
     parser.add_argument("--force", action="store_true", help="replace a baseline of that name")
-    options.add_what(parser)
+    sweeps.add_what(parser)
     how = parser.add_argument_group("how")
     options.add_limits(how)
     options.add_sampling(how)
@@ -81,13 +82,17 @@ def _parser() -> Parser:
 def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
     measures = parsed.repeat is not None or not parsed.what
     if not measures:
-        clash = options.asks_for_cases(parsed)
+        clash = sweeps.asks_for_cases(parsed)
         if clash:
             raise ValueError(
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
+            sources = [side(found, folder=parsed.dir) for found in parsed.what]
+            for source in sources:
+                if source.run.get("status", "complete") != "complete":
+                    _log.warning("%s is not complete (%s): cases may be missing", source.name, source.run["status"])
+            _write(parsed, sources)
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
@@ -135,7 +140,7 @@ def _runs(
     total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
     each = options.limit(parsed.max_case_seconds, "--max-case-seconds")
     with interrupts.at_once():
-        request = options.request(parsed)
+        request = sweeps.request(parsed)
         made = plan.for_each(request, hardware.choose_several(request.backend, request.device))
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)

@@ -19,8 +19,9 @@ from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze
 from bwprof.cli.shared import summary
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.cli.sweep import others
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.sweep.options import columns
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
@@ -38,7 +39,7 @@ from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import metadata
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once

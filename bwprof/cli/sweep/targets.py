@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from bwprof import environment, results
 from bwprof.cli.shared.guard import check_open
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT
+from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store

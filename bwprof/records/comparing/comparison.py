@@ -22,6 +22,7 @@ from bwprof.text import fraction
 if TYPE_CHECKING:
     import pandas as pd
 
+_BARE = ("cache", "variant", "device")  # which say themselves what they are
 FAIL_ON = ("slower", "any", "never")
 _TEXTS = ("case", "precision", "variant")
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
@@ -116,7 +117,8 @@ class Comparison:
         if line.test is None or base is None or new is None:
             return ""
         if line.verdict in (SLOWER, FASTER, DISTURBED_WORD):
-            return causes.probable(base, new, slower=self.badness(line) > 0)
+            find = causes.told if line.verdict == DISTURBED_WORD else causes.probable
+            return find(base, new, slower=self.badness(line) > 0)
         beyond = abs(line.difference) > math.log1p(thresholds.LEAST) or place in self.again
         return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
 
@@ -128,7 +130,8 @@ class Comparison:
         lines, said = list(self.lines), {}
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
-        return replace(self, lines=tuple(lines), confirmed=True, again=said)
+        measured = any(not isinstance(row, str) for row in tries.values())
+        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):
@@ -234,7 +237,9 @@ def parameters(lines: Sequence[Judged]) -> list[str]:
         differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
         for place in places:
             told = [(name, rows[place].get(name)) for name in differing]
-            found[place] = " ".join(f"{name}={said}" for name, said in told if not schema.is_missing(said))
+            found[place] = " ".join(
+                str(said) if name in _BARE else f"{name}={said}" for name, said in told if not schema.is_missing(said)
+            )
     return found
 
 
