@@ -20,7 +20,7 @@ from rows import row
 import bwprof
 from bwprof.records import history as module
 from bwprof.records.history import history
-from bwprof.records.index import folders, layout, reading
+from bwprof.records.index import crew, folders, layout, reading
 from bwprof.records.index.store import Store
 from bwprof.results import csvfile, jsonfile, read_rows
 from bwprof.results.writer import Store as Writer
@@ -386,9 +386,9 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys, shutil
         from bwprof.records import history as module
-        from bwprof.records.index import folders
+        from bwprof.records.index import crew, folders
         folders._SOON_SECONDS = 0.0
-        module._BATCH = 3
+        crew._BATCH = 3
         root = sys.argv[1]
         for turn in range(6):
             found = module.history(root)
@@ -415,6 +415,30 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
     assert len(history(tmp_path)) == 52
+
+
+@pytest.mark.parametrize("how", ["well", "one ends early", "none can start", "none answers"])
+def test_several_processes_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """As if there were very many runs; what the others leave, this process reads."""
+    for day in range(1, 13):
+        write(tmp_path, day, [timed("a", "fp32", 1.0), timed(f"b{day % 3}", "fp32", 2.0, driver=str(day % 2))])
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "results.json").write_text("{}")
+    (tmp_path / "run-05" / "results.json").unlink()
+    expected = history(tmp_path)
+    (tmp_path / ".bwprof-index" / "history.sqlite").unlink()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1, 2})
+    monkeypatch.setattr(crew, "_LEAST_RUNS", 1)
+    monkeypatch.setattr(crew, "_BATCH", 2)
+    if how == "one ends early":
+        monkeypatch.setattr(crew, "_CODE", crew._CODE.replace("crew.work()", "crew._BATCH = 1; crew.os._exit(1)"))
+    elif how == "none can start":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    elif how == "none answers":
+        monkeypatch.setattr(crew, "_CODE", "print('hello')")
+    read = count_reads(monkeypatch)
+    pd.testing.assert_frame_equal(history(tmp_path), expected)
+    assert sorted(read) == (["odd", "run-05"] if how == "well" else sorted(os.listdir(tmp_path))[1:])
 
 
 # ---- runs that have not ended well ----
@@ -610,7 +634,7 @@ def test_files_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_progress_ends_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     week(tmp_path)
-    monkeypatch.setattr(module, "_BATCH", 2)
+    monkeypatch.setattr(crew, "_BATCH", 2)
     told: list[tuple[int, int]] = []
     history(tmp_path, progress=lambda done, total: told.append((done, total)))
     assert told == [(2, 3), (3, 3)]
@@ -618,7 +642,7 @@ def test_progress_ends_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_stopped_in_the_middle_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     week(tmp_path)
-    monkeypatch.setattr(module, "_BATCH", 1)
+    monkeypatch.setattr(crew, "_BATCH", 1)
 
     def stop(done: int, _total: int) -> None:
         if done == 2:

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.records.index import crew
 from bwprof.records.index.folders import Stamp, run_folders, stamp_of
-from bwprof.records.index.reading import Reader
 from bwprof.records.index.store import DamagedError, Store, is_damage
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import fraction, quoted, shown, unknown, whole_number, words
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDER = "bwprof-results"
-_BATCH = 64  # runs that are written to the index together
 _LISTED = 5  # runs that a message lists
 _MOST_NAMES = 40  # of cases, likewise
 _log = logging.getLogger("bwprof.records")
@@ -136,15 +135,14 @@ def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Prog
     """Bring the index up to what is found."""
     known = store.stamps()
     new = [path for path, stamp in found.items() if known.get(path) != stamp]
-    reader = Reader()
-    for start in range(0, len(new), _BATCH):
-        batch = [(path, found[path], reader.read(root / path)) for path in new[start : start + _BATCH]]
+    done = 0
+    for batch, parts in crew.read(root, new):
         # What has gone meanwhile is not unreadable.
-        batch = [one for one in batch if not one[2].problem or stamp_of(str(root / one[0])) is not None]
-        store.put(batch, reader.parts)
-        reader.parts.clear()
-        if progress is not None:
-            progress(min(start + _BATCH, len(new)), len(new))
+        read = [one for one in batch if not one[1].problem or stamp_of(str(root / one[0])) is not None]
+        store.put([(path, found[path], content) for path, content in read], parts)
+        done += len(batch)
+        if progress is not None and batch:
+            progress(done, len(new))
     # What another process has found since we looked is still there, and stays.
     gone = [path for path in known.keys() - found.keys() if stamp_of(str(root / path)) is None]
     if gone:

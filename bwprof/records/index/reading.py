@@ -49,12 +49,9 @@ class Reader:
 
     def read(self, folder: Path) -> Content:
         """What a folder holds; what cannot be read is a `problem`, never an exception."""
-        try:
-            quick = _finished(folder)
-            if quick is not None:
-                return self._content(*quick, folder)
-        except (LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError):
-            pass  # the careful way says what is wrong, or reads it
+        quick = self.read_finished(folder)
+        if quick is not None:
+            return quick
         try:
             rows, _, run = results.read_rows(folder)
             return self._content(rows, _about(run), folder)
@@ -63,6 +60,16 @@ class Reader:
             return Content(
                 (None, layout.NO_TIME, layout.NO_TIME, None, None, None), problem=said or "it cannot be read"
             )
+
+    def read_finished(self, folder: Path) -> Content | None:
+        """What the folder of a run that has ended well holds; None where more care is needed to read it, or to say why
+        it cannot be read.
+        """
+        try:
+            quick = _finished(folder)
+            return None if quick is None else self._content(*quick, folder)
+        except (LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError):
+            return None
 
     def _content(self, rows: Sequence[Row], about: dict[str, Any], folder: Path) -> Content:
         keys, figures = [], []
