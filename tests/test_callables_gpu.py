@@ -312,12 +312,15 @@ def test_pytorch_copies_are_seen(torch: Any, gpu: _core.Device) -> None:
     out = torch.empty_like(a)
     row = bwprof.measure(lambda: out.copy_(a), bytes_read=a.nbytes, bytes_written=a.nbytes, timer="cupti")
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(20):
-        out.copy_(a)
-    stop.record()
-    stop.synchronize()
-    assert row["time_ms"] == pytest.approx(start.elapsed_time(stop) / 20, rel=0.05)
+    witness = []
+    for _ in range(5):  # the quickest: a host that is busy leaves the device waiting between two copies
+        start.record()
+        for _ in range(20):
+            out.copy_(a)
+        stop.record()
+        stop.synchronize()
+        witness.append(start.elapsed_time(stop) / 20)
+    assert row["time_ms"] == pytest.approx(min(witness), rel=0.05)
     assert math.isfinite(row["bandwidth_gb_s"])
 
 
