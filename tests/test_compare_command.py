@@ -172,8 +172,9 @@ def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
 def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
     baselines.write(baseline(0.002))
     new = saved("new", run())
-    code, out, _ = bw("compare", "main", new, "--power")
+    code, out, _ = bw("compare", "main", new, "--power", "--no-confirm")
     assert code == 0
+    twice = bw("compare", "main", new, "--power")[1]
     table = out[out.index("The smallest change that is found 95 times in 100") :]
     cells = [cell.strip() for cell in next(line for line in table.splitlines() if line.startswith("a fp32")).split("|")]
     (line,) = bwprof.compare("main", new).query("case == 'a'").to_dict(orient="records")
@@ -181,6 +182,10 @@ def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
     assert float(cells[3]) == pytest.approx(line["threshold_pct"], abs=0.006)
     assert float(cells[4]) == pytest.approx(line["smallest_pct"], abs=0.006)
     assert float(cells[4]) > float(cells[3])
+    line_twice = next(
+        line for line in twice[twice.index(", and confirmed") :].splitlines() if line.startswith("a fp32")
+    )
+    assert float(line_twice.split("|")[4]) > float(cells[4]), "what two tries must find is larger"
 
 
 def test_many_cases_are_folded(bw: Command) -> None:

@@ -51,6 +51,7 @@ class Comparison:
     gate: float | None
     lines: tuple[Judged, ...]
     notes: tuple[str, ...] = ()
+    tries: int = 1  # how many measurements of a case must say so before it counts
     confirmed: bool = False  # cases that fail were measured twice
     again: Mapping[int, str] = field(default_factory=dict)  # what came of it, by a line's place
 
@@ -88,7 +89,7 @@ class Comparison:
         """The smallest that is found with 95 % probability, likewise."""
         if line.test is None:
             return math.nan
-        return _exp(self._worse * line.test.smallest(times=2 if self.confirmed else 1)) - 1
+        return _exp(self._worse * line.test.smallest(times=self.tries)) - 1
 
     @property
     def _worse(self) -> int:
@@ -196,12 +197,18 @@ class Comparison:
 
 
 def compared(
-    base: Side, new: Side, *, gate: float | str | None = None, across: bool = False, metric: str = "time_ms"
+    base: Side,
+    new: Side,
+    *,
+    gate: float | str | None = None,
+    across: bool = False,
+    metric: str = "time_ms",
+    tries: int = 1,
 ) -> Comparison:
-    """Two sides, case by case; see `bwprof.compare`."""
+    """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else fraction(gate, "gate")
     lines = judge(join(base, new), check_metric(metric), least, across=across)
-    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)))
+    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)), tries)
 
 
 def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
