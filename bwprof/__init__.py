@@ -40,26 +40,33 @@ if TYPE_CHECKING:
     from bwprof.analysis.outliers import outliers
     from bwprof.analysis.views import view
     from bwprof.models.result import ModelStep
+    from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
+    from bwprof.records.history import history
+    from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
+    "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "BandwidthReport": "bwprof.records.proof",
     "Baseline": "bwprof.records.baseline",
     "ModelStep": "bwprof.models.result",
     "analysis": "",
     "baselines": "bwprof.records.baselines",
     "delete_baseline": "bwprof.records.baselines",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "history": "bwprof.records.history",
     "load_baseline": "bwprof.records.baselines",
     "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "save_baseline": "bwprof.records.saving",
+    "save_proof_bundle": "bwprof.records.proof",
     "speedup": "bwprof.analysis.narrowing",
     "view": "bwprof.analysis.views",
 }
@@ -67,6 +74,7 @@ _LATER = {
 __all__ = [
     "AccessPattern",
     "BandwidthAnalysis",
+    "BandwidthReport",
     "Baseline",
     "Case",
     "Cost",
@@ -76,6 +84,7 @@ __all__ = [
     "Row",
     "SweepError",
     "__version__",
+    "ab",
     "analysis",
     "bandwidth_gb_s",
     "baselines",
@@ -87,6 +96,7 @@ __all__ = [
     "efficiency",
     "errors",
     "frame",
+    "history",
     "info",
     "load",
     "load_baseline",
@@ -102,6 +112,7 @@ __all__ = [
     "rows",
     "save",
     "save_baseline",
+    "save_proof_bundle",
     "selftest",
     "speedup",
     "summary",

@@ -152,6 +152,7 @@ class Device:
         max_seconds: float = 2.0,
         poll: Callable[[], object] | None = None,
         timer: str | None = None,
+        settled: bool = False,
     ) -> dict[str, Any]:
         """Warm up a function and sample its time as Case.measure() does a case's, and return the same keys, but for
         those of the check, the variant and the footprint. `nothing` is called as the function is and does nothing:
@@ -159,7 +160,7 @@ class Device:
         there are `sets`; cold then needs no flush if sets x footprint_bytes is four times the cache. stream is the
         cudaStream_t that it enqueues on. Its exceptions come out as they are; ValueError where it enqueues nothing, or
         elsewhere; UnavailableError for a timer that cannot be had, a function that cannot be captured among the
-        causes."""
+        causes. With `settled` its floor is NaN."""
     def count_call(self, function: Callable[..., object], *, sets: int | None = None) -> dict[str, Any]:
         """One call that finds a cold cache, by hardware counter; see Case.count()."""
     def count_call_metrics(
@@ -247,6 +248,7 @@ class Case:
         timer: str | None = None,
         flush: str | None = None,
         trace: bool = False,
+        settled: bool = False,
     ) -> dict[str, Any]:
         """Verify, warm up, sample until the CI of the median is within precision_target and so are the medians of both
         halves of the samples, verify again. At least min_samples are taken, for at least 50 ms (or max_seconds); at
@@ -267,7 +269,8 @@ class Case:
         "memset+read" of four times the cache. trace (timer cupti always): kernel timestamps, per launch, medians over
         the samples, NaN without them: kernel_sum_ns, the durations of kernels, copies and memsets; kernel_span_ns,
         first start to last end of a launch. late_samples: those that hold some of the host's time, because the GPU
-        waited for it however often the replay was made again."""
+        waited for it however often the replay was made again. settled: the same was measured a moment ago (a turn of
+        several): one replay warms it up."""
     def count(self, *, rotated: bool = False) -> dict[str, Any]:
         """One launch that finds its inputs cold, by hardware counter, its write-back included: dram_bytes_read,
         dram_bytes_written, l2_bytes (floats; NaN = not counted), counters_status ("ok", or why not and what to do).

@@ -9,16 +9,32 @@ from bwprof._core import BwprofError, DeviceError, MemoryLimitError, Unavailable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BwprofError", "DeviceError", "MemoryLimitError", "SweepError", "UnavailableError", "UnsupportedError"]
+__all__ = [
+    "BwprofError",
+    "DeviceError",
+    "MemoryLimitError",
+    "PairedError",
+    "SweepError",
+    "UnavailableError",
+    "UnsupportedError",
+]
 
 
-class SweepError(BwprofError, RuntimeError):
-    """A sweep could not go on; `frame` holds the finished rows."""
+class _WithFrameError(BwprofError, RuntimeError):
+    """Something was measured before it came to this: `frame` holds it."""
 
     def __init__(self, message: str, frame: pd.DataFrame) -> None:
         super().__init__(message)
         self.frame = frame
 
-    def __reduce__(self) -> tuple[type[SweepError], tuple[str, pd.DataFrame]]:
+    def __reduce__(self) -> tuple[type[_WithFrameError], tuple[str, pd.DataFrame]]:
         """What a pool of processes sends: without it the pool would wait for ever."""
         return type(self), (str(self), self.frame)
+
+
+class SweepError(_WithFrameError):
+    """A sweep could not go on; `frame` holds the finished rows."""
+
+
+class PairedError(_WithFrameError):
+    """A side of a paired measurement could not go on; `frame` holds what was measured."""

@@ -18,7 +18,8 @@ from bwprof import plot
 from bwprof.cli import compare as compare_command
 from bwprof.cli.sweep import main
 from bwprof.cli.sweep import run as sweep_command
-from bwprof.runs import local, loop
+from bwprof.runs import loop
+from bwprof.runs.executors import local
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -27,7 +28,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 BRIEF_SECONDS = 0.02
 GIVE_UP_SECONDS = 300  # on a process that hangs: with others busy, a quick one may take a minute
 BRIEFLY = f"""
-from bwprof.runs import local
+from bwprof.runs.executors import local
 from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}

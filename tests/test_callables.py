@@ -333,14 +333,14 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function, "_timers", lambda *_: ["cupti", "graph", "events"])
     monkeypatch.setattr(function.conditions, "measure_cool", lambda once, *_, **__: (once(), 0.0))
     subject = function.Subject(lambda: None, "f", stream=0)
-    result, _, notes = function._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    result, _, notes = function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
     assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
-        function._timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+        function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
 def test_numpys_numbers_do_not_overflow() -> None:

@@ -26,8 +26,9 @@ from bwprof.cli.sweep import listing, main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, frame
-from bwprof.runs import child, estimate, plan, worker
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs import estimate, plan
+from bwprof.runs.executors import child, worker
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import OutOfTimeError
 from bwprof.runs.plan import Plan, Request
@@ -394,7 +395,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
     plant_in_child(monkeypatch, tmp_path)
     request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
     with Interrupts() as interrupts:
-        other = child._Child()
+        other = child.Child()
         assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
         with pytest.raises(OutOfTimeError):

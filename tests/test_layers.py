@@ -79,7 +79,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
-    "records": {"_core", "analysis", "environment", "registry", "results"},
+    "paired": _WORKING | {"measuring", "results", "runs"},
+    "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "results", "roofs"},
     "examples": {"results", "roofs"},
@@ -101,6 +102,8 @@ DEVICE_FREE = {
     "models.gguf": {"models.architecture", "models.question", "text"},
     "models.figures": {"costs", "models.question", "models.steps", "models.storage", "registry", "roofs.limits"},
     "measuring.outputs": {"callables", "text"},
+    "paired.statistics": set(),
+    "paired.revisions": {"text"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {

@@ -172,3 +172,21 @@ def test_profiler_timing_against_torch_events() -> None:
     ):
         ours, theirs = agree(lambda: sampled(case, max_seconds=0.3)["min_ns"], witness, 0.15)
     assert ours == pytest.approx(theirs, rel=0.15)
+
+
+def test_what_was_measured_a_moment_ago_is_warmed_up_by_one_replay(one_thread: _core.Device) -> None:
+    """A turn of several: two calls say how long one is, one warms up, and the samples; nobody asks for the floor."""
+    calls: list[None] = []
+
+    def two_ms() -> None:
+        calls.append(None)
+        until = time.perf_counter() + 2e-3
+        while time.perf_counter() < until:
+            pass
+
+    result = one_thread.measure_call(
+        two_ms, lambda: None, cache="hot", min_samples=4, max_seconds=0.0, precision_target=1e-9, settled=True
+    )
+    assert len(calls) == 2 + 1 + 4
+    assert len(result["samples_ns"]) == 4
+    assert math.isnan(result["timer_floor_ns"])

@@ -14,6 +14,7 @@ from bwprof.text import nearest, unknown
 
 _COMMANDS = (
     "sweep",
+    "ab",
     "model",
     "analyze",
     "report",
@@ -21,6 +22,7 @@ _COMMANDS = (
     "view",
     "outliers",
     "baseline",
+    "history",
     "compare",
     "plot",
     "predict",
@@ -34,12 +36,14 @@ _HOMES = {"view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
+       bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
+       bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
        bwprof compare BASE NEW    what became slower, by more than chance; the gate of a CI job (bwprof compare --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)

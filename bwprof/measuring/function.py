@@ -28,7 +28,7 @@ from bwprof.roofs.given import check as check_given
 from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown, words
 
 # The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
-_TIMERS = ("cupti", "graph", "events")
+TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
@@ -314,7 +314,7 @@ def measure_on(
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
-    result, waited, notes = _timed(device, subject, options, deadline, poll)
+    result, waited, notes = timed(device, subject, options, deadline, poll)
     result |= _counted(device, subject)
     result |= _metrics(device, subject)
     notes += _fill_bytes(row, subject, result)
@@ -406,10 +406,10 @@ def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
     if asked is not None:
         return [asked]
     offered = next(found["timers"] for found in _core.backends() if found["name"] == device.backend)
-    return [name for name in _TIMERS if name in offered] or [None]
+    return [name for name in TIMERS if name in offered] or [None]
 
 
-def _timed(
+def timed(
     device: _core.Device,
     subject: Subject,
     options: dict[str, Any],

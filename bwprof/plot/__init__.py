@@ -7,18 +7,19 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
+from bwprof.plot.looks import style
 from bwprof.plot.paper import check_ending, cut, endings, write_figure
 from bwprof.plot.ratios import ratios, save_ratios
+from bwprof.plot.trends import save_trend, trend
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded, with_limits
-from bwprof.text import figure_text
+from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,30 +27,13 @@ if TYPE_CHECKING:
 
     from bwprof.results.compare import Group
 
-__all__ = ["check_ending", "comparison", "ratios", "save", "save_ratios"]
+__all__ = ["check_ending", "comparison", "endings", "ratios", "save", "save_ratios", "save_trend", "style", "trend"]
 
 _log = logging.getLogger("bwprof.plot")
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """A precision's look, the same in every picture: readable without colour too."""
-
-    color: str
-    hatch: str
-
-
-# Okabe and Ito's colours, which people with colour-blindness tell apart.
-_STYLES = {
-    "fp32": Style("#0072B2", ""),
-    "fp16": Style("#E69F00", "////"),
-    "bf16": Style("#009E73", "...."),
-    "tf32": Style("#CC79A7", "xxxx"),
-}
 # Of the mark of the nearer roof: a stream, or arithmetic.
 _ROOF_COLORS = {False: "#222222", True: "#B00020"}
-_SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
-
 # Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
@@ -58,11 +42,6 @@ _WIDTH_LETTERS = 150  # of the names' and the legend's size, in the picture's wi
 _HANDLE_LETTERS = 8  # what a line of the legend takes beside its text
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
 _LONGEST_PRECISION = 16
-
-
-def style(precision: str) -> Style:
-    """The look of a precision."""
-    return _STYLES.get(precision) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -113,10 +92,10 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     return write(data, [Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
+def write(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
     """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
     groups, precisions, left_out = _shown(data)
-    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets)
+    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets, dpi=dpi)
     return list(targets)
 
 
@@ -178,7 +157,7 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    return max([value for value in values if value and math.isfinite(value)], default=1.0)
+    return max([value for value in values if value and measurable(value)], default=1.0)
 
 
 def _roof(row: Row) -> tuple[float | None, bool]:
@@ -192,7 +171,7 @@ def _roof(row: Row) -> tuple[float | None, bool]:
 def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
-    if value is None or not math.isfinite(value):
+    if value is None or measurable(value) is None:
         said = cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
         ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
@@ -207,7 +186,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     )
     end = value
     roof, arithmetic = _roof(row)
-    if roof is not None and math.isfinite(roof):
+    if roof is not None and measurable(roof):
         half = thickness * 0.46
         color = _ROOF_COLORS[arithmetic]
         ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
@@ -231,7 +210,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
     gain = group.rows.get("fp16", {}).get("speedup_vs_fp32")
     if gain is not None:
         ax.annotate(
-            f"{gain:.2f}\u00d7",
+            f"{short(gain, '.2f')}\u00d7",
             (1.07, place),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -243,7 +222,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
 
 def _ceiling(ax: Axes, groups: Sequence[Group]) -> None:
     """The theoretical peak where it is known and near enough to show."""
-    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if row.get("peak_gb_s")}
+    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
     if len(peaks) == 1:
         ax.axvline(peaks.pop(), color="#555555", linewidth=1, linestyle=(0, (5, 3)), zorder=0.5)
 
@@ -279,7 +258,7 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         )
         for arithmetic in sorted(marked)
     ]
-    if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
+    if len({row["peak_gb_s"] for row in rows if measurable(row.get("peak_gb_s"))}) == 1:
         peak = schema.column("peak_gb_s").title
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))

@@ -33,7 +33,9 @@ def check_ending(target: Path) -> None:
         raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
 
 
-def write_figure(size: tuple[float, float], draw: Callable[[Axes], object], targets: Sequence[Path]) -> None:
+def write_figure(
+    size: tuple[float, float], draw: Callable[[Axes], object], targets: Sequence[Path], *, dpi: int = 150
+) -> None:
     """Draw once, on so many inches, and write it to each target in the format of its ending; no window is touched."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -43,5 +45,5 @@ def write_figure(size: tuple[float, float], draw: Callable[[Axes], object], targ
     draw(figure.add_subplot())
     for target in targets:
         content = io.BytesIO()
-        figure.savefig(content, dpi=150, format=target.suffix.lower().removeprefix("."))
+        figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))
         target.write_bytes(content.getvalue())

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from bwprof import registry
+from bwprof.text import several, spread
+
 MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
 V = TypeVar("V")
@@ -52,3 +55,17 @@ def label_of(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(getattr(value, "__name__", value))
+
+
+def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+    """A parameter's values where it takes whole numbers: one, or an iterable of them, ranges among them.
+
+    Raises
+    ------
+    ValueError
+        For a parameter without values, and one that is no whole number.
+    """
+    items = several(value, name)
+    if not items:
+        raise ValueError(f"{name} has no values")
+    return tuple(registry.value_of(name, item, name) for item in spread(items, name))

@@ -7,13 +7,41 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
     """The user asked to stop."""
+
+
+class Stops(Protocol):
+    """What may end a wait for a process: something to look at while waiting, and something to ask."""
+
+    @property
+    def wakeup_fd(self) -> int:
+        """Becomes readable when there is something to ask about."""
+        ...
+
+    def check(self) -> None:
+        """Raise what ends the wait."""
+        ...
+
+
+class Unasked:
+    """While entered, nothing is noted: Ctrl-C stays an exception of the caller's, wherever it comes."""
+
+    def __enter__(self) -> Unasked:
+        self.wakeup_fd, self._write_fd = os.pipe()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (self.wakeup_fd, self._write_fd):
+            os.close(fd)
+
+    def check(self) -> None:
+        """Nothing was noted."""
 
 
 class Interrupts:

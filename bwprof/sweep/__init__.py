@@ -257,6 +257,7 @@ def sweep(
             stop,
             how,
         )
+    from bwprof.runs.grid import whole_numbers
     from bwprof.runs.plan import Request
     from bwprof.text import whole_number
 
@@ -265,8 +266,8 @@ def sweep(
     _check_labels(how.labels)
     request = Request(
         operations=_words("operations", operations),
-        params={name: _whole_numbers(name, value) for name, value in params.items()},
-        kv_lens=_whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
+        params={name: whole_numbers(name, value) for name, value in params.items()},
+        kv_lens=whole_numbers("kv_lens", kv_lens) if kv_lens is not None else None,
         precisions=_words("precision", precision),
         variants=_words("variant", variant),
         caches=_words("cache", cache),
@@ -340,15 +341,3 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
     for name in labels:
         if name in schema.names() or name == schema.SAMPLES:
             raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
-
-
-def _whole_numbers(name: str, value: Any) -> tuple[int, ...]:
-    from bwprof.text import spread, whole_number
-
-    try:
-        items = [value] if isinstance(value, (str, bytes)) else list(value)
-    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
-        items = [value]
-    if not items:
-        raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in spread(items, name))

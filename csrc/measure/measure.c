@@ -107,8 +107,8 @@ static bw_status warm_up(const bw_measure_options *options, timed *timed, double
         BW_TRY(replay(timed, &ns));
         window[i % WARMUP_WINDOW] = *launch_ns = ns;
         *spent_ns += ns * (double)timed->spec.launches;
-        if (i + 1 < WARMUP_LEAST) continue;
-        if (*spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
+        if (i + 1 < (options->settled ? 1 : WARMUP_LEAST)) continue;
+        if (options->settled || *spent_ns >= warmup_most_ns || bw_now_s() >= deadline) return BW_OK;
         if (i + 1 < WARMUP_WINDOW || *spent_ns < least_ns) continue;
         double low = window[0], high = window[0];
         for (int j = 1; j < WARMUP_WINDOW; j++) {
@@ -285,7 +285,7 @@ static bw_status measure_timed(const bw_measure_options *options, timed *timed, 
 
 static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
-    out->host_launch_ns = out->warmup_ns = NAN;
+    out->timer_floor_ns = out->host_launch_ns = out->warmup_ns = NAN;
     out->kernels = (bw_kernel_times){NAN, NAN};
     out->disturbance = not_disturbed;
 }
@@ -335,7 +335,9 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend};
     begin_measurement(out);
-    BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
+    if (!options->settled) {
+        BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
+    }
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
     timed.spec = (bw_plan_spec){.work = *self->work,
                                 .set_count = out->rotation.sets,

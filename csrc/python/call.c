@@ -104,15 +104,16 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
 }
 
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"function",         "nothing",     "stream",      "sets", "footprint_bytes", "cache",
-                            "precision_target", "min_samples", "max_seconds", "poll", "timer",           NULL};
+    static char *names[] = {"function", "nothing",          "stream",      "sets",        "footprint_bytes",
+                            "cache",    "precision_target", "min_samples", "max_seconds", "poll",
+                            "timer",    "settled",          NULL};
     device_object *self = (device_object *)object;
     call_work work = {0};
     core_options given = CORE_OPTIONS_DEFAULT;
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOz", names, &function, &work.nothing.function, &stream,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
                                      &sets, &footprint, &given.cache, &given.precision_target, &given.min_samples,
-                                     &given.max_seconds, &given.poll, &given.timer)) {
+                                     &given.max_seconds, &given.poll, &given.timer, &given.settled)) {
         return NULL;
     }
     if (!PyCallable_Check(work.nothing.function)) {

@@ -372,7 +372,7 @@ static PyMethodDef case_methods[] = {
      "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
     {"measure", WITH_KEYWORDS(core_case_measure), METH_VARARGS | METH_KEYWORDS,
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
-     "poll=None, timer=None, flush=None, trace=False)\n--\n\nVerify, warm up, sample, verify."},
+     "poll=None, timer=None, flush=None, trace=False, settled=False)\n--\n\nVerify, warm up, sample, verify."},
     {"count", WITH_KEYWORDS(core_case_count), METH_VARARGS | METH_KEYWORDS,
      "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
     {"count_metrics", core_case_count_metrics, METH_O,

@@ -149,6 +149,7 @@ int core_options_read(const core_options *given, bw_measure_options *out) {
     if (given->min_samples && core_read_int64(NULL, "min_samples", given->min_samples, &min_samples) < 0) return -1;
     *out = (bw_measure_options){.cache = cache,
                                 .trace = given->trace != 0,
+                                .settled = given->settled != 0,
                                 .precision_target = given->precision_target,
                                 .min_samples = min_samples,
                                 .max_seconds = given->max_seconds,
@@ -161,15 +162,15 @@ int core_options_read(const core_options *given, bw_measure_options *out) {
 
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {
-        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush", "trace",
-        NULL};
+        "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush",
+        "trace", "settled",          NULL};
     case_object *self = (case_object *)object;
     bw_measure_options options;
     bw_measurement measured = {0};
     core_options given = CORE_OPTIONS_DEFAULT;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzp", names, &given.cache, &given.precision_target,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &given.cache, &given.precision_target,
                                      &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
-                                     &given.timer, &given.flush, &given.trace)) {
+                                     &given.timer, &given.flush, &given.trace, &given.settled)) {
         return NULL;
     }
     if (core_options_read(&given, &options) < 0) return NULL;

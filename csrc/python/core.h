@@ -94,7 +94,7 @@ typedef struct core_options {
     const char *cache, *timer, *flush;
     double precision_target, max_seconds, verify_budget_s;
     PyObject *min_samples, *poll;
-    int trace;
+    int trace, settled;
 } core_options;
 #define CORE_OPTIONS_DEFAULT \
     { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }

@@ -308,7 +308,8 @@ static PyMethodDef device_methods[] = {
     {"measure_call", (PyCFunction)(void (*)(void))core_device_measure_call, METH_VARARGS | METH_KEYWORDS,
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
      "precision_target=0.005, "
-     "min_samples=10, max_seconds=2.0, poll=None, timer=None)\n--\n\nWarm up a function, and sample its time."},
+     "min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\nWarm up a function, and sample its "
+     "time."},
     {"count_call", (PyCFunction)(void (*)(void))core_device_count_call, METH_VARARGS | METH_KEYWORDS,
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
     {"count_call_metrics", (PyCFunction)(void (*)(void))core_device_count_call_metrics, METH_VARARGS | METH_KEYWORDS,

@@ -14,7 +14,7 @@ from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
 from bwprof.results.files import atomic_write
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
 
 if TYPE_CHECKING:

@@ -12,17 +12,19 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from bwprof import _core
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors.local import LocalExecutor
 from bwprof.terminal import safe_stderr
 
-_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.worker import main; main()"
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.executors.worker import main; main()"
+)
 _FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
 
 
@@ -36,15 +38,30 @@ def command_line(request_fd: int, answer_fd: int) -> list[str]:
 def main() -> None:
     """Serve requests until the command closes its end."""
     request_fd, answer_fd = int(sys.argv[2]), int(sys.argv[3])
+    serve(Worker, request_fd, answer_fd)
+
+
+class Answering(Protocol):
+    """What is asked, line by line."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request."""
+        ...
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        ...
+
+
+def serve(make: Callable[[Callable[[], None]], Answering], request_fd: int, answer_fd: int) -> None:
+    """Answer every line of `request_fd` with one line on `answer_fd`, until the command closes its end.
+
+    What `make` makes answers; it gets a function to call now and then, which ends an orphan.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when to stop
     sys.stderr = safe_stderr(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
-    serve(request_fd, answer_fd)
-
-
-def serve(request_fd: int, answer_fd: int) -> None:
-    """Answer every line of `request_fd` with one line on `answer_fd`."""
-    worker = Worker(_stop_when_orphaned(os.getppid()))
+    worker = make(_stop_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
         for line in requests:
             if not line.endswith("\n"):  # the command ended in the middle of it

@@ -9,6 +9,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -18,8 +19,9 @@ from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs import estimate, worker
-from bwprof.runs.interrupts import Interrupts
+from bwprof.runs import estimate
+from bwprof.runs.executors import worker
+from bwprof.runs.interrupts import Interrupts, Stops
 from bwprof.runs.loop import MAX_TIME, OutOfTimeError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import seconds_text
@@ -47,7 +49,7 @@ class ChildExecutor:
         self._backend = backend
         self._index = index
         self._interrupts = interrupts
-        self._child: _Child | None = None
+        self._child: Child | None = None
         self._context: Context | None = None
 
     def open(self, deadline: float | None) -> dict[str, Any]:
@@ -126,7 +128,7 @@ class ChildExecutor:
     def _ask(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:
             try:
-                self._child = _Child()
+                self._child = Child()
             except OSError as error:
                 raise ChildDiedError(f"could not be started: {error}") from None
         try:
@@ -153,10 +155,12 @@ def _with_grace(deadline: float | None) -> float | None:
     return None if deadline is None else deadline + _GRACE_SECONDS
 
 
-class _Child:
-    """The process and its two pipes."""
+class Child:
+    """A process that answers lines, and its two pipes."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, command: Callable[[int, int], list[str]] = worker.command_line, folder: str | None = None
+    ) -> None:
         request_read, self._request = os.pipe()
         try:
             self._answer, answer_write = os.pipe()
@@ -166,11 +170,15 @@ class _Child:
             raise
         os.set_blocking(self._request, False)  # a process that does not read must not hold up this one
         self._buffer = b""
-        command = worker.command_line(request_read, answer_write)
         try:
             # Its own process group: Ctrl-C goes to the command, which decides. File descriptor 2 for both outputs.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(request_read, answer_write), process_group=0
+                command(request_read, answer_write),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(request_read, answer_write),
+                process_group=0,
+                cwd=folder,
             )
         except BaseException:
             os.close(self._request)
@@ -180,7 +188,7 @@ class _Child:
             os.close(request_read)
             os.close(answer_write)
 
-    def ask(self, request: dict[str, Any], interrupts: Interrupts, until: float) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], interrupts: Stops, until: float) -> dict[str, Any]:
         """Send one line, wait for one line, until a time.monotonic()."""
         unsent = memoryview((json.dumps(request) + "\n").encode())
         with selectors.DefaultSelector() as selector:

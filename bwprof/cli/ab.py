@@ -1,0 +1,269 @@
+"""The command ``bwprof ab``: two sides measured turn by turn."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bwprof import hardware, registry
+from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
+from bwprof.cli.shared.measuring import measuring
+from bwprof.cli.shared.options import numbers, read_params
+from bwprof.cli.shared.predictions import targets_of
+from bwprof.paired import asked, places, result, run, session
+from bwprof.paired.asked import Options
+from bwprof.paired.function import checked_threads, complete, is_same
+from bwprof.paired.places import Wanted
+from bwprof.paired.process import DEFAULT_TURN_SECONDS
+from bwprof.paired.result import Table
+from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
+from bwprof.paired.statistics import DEFAULT_GATE, fails
+from bwprof.results.files import atomic_write
+from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.text import fraction, parse_count, quoted, seconds, words
+
+_DESCRIPTION = """\
+Which of two is faster, and by how much: A and B are measured turn by turn on one device, in an order that a coin
+decides, so that a machine that drifts drifts under both. The verdict comes from the paired ratios: faster, slower, same
+or undecided is said of B. Each side has a process of its own, and only one of them works at a time.
+"""
+_EPILOG = """\
+examples:
+  %(prog)s {first}:{one} {first}:{other} -p {param}={value}       two variants of an operation
+  %(prog)s my.kernels:old my.kernels:new               two functions, module:function or file.py:function
+  %(prog)s {first} --python old/bin/python --python new/bin/python   two interpreters, each with its bwprof
+  %(prog)s bench.py:step --python old/bin/python --python new/bin/python    ... or with a kernel package
+  %(prog)s bench.py:step --rev v1.2 --rev HEAD --build "make"     two revisions of the repository here
+  %(prog)s my.kernels:old my.kernels:new --fail-on 2%%   exit code 1 where B is slower by more than that
+
+A function is called without arguments but those of -p; where it returns something callable, that is measured, and the
+call prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
+exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed), 130 interrupted.
+"""
+_NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    return guarded(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    given = list(arguments or ())
+    try:
+        options = _parser().parse_args(given)
+    except SystemExit as ended:
+        return USAGE if ended.code else OK
+    return measuring(options, lambda interrupts: _command(options, given, interrupts))
+
+
+def _parser() -> Parser:
+    parser = Parser("bwprof ab", _DESCRIPTION, _epilog())
+    parser.add_argument("a", metavar="A", help="OPERATION, OPERATION:VARIANT, module:function or file.py:function")
+    parser.add_argument("b", metavar="B", nargs="?", help="likewise; left out: A, in another interpreter or revision")
+    where = parser.add_argument_group("where the sides run")
+    where.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="an interpreter that has bwprof, given twice: A's and B's; once: of both",
+    )
+    where.add_argument(
+        "--rev", action="append", default=[], metavar="REV", help="a git revision, given twice: A's and B's"
+    )
+    where.add_argument("--repo", metavar="DIR", default=".", help="of the revisions (default: the one here)")
+    where.add_argument("--build", metavar="COMMAND", help="makes a revision's worktree ready; run by the shell, in it")
+    where.add_argument("--device", metavar="D", help=DEVICE_HELP)
+    where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
+    where.add_argument("--threads", metavar="N", help="of a CPU (default: all); one scatters least on a busy machine")
+    what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2,…",
+        help="of the operation, or the functions; lists make a comparison for each combination (repeatable)",
+    )
+    what.add_argument("--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens")
+    what.add_argument("--precision", metavar="P,…", help=f"of an operation (default: {asked.DEFAULT_PRECISION})")
+    what.add_argument("--cache", metavar="cold|hot|both", help="as in bwprof sweep (default: cold)")
+    what.add_argument("--timer", metavar="NAME", help="as in bwprof sweep")
+    what.add_argument("--seed", default="0", metavar="N", help="of the coin and of the generated inputs (default: 0)")
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--rel-ci",
+        metavar="FRACTION",
+        default=f"{DEFAULT_REL_CI}",
+        help="stop when the ratio is known to this, half of its interval (99.5 %%): 0.005, or 0.5%% (default)",
+    )
+    how.add_argument(
+        "--max-seconds",
+        metavar="SECONDS",
+        default=f"{DEFAULT_SECONDS}",
+        help=f"the most for one comparison, once both sides are open (default: {DEFAULT_SECONDS:g})",
+    )
+    how.add_argument(
+        "--gate",
+        metavar="FRACTION",
+        default=f"{DEFAULT_GATE}",
+        help=f"smallest difference worth a word (default: {DEFAULT_GATE:.0%})".replace("%", "%%"),
+    )
+    how.add_argument("--fail-on", metavar="FRACTION", help="exit code 1 where B is slower by more than this: 2%%")
+    how.add_argument(
+        "--max-turn-seconds",
+        metavar="SECONDS",
+        default=f"{DEFAULT_TURN_SECONDS}",
+        help=f"for one answer of a side, whose process is then ended (default: {DEFAULT_TURN_SECONDS:g})",
+    )
+    out = parser.add_argument_group("output")
+    out.add_argument("--csv", metavar="FILE|-", help="the rows as CSV, '-' for standard output")
+    out.add_argument("--json", metavar="FILE|-", help="rows, metadata and every block as JSON, '-' likewise")
+    out.add_argument("--force", action="store_true", help="replace files that --csv and --json name")
+    out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
+    out.add_argument("--verbose", action="store_true", help="log what is going on")
+    return parser
+
+
+def _epilog() -> str:
+    """With an operation of the registry that has two variants."""
+    shown = next(row for row in registry.operations() if not row["is_stream"])
+    variants = next(list(found) for found in shown["variants"].values() if len(found) > 1)
+    words_of = {
+        "first": shown["name"],
+        "one": variants[0]["name"],
+        "other": variants[1]["name"],
+        "param": shown["params"][0]["name"],
+        "value": str(shown["params"][0]["default"]),
+    }
+    text = _EPILOG
+    for name, value in words_of.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
+    targets = _targets(options)
+    limit = None if options.fail_on is None else fraction(options.fail_on, "--fail-on")
+    wanted = Wanted(
+        tuple(options.python),
+        tuple(options.rev),
+        options.repo,
+        options.build,
+        None if options.threads is None else checked_threads(parse_count(options.threads, "--threads"), "--threads"),
+        seconds(options.max_turn_seconds, "--max-turn-seconds", text=True),
+    )
+    how = How(
+        fraction(options.rel_ci, "--rel-ci"),
+        seconds(options.max_seconds, "--max-seconds", text=True),
+        fraction(options.gate, "--gate"),
+        registry.check_seed(parse_count(options.seed, "--seed")),
+    )
+    names = (options.a, complete(options.b, options.a, wanted))
+    choice = hardware.choose(options.backend, options.device)
+    works = asked.works(*names, _options(options, how.seed), choice.backend)
+    table = run.start(choice, how, given, {})
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            sys.stderr.write(f"bwprof: {text}\n")
+
+    say(f"measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})")
+    stopped = failed = False
+    try:
+        with ExitStack() as stack:
+            make, commits = stack.enter_context(places.makers(wanted, choice, interrupts, say))
+            pairs = run.with_note(run.pairs_apart(works, make), same=is_same(names, wanted, commits))
+            for number, pair in enumerate(pairs, start=1):
+                say(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
+                found = run.measure(pair, how, table, interrupts.check, run.nothing_compared)
+                failed |= found.stopped == session.FAILED
+    except (StoppedError, KeyboardInterrupt):
+        stopped = True
+    table.run["status"] = "interrupted" if stopped else "complete"
+    if "-" not in targets.values():
+        _print(table)  # first: files may turn out not to be writable
+    _write(table, targets)
+    if stopped:
+        measured = sum(row["pairs"] for row in table.rows)
+        left = len(works) - len(table.rows)
+        more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
+        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured} pairs, is kept{more}\n")
+        return INTERRUPTED
+    for row in table.rows:
+        if row["stopped"] == session.FAILED:
+            sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
+    slow = [row for row in table.rows if limit is not None and _fails(row, limit)]
+    for row in slow:
+        sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: B is slower\n")
+    return INCOMPLETE if failed else GATE_FAILED if slow else OK
+
+
+def _fails(row: dict[str, Any], limit: float) -> bool:
+    return row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit)
+
+
+def _options(options: argparse.Namespace, seed: int) -> Options:
+    return Options(
+        params=read_params(options.param),
+        kv_lens=None if options.kv_lens is None else numbers(options.kv_lens, "--kv-lens"),
+        precisions=words("--precision", options.precision),
+        caches=words("--cache", options.cache),
+        timer=options.timer,
+        seed=seed,
+    )
+
+
+def _targets(options: argparse.Namespace) -> dict[str, str]:
+    """What is written where; ValueError before anything is measured where that cannot be."""
+    found = targets_of(options)
+    for kind, name in found.items():
+        folder = Path(name).parent
+        if name != "-" and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise ValueError(f"--{kind} {quoted(name)}: there is no folder {quoted(folder)} that can be written to")
+    return found
+
+
+def _write(table: Table, targets: dict[str, str]) -> None:
+    for kind, name in targets.items():
+        text = table.json_text() if kind == "json" else table.csv_text()
+        if name == "-":
+            sys.stdout.write(text)
+        else:
+            atomic_write(Path(name), text)
+
+
+def _print(table: Table) -> None:
+    from bwprof.cli.analyze import wrapped
+    from bwprof.terminal import console, show
+    from bwprof.terminal import table as grid_of
+
+    screen = console(sys.stdout)
+    measured = [row for row in table.rows if row["ratio"] is not None]
+    if measured:
+        grid = grid_of(screen, "", ["case", *_NUMBERS, "B is"], numbers=_NUMBERS)
+        for row in measured:
+            hot = " (hot)" if row["cache"] == "hot" else ""
+            figures = (row["a_time_ms"], row["b_time_ms"], row["ratio"], row["ratio_lo"], row["ratio_hi"])
+            cells = [
+                "-" if value is None else f"{value:.4g}" if place < 2 else f"{value:.4f}"
+                for place, value in enumerate(figures)
+            ]
+            grid.add_row(f"{row['case']}{hot}", *cells, str(row["pairs"]), row["verdict"])
+        show(screen, grid)
+    for row in table.rows:
+        if row["stopped"] != session.FAILED:  # which is an error, said elsewhere
+            screen.print(wrapped(result.sentence(row), screen))
+    for side in ("a", "b"):
+        told = next((row for row in table.rows if row[f"{side}_environment"]), None)
+        if told is not None:
+            screen.print(wrapped(f"{side.upper()}: {quoted(told[side])}, {told[f'{side}_environment']}", screen))
+    if measured:
+        screen.print(f"from, to: the {result.level_text()} interval of B's time divided by A's")

@@ -1,0 +1,412 @@
+"""Paired measurements: the statistics by published tables, the turns on machines that are made up."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bwprof
+from bwprof import errors
+from bwprof.paired import asked, run, session, statistics
+from bwprof.paired.asked import Options
+from bwprof.paired.result import sentence
+from bwprof.paired.session import FAILED, INTERRUPTED, OUT_OF_TIME, PRECISE, Found, How
+from bwprof.paired.sides import Opened, SideError, later_timer
+from bwprof.paired.statistics import ratio_of, time_of, verdict_of
+from bwprof.paired.work import Call, from_dict, to_dict
+
+# ---- statistics
+
+
+@pytest.mark.parametrize(
+    ("count", "critical"), [(8, 0), (9, 1), (10, 3), (12, 7), (15, 15), (20, 37), (25, 68), (30, 109), (50, 373)]
+)
+def test_the_interval_goes_as_far_as_the_signed_ranks_allow(count: int, critical: int) -> None:
+    """Wilcoxon's T at 1 %, two-sided, as the tables have it (McCornack 1965): the interval ends at the next pair."""
+    assert statistics._dropped(count, 0.99) == critical + 1
+
+
+@pytest.mark.parametrize("count", [8, 9, 10, 12])
+def test_the_interval_counts_every_way_the_signs_may_fall(count: int) -> None:
+    sums = sorted(sum(rank for rank in range(1, count + 1) if signs >> (rank - 1) & 1) for signs in range(2**count))
+    rare = math.floor(0.005 / 2 * 2**count)  # so many of the smallest sums may be missed at either end
+    allowed = [total for total in range(count * (count + 1)) if sum(one <= total for one in sums) <= rare]
+    assert statistics._dropped(count, 0.995) == len(allowed)
+
+
+def test_too_few_units_say_nothing() -> None:
+    found = ratio_of([0.5] * 8)
+    assert (found.low, found.high, found.half_width) == (0.0, math.inf, math.inf)
+    assert verdict_of(found) == statistics.UNDECIDED
+    assert math.isnan(ratio_of([]).value)
+    assert verdict_of(ratio_of([])) == statistics.UNDECIDED
+
+
+def test_many_units_are_looked_at_by_the_normal_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = statistics._dropped(60, 0.99)
+    monkeypatch.setattr(statistics, "_EXACT", 0)
+    assert abs(statistics._dropped.__wrapped__(60, 0.99) - exact) <= 5  # of 1 830 pairs
+    monkeypatch.undo()
+    rng = np.random.default_rng(1)
+    found = ratio_of(rng.normal(math.log(1.03), 0.2, 4001))
+    assert found.units == 4001
+    assert found.low < 1.03 < found.high
+    assert 0.007 < found.half_width < 0.011  # 2.807 x 0.2 / sqrt(4001) = 0.0089
+
+
+def test_one_disturbed_block_moves_nothing() -> None:
+    units = [0.020, 0.021, 0.019, 0.020, 0.022, 0.018, 0.020, 0.021, 0.019, 0.020]
+    quiet, disturbed = ratio_of(units), ratio_of([*units[:-1], 3.0])
+    assert math.log(disturbed.value) == pytest.approx(math.log(quiet.value), abs=0.001)
+
+
+def test_a_sides_time_is_the_lower_quartile_of_its_samples() -> None:
+    assert time_of([5.0]) == 5.0
+    assert time_of([4.0, 3.0, 2.0, 1.0]) == 1.0
+    assert time_of([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]) == 2.0
+
+
+def test_a_limit_is_passed_by_what_is_surely_slower() -> None:
+    assert statistics.fails(1.03, statistics.SLOWER, 0.02)
+    assert not statistics.fails(1.015, statistics.SLOWER, 0.02)
+    assert not statistics.fails(1.5, statistics.UNDECIDED, 0.02)
+
+
+# ---- turns, on machines that are made up
+
+
+class Machine:
+    """Time that passes as sides work, slower and faster as the machine drifts, with bursts of other people's work."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.busy = 0
+        self.random = random.Random(seed)
+
+    def clock(self) -> float:
+        return self.now
+
+    def launch(self, ns: float) -> float:
+        drift = 1 + 0.25 * math.sin(self.now / 3.0) + 0.02 * self.now
+        burst = 1 + self.random.expovariate(1) if self.random.random() < 0.3 else 1.0
+        taken = ns * drift * burst * (1 + abs(self.random.gauss(0, 0.004)))
+        self.now += taken * 1e-9
+        return taken
+
+
+class FakeSide:
+    """A side on such a machine; `luck` is what its buffers' places may cost."""
+
+    def __init__(self, machine: Machine, ns: float, luck: float = 0.0, **told: Any) -> None:
+        self._machine, self._ns, self._luck = machine, ns, luck
+        self._told: dict[str, Any] = {"title": "fake", "timer": "graph", "renewable": luck > 0} | told
+        self._now_ns = ns
+        self.asked: list[str] = []
+
+    def open(self, timer: str | None = None) -> Opened:
+        self.asked.append(f"open {timer}")
+        self._now_ns = self._ns * (1 + self._luck * self._machine.random.random())
+        self._machine.now += 0.02
+        return Opened(**{"sample_ns": 1e6, **self._told} | ({"timer": timer} if timer else {}))
+
+    def turn(self, samples: int) -> list[float]:
+        assert self._machine.busy == 0, "one works at a time"
+        self._machine.busy += 1
+        self.asked.append(f"turn {samples}")
+        found = [self._machine.launch(self._now_ns) for _ in range(samples)]
+        self._machine.busy -= 1
+        return found
+
+    def close(self) -> None:
+        self.asked.append("close")
+
+
+def compared(sides: Sequence[Any], machine: Machine, how: How | None = None, **options: Any) -> Found:
+    found = Found(how or How(max_seconds=6.0))
+    session.compare(sides, found.how, into=found, clock=machine.clock, **options)
+    return found
+
+
+def alarms(ratio: float, luck: float, seconds: float, tries: int = 40) -> list[str]:
+    verdicts = []
+    for seed in range(tries):
+        machine = Machine(seed)
+        sides = [FakeSide(machine, 1e6, luck), FakeSide(machine, 1e6 * ratio, luck)]
+        found = compared(sides, machine, How(max_seconds=seconds, seed=seed))
+        verdicts.append(verdict_of(found.ratio, found.how.gate))
+    return verdicts
+
+
+@pytest.mark.parametrize("luck", [0.0, 0.2])
+def test_equal_sides_raise_no_alarm_on_a_machine_that_drifts(luck: float) -> None:
+    verdicts = alarms(1.0, luck, 3.0)
+    assert verdicts.count("slower") + verdicts.count("faster") <= 1
+    if not luck:
+        assert verdicts.count("same") >= 35
+
+
+def test_two_percent_are_found_on_a_machine_that_drifts() -> None:
+    assert alarms(1.02, 0.0, 6.0).count("slower") >= 38
+    assert alarms(1 / 1.02, 0.0, 6.0, 10).count("faster") >= 9
+
+
+def test_both_orders_come_about_by_the_seed_alone() -> None:
+    orders = []
+    for _ in range(2):
+        machine = Machine(7)
+        orders.append(compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, How(seed=3)).orders)
+    assert orders[0] == orders[1]
+    assert set(orders[0]) == {"ABBA", "BAAB"}
+    machine = Machine(7)
+    other = compared([FakeSide(machine, 1e6), FakeSide(machine, 1e6)], machine, How(seed=4)).orders
+    assert other[:20] != orders[0][:20]
+
+
+def test_it_stops_when_the_ratio_is_known_and_when_the_time_is_up() -> None:
+    machine = Machine(1)
+    sides = [FakeSide(machine, 1e6), FakeSide(machine, 1e6)]
+    found = compared(sides, machine, How(rel_ci=0.5, max_seconds=100.0))
+    assert (found.stopped, len(found.units), found.pairs) == (PRECISE, statistics.LEAST_UNITS, 18)
+    found = compared(sides, machine, How(rel_ci=1e-6, max_seconds=0.5))
+    assert found.stopped == OUT_OF_TIME
+    assert found.seconds == pytest.approx(0.5, abs=0.1)
+    found = compared(sides, machine, How(max_seconds=1e-9))
+    assert (found.stopped, len(found.units)) == (OUT_OF_TIME, 1), "one block is measured in any case"
+
+
+@pytest.mark.parametrize(("sample_ns", "samples"), [(1e6, 4), (50e6, 2), (2e9, 1)])
+def test_turns_of_slow_launches_are_shorter(sample_ns: float, samples: int) -> None:
+    machine = Machine(1)
+    sides = [FakeSide(machine, 1e6), FakeSide(machine, 1e6, sample_ns=sample_ns)]
+    compared(sides, machine, How(max_seconds=0.01))
+    assert f"turn {samples}" in sides[0].asked
+    assert f"turn {samples}" in sides[1].asked
+
+
+def test_sides_with_buffers_of_their_own_get_fresh_ones_and_those_are_the_units() -> None:
+    machine = Machine(1)
+    sides = [FakeSide(machine, 1e6, 0.1), FakeSide(machine, 1e6, 0.1)]
+    found = compared(sides, machine, How(rel_ci=1e-6, max_seconds=3.0))
+    assert found.renewals == len(found.units) > statistics.LEAST_UNITS
+    assert len(found.orders) > 1.5 * len(found.units), "about as long is measured as it takes to open them"
+    assert sides[0].asked.count("open None") == found.renewals
+    kept = [FakeSide(machine, 1e6), FakeSide(machine, 1e6)]
+    found = compared(kept, machine, How(rel_ci=1e-6, max_seconds=1.0))
+    assert (found.renewals, len(found.units)) == (1, len(found.orders))
+
+
+def test_two_timers_are_not_compared() -> None:
+    """What one side fell back to is asked of the other."""
+    machine = Machine(1)
+    sides = [FakeSide(machine, 1e6, timer="cupti"), FakeSide(machine, 1e6, timer="events")]
+    found = compared(sides, machine, later_timer=lambda _one, _other, _backend: "events")
+    assert [one.timer for one in found.opened] == ["events", "events"]
+    assert "open events" in sides[0].asked
+
+    class Stubborn(FakeSide):
+        def open(self, timer: str | None = None) -> Opened:  # noqa: ARG002 - which it does not have
+            return super().open()
+
+    found = compared([Stubborn(machine, 1e6, timer="cupti"), sides[1]], machine)
+    assert (found.stopped, found.failed) == (FAILED, None)
+    assert "A is timed by cupti and B by events" in found.reason
+    assert later_timer("monotonic", "monotonic", "cpu") == "monotonic"
+
+
+def failing(error: BaseException, after: int) -> type[FakeSide]:
+    class Failing(FakeSide):
+        def turn(self, samples: int) -> list[float]:
+            if sum(word.startswith("turn") for word in self.asked) >= after:
+                raise error
+            return super().turn(samples)
+
+    return Failing
+
+
+def test_a_side_that_fails_is_named_and_what_was_measured_stays() -> None:
+    machine = Machine(1)
+    cause = ZeroDivisionError("by zero")
+    error = SideError("ZeroDivisionError: by zero")
+    error.__cause__ = cause
+    found = compared([FakeSide(machine, 1e6), failing(error, 20)(machine, 1e6)], machine, How(rel_ci=1e-6))
+    assert (found.stopped, found.failed, found.reason) == (FAILED, 1, "side B: ZeroDivisionError: by zero")
+    assert found.cause is cause
+    assert len(found.units) == 10
+
+
+def test_ctrl_c_keeps_what_was_measured() -> None:
+    machine = Machine(1)
+    found = Found(How(rel_ci=1e-6))
+    sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
+    with pytest.raises(KeyboardInterrupt):
+        session.compare(sides, found.how, into=found, clock=machine.clock)
+    assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
+
+
+def test_a_time_of_zero_is_no_time() -> None:
+    machine = Machine(1)
+    found = compared([FakeSide(machine, 0.0), FakeSide(machine, 1e6)], machine)
+    assert (found.stopped, found.reason) == (FAILED, "a launch is shorter than what the timer can tell")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ({"shape": [3, 4]}, {"shape": [4, 3]}, r"A returns an array of shape \(3, 4\), B \(4, 3\)"),
+        ({"operation": "x"}, {"operation": "y"}, "A measures the operation x, B y"),
+        ({"params": {"M": 1, "more": 2}}, {"params": {"M": 2}}, "A measures M = 1, B M = 2"),
+    ],
+)
+def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
+    base: dict[str, Any] = {"title": "", "timer": "", "sample_ns": 1.0, "renewable": False}
+    with pytest.raises(SideError, match=said):
+        run.same_work([Opened(**base, **one), Opened(**base, **other)])
+    run.same_work([Opened(**base, **one), Opened(**base)])
+
+
+# ---- what is asked for
+
+
+def test_operations_and_functions_by_name() -> None:
+    pairs = asked.works("gemm:naive", "gemm", Options({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
+    assert [(a.case, a.precision, a.variant, b.variant) for a, b in pairs] == [  # type: ignore[union-attr]
+        ("gemm", "fp32", "naive", None),
+        ("gemm", "fp16", "naive", None),
+        ("gemm M=2", "fp32", "naive", None),
+        ("gemm M=2", "fp16", "naive", None),
+    ]
+    ((call, other),) = asked.works("a.b:c", "file.py:c", Options({"n": 3}, caches=("hot",)), "cpu")
+    assert (call, other) == (Call("a.b:c", {"n": 3}, "hot"), Call("file.py:c", {"n": 3}, "hot"))
+    for work in (*pairs[0], call):
+        assert from_dict(to_dict(work)) == work
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("gem", "gemm", "side A: unknown operation 'gem': did you mean 'gemm'"),
+        ("gemm", "gem:naive", "side B: unknown operation 'gem': did you mean 'gemm'"),
+        ("gemm:nave", "gemm", "unknown variant of gemm on cpu 'nave': did you mean 'naive'"),
+        ("gemm", "kernels:new", "A is the operation gemm and B the function kernels:new"),
+        ("gemm", "kv_append", "A is the operation gemm and B the operation kv_append"),
+        ("k:a", "k b", "side B: unknown operation 'k b'"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(a: str, b: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        asked.works(a, b, Options(), "cpu")
+
+
+# ---- bwprof.ab
+
+
+QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "threads": 1, "rel_ci": 0.9, "max_seconds": 60}
+
+
+def working(amount: int) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(amount):
+            sum(range(1000))
+
+    return work
+
+
+def test_three_times_the_work_is_slower() -> None:
+    found = bwprof.ab(working(2), working(6), **QUICK)
+    (row,) = found.to_dict(orient="records")
+    assert (row["verdict"], row["stopped"], row["verified"]) == ("slower", "precise", None)
+    assert 2 < row["ratio"] < 4.5
+    assert row["ratio_lo"] < row["ratio"] < row["ratio_hi"]
+    assert row["b_time_ms"] > row["a_time_ms"] > 0
+    assert row["pairs"] == 2 * len(found.attrs["pairs"][0]["orders"]) == 2 * row["units"]
+    assert found.attrs["run"]["how"]["rel_ci"] == 0.9
+    assert "B is slower than A: its time is" in sentence(row)
+
+
+def test_variants_are_verified_and_measured_in_this_process() -> None:
+    found = bwprof.ab("gemm:naive", "gemm:naive", M=2, N=32, K=32, **QUICK)
+    (row,) = found.to_dict(orient="records")
+    assert (row["case"], row["a"], row["verified"], row["operation"]) == (
+        "gemm M=2 N=32 K=32 fp32",
+        "gemm:naive",
+        True,
+        "gemm",
+    )
+    assert row["renewals"] == row["units"]
+    assert "A and B are the same: whatever is seen is noise" in row["reason"]
+    assert row["a_gb_s"] > 0
+
+
+def test_a_function_that_raises_is_named_and_is_the_cause() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("by zero")
+
+    with pytest.raises(errors.PairedError, match="side B: ZeroDivisionError: by zero") as caught:
+        bwprof.ab(working(1), broken, **QUICK)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert caught.value.frame["stopped"].tolist() == ["failed"]
+
+
+def test_arrays_are_compared() -> None:
+    ones, twos = np.ones(8), np.full(8, 2.0)
+    (row,) = bwprof.ab(lambda: ones, ones.copy, **QUICK).to_dict(orient="records")
+    assert row["verified"] is True
+    (row,) = bwprof.ab(lambda: ones, lambda: twos, **QUICK).to_dict(orient="records")
+    assert row["verified"] is None
+    assert "B held against A" in row["reason"]
+    with pytest.raises(errors.PairedError, match=r"B returns something else than A: .*above the tolerance 0.5"):
+        bwprof.ab(lambda: ones, lambda: twos, tolerance=0.5, **QUICK)
+    with pytest.raises(errors.PairedError, match=r"A returns an array of shape \(8,\), B \(4,\)"):
+        bwprof.ab(lambda: ones, lambda: ones[:4], **QUICK)
+
+
+def test_an_interrupt_has_the_rows_so_far() -> None:
+    calls = []
+
+    def impatient() -> None:
+        calls.append(None)
+        if len(calls) > 400:
+            raise KeyboardInterrupt
+        sum(range(30000))
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bwprof.ab(working(1), impatient, **QUICK | {"rel_ci": 1e-6})
+    (row,) = caught.value.frame.to_dict(orient="records")  # type: ignore[attr-defined]
+    assert (row["stopped"], row["pairs"] > 0) == ("interrupted", True)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "kind", "said"),
+    [
+        (print, None, {}, ValueError, "only A was named: B is needed as well"),
+        (print, "gemm", {}, TypeError, "two callables or two names are needed"),
+        (None, print, {}, TypeError, "a is None"),
+        (print, 3, {}, TypeError, "b is 3, a callable is needed"),
+        (print, print, {"precision": "fp16"}, ValueError, "precision= goes with names"),
+        (print, print, {"M": 1}, ValueError, "M= goes with names"),
+        ("gemm", "gemm", {"tolerance": 0.1}, ValueError, "tolerance= goes with two callables"),
+        ("gemm", "gemm", {"python": ["a", "b", "c"]}, ValueError, "there are 3 interpreters"),
+        (
+            "gemm",
+            "gemm",
+            {"python": "/nowhere/python"},
+            ValueError,
+            "no interpreter '/nowhere/python': there is no such",
+        ),
+        ("gemm", "gemm", {"revision": "HEAD"}, ValueError, "one revision too few"),
+        ("gemm", "gemm", {"build": "make"}, ValueError, "a build goes with revisions"),
+        ("gemm", "gemm", {"rel_ci": 2}, ValueError, "rel_ci is 2"),
+        ("gemm", "gemm", {"max_seconds": 0}, ValueError, "max_seconds is 0"),
+        ("gemm", "gemm", {"threads": 0}, ValueError, "threads is 0"),
+        ("gemm", "gemm", {"precision": "q4_1"}, ValueError, "unknown precision 'q4_1'"),
+        ("gemm", "gemm", {"Q": 1}, ValueError, "unknown parameter of gemm 'Q'"),
+    ],
+)
+def test_what_ab_cannot_use_is_said(a: Any, b: Any, options: dict[str, Any], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        bwprof.ab(a, b, **{"device": "cpu"} | options)
