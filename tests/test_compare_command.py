@@ -76,7 +76,7 @@ def test_the_table_and_the_summary(bw: Command, sides: tuple[str, str, str]) -> 
     assert [cells[0].strip() for cells in rows][2:7] == ["a fp32", "c fp32", "d fp32", "b fp32", "new fp32"]
     assert told["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or told["c fp32"][-1] == "failed"
     assert told["d fp32"][-1] == "only in base"
-    assert "failed: failed: out of memory: c fp32" in out
+    assert "failed: c fp32: failed: out of memory" in out
     summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
     assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
     assert "a baseline of several (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())

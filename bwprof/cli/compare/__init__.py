@@ -229,8 +229,8 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
         title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
         show_table(screen, title, telling.power(found), numbers=telling.POWER_NUMBERS)
     screen.print()
-    for head, of in telling.details(found, places):
-        screen.print(wrapped(f"{head}: {', '.join(of)}", screen))
+    for line in telling.details(found, places):
+        screen.print(wrapped(line, screen))
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.records.comparing import causes, thresholds
 from bwprof.records.comparing.pairs import join
-from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, value
+from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
 from bwprof.records.comparing.verdicts import DISTURBED_WORD, FASTER, SAME, SLOWER, Judged, judge, verdict_of
 from bwprof.records.sides import Side
 from bwprof.results import schema
@@ -146,8 +146,8 @@ class Comparison:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
             return replace(line, reason=_joined(line.reason, said)), said
         difference = math.log(found.middle) - math.log(line.base.middle)
-        unit = schema.column(self.metric).unit
-        said = f"measured again: {found.middle:.5g} {unit}, {100 * (_exp(difference) - 1):+.1f} %"
+        figure = said_value(found.middle, self.metric)
+        said = f"measured again: {figure}, {100 * (_exp(difference) - 1):+.1f} %"
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
