@@ -338,7 +338,7 @@ def test_a_second_try_must_say_so_too() -> None:
     again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
     assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
     assert again.lines[0].reason == "measured again: 1.09 ms, +9.0 %: slower as well"
-    assert again.lines[1].reason == "slower at first; measured again: 1.001 ms, +0.1 %"
+    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.1 %"
     assert again.lines[2].reason == "not measured again: not at hand"
     assert again.cause(1).startswith("noise: +10.0 %")
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})

@@ -76,7 +76,7 @@ def test_the_table_and_the_summary(bw: Command, sides: tuple[str, str, str]) -> 
     assert [cells[0].strip() for cells in rows][2:7] == ["a fp32", "c fp32", "d fp32", "b fp32", "new fp32"]
     assert told["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or told["c fp32"][-1] == "failed"
     assert told["d fp32"][-1] == "only in base"
-    assert "failed: failed: out of memory: c fp32" in out
+    assert "failed: c fp32: failed: out of memory" in out
     summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
     assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
     assert "a baseline of several (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
@@ -172,8 +172,9 @@ def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
 def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
     baselines.write(baseline(0.002))
     new = saved("new", run())
-    code, out, _ = bw("compare", "main", new, "--power")
+    code, out, _ = bw("compare", "main", new, "--power", "--no-confirm")
     assert code == 0
+    twice = bw("compare", "main", new, "--power")[1]
     table = out[out.index("The smallest change that is found 95 times in 100") :]
     cells = [cell.strip() for cell in next(line for line in table.splitlines() if line.startswith("a fp32")).split("|")]
     (line,) = bwprof.compare("main", new).query("case == 'a'").to_dict(orient="records")
@@ -181,6 +182,10 @@ def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
     assert float(cells[3]) == pytest.approx(line["threshold_pct"], abs=0.006)
     assert float(cells[4]) == pytest.approx(line["smallest_pct"], abs=0.006)
     assert float(cells[4]) > float(cells[3])
+    line_twice = next(
+        line for line in twice[twice.index(", and confirmed") :].splitlines() if line.startswith("a fp32")
+    )
+    assert float(line_twice.split("|")[4]) > float(cells[4]), "what two tries must find is larger"
 
 
 def test_many_cases_are_folded(bw: Command) -> None:

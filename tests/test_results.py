@@ -382,3 +382,18 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path, name: str) -> None:
     assert cells["case"][0] not in "=+-@"
     assert cells["bandwidth_gb_s"] == "-1.5", "a number stays one"
     assert bwprof.load(path)["case"].tolist() == [name]
+
+
+def test_rows_of_a_frame_do_not_depend_on_how_its_columns_are_stored() -> None:
+    """Whole columns of the schema's own types are read at once, all others value by value."""
+    data = bwprof.load_example("h200")
+    data.loc[3, "time_ms"] = float("nan")
+    data.loc[4, ["variant", "M", "verified"]] = None
+    expected = frame.to_rows(data.astype(object))
+    found = frame.to_rows(data)
+    assert found == expected
+    assert [{name: type(value) for name, value in one.items()} for one in found] == [
+        {name: type(value) for name, value in one.items()} for one in expected
+    ]
+    assert found[3]["time_ms"] is None
+    assert found[4]["M"] is None

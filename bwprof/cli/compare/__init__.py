@@ -101,7 +101,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.format != "table":
         check_open("--format")
     base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
-    found = compared(base, new, gate=gate, across=options.across, metric=options.metric)
+    tries = 2 if options.confirm else 1
+    found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
     doubted = [place for place, line in enumerate(found.lines) if found.fails(line, fail_on)]
     if options.confirm and doubted:
         found = _confirmed(found, doubted, new, quiet=options.quiet)
@@ -225,11 +226,11 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     if len(places) < len(found.lines):
         screen.print(f"and {len(found.lines) - len(places)} the same (--all shows them)")
     if options.power:
-        title = "The smallest change that is found 95 times in 100"
+        title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
         show_table(screen, title, telling.power(found), numbers=telling.POWER_NUMBERS)
     screen.print()
-    for head, of in telling.details(found, places):
-        screen.print(wrapped(f"{head}: {', '.join(of)}", screen))
+    for line in telling.details(found, places):
+        screen.print(wrapped(line, screen))
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))

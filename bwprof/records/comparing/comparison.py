@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.records.comparing import causes, thresholds
 from bwprof.records.comparing.pairs import join
-from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, value
+from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
 from bwprof.records.comparing.verdicts import DISTURBED_WORD, FASTER, SAME, SLOWER, Judged, judge, verdict_of
 from bwprof.records.sides import Side
 from bwprof.results import schema
@@ -51,6 +51,7 @@ class Comparison:
     gate: float | None
     lines: tuple[Judged, ...]
     notes: tuple[str, ...] = ()
+    tries: int = 1  # how many measurements of a case must say so before it counts
     confirmed: bool = False  # cases that fail were measured twice
     again: Mapping[int, str] = field(default_factory=dict)  # what came of it, by a line's place
 
@@ -88,7 +89,7 @@ class Comparison:
         """The smallest that is found with 95 % probability, likewise."""
         if line.test is None:
             return math.nan
-        return _exp(self._worse * line.test.smallest(times=2 if self.confirmed else 1)) - 1
+        return _exp(self._worse * line.test.smallest(times=self.tries)) - 1
 
     @property
     def _worse(self) -> int:
@@ -145,8 +146,8 @@ class Comparison:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
             return replace(line, reason=_joined(line.reason, said)), said
         difference = math.log(found.middle) - math.log(line.base.middle)
-        unit = schema.column(self.metric).unit
-        said = f"measured again: {found.middle:.5g} {unit}, {100 * (_exp(difference) - 1):+.1f} %"
+        figure = said_value(found.middle, self.metric)
+        said = f"measured again: {figure}, {100 * (_exp(difference) - 1):+.1f} %"
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
@@ -196,12 +197,18 @@ class Comparison:
 
 
 def compared(
-    base: Side, new: Side, *, gate: float | str | None = None, across: bool = False, metric: str = "time_ms"
+    base: Side,
+    new: Side,
+    *,
+    gate: float | str | None = None,
+    across: bool = False,
+    metric: str = "time_ms",
+    tries: int = 1,
 ) -> Comparison:
-    """Two sides, case by case; see `bwprof.compare`."""
+    """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else fraction(gate, "gate")
     lines = judge(join(base, new), check_metric(metric), least, across=across)
-    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)))
+    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)), tries)
 
 
 def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from bwprof.records.comparing.comparison import Comparison, parameters
 from bwprof.records.comparing.thresholds import FAMILY_CHANCE, LEAST
+from bwprof.records.comparing.values import said_value
 from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER, VERDICTS, Judged
-from bwprof.results import schema
 from bwprof.results.difference import DEFAULT_GATE
-from bwprof.text import figure_text, quoted, seconds_text, spelt
+from bwprof.text import quoted, spelt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,18 +156,17 @@ def power(comparison: Comparison) -> pd.DataFrame:
     return found.sort_values("_", ascending=False, kind="stable").drop(columns="_")
 
 
-def details(comparison: Comparison, places: Sequence[int]) -> list[tuple[str, list[str]]]:
-    """What there is to say beyond figures, a probable cause or why there is no comparison, and of which lines."""
+def details(comparison: Comparison, places: Sequence[int]) -> list[str]:
+    """A line for all that have the same to say beyond figures: a probable cause, why there is no comparison."""
     called = names(comparison)
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for place in places:
         line = comparison.lines[place]
         words = [word for word in (comparison.cause(place), line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
-            head = f"{_spelt(line.verdict)}: {spelt('; '.join(words))}"
-            found.setdefault(head, []).append(f"{called[place]}{change}")
-    return [(head, _first(of)) for head, of in found.items()]
+            found.setdefault((_spelt(line.verdict), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
+    return [f"{verdict}: {', '.join(_first(of))}: {words}" for (verdict, words), of in found.items()]
 
 
 def _first(called: list[str]) -> list[str]:
@@ -190,7 +189,7 @@ def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[i
     ]
     if changed:
         parts.append(_tags(written(table(comparison, changed))))
-        parts.append("\n".join(f"- {_plain(f'{head}: ' + ', '.join(of))}" for head, of in details(comparison, changed)))
+        parts.append("\n".join(f"- {_plain(line)}" for line in details(comparison, changed)))
     if rest:
         same = _tags(written(table(comparison, rest)))
         parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
@@ -246,7 +245,4 @@ def _value(comparison: Comparison, line: Judged, *, new: bool) -> str:
     if found is None:
         row = line.pair.new if new else line.pair.base
         return "-" if row is None or row["status"] == "ok" else str(row["status"])
-    if comparison.metric == "time_ms":
-        return seconds_text(found.middle / 1e3)
-    unit = schema.column(comparison.metric).unit
-    return f"{figure_text(found.middle, whole_from=1000)} {unit}"
+    return said_value(found.middle, comparison.metric)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bwprof.results import schema
 from bwprof.results.schema import Row
-from bwprof.text import finite_number, shown, unknown
+from bwprof.text import figure_text, finite_number, seconds_text, shown, unknown
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
 
@@ -37,6 +37,13 @@ def check_metric(given: Any) -> str:
 def higher_is_better(metric: str) -> bool:
     """Which way a metric should go."""
     return schema.column(metric).better == "higher"
+
+
+def said_value(found: float, metric: str) -> str:
+    """A value of a metric for people, with its unit."""
+    if metric == "time_ms":
+        return seconds_text(found / 1e3)
+    return f"{figure_text(found, whole_from=1000)} {schema.column(metric).unit}"
 
 
 def positive(found: Any) -> float | None:
