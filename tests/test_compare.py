@@ -8,13 +8,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import row
 
 import bwprof
 from bwprof.records.baseline import Baseline, gathered
-from bwprof.records.comparing import causes
+from bwprof.records.comparing import causes, telling
 from bwprof.records.comparing.comparison import COLUMNS, compared
-from bwprof.records.sides import side
+from bwprof.records.comparing.verdicts import VERDICTS
+from bwprof.records.sides import Side, side
 from bwprof.results import frame
 from bwprof.results.schema import Row
 
@@ -363,3 +366,38 @@ def test_what_fails_a_gate(slow: float, fail_on: str | float, fails: bool, metri
     found = compared(side(run()), side(run(a=time)), metric=metric)
     assert found.fails(found.lines[0], fail_on) == fails
     assert not found.fails(found.lines[1], fail_on)
+
+
+_odd = st.sampled_from([None, 0.0, -1.0, 5e-324, 1e-300, 1e-3, 1.0, 1.01, 1e300, math.inf, math.nan])
+_COLUMNS = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "traffic_ratio", "sm_clock_mhz")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(_COLUMNS), _odd), min_size=1, max_size=4),
+    st.lists(st.dictionaries(st.sampled_from(_COLUMNS), _odd), min_size=1, max_size=4),
+    st.sampled_from(["time_ms", "bandwidth_gb_s", "traffic_ratio"]),
+    st.booleans(),
+)
+def test_odd_figures_never_get_in_the_way(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], metric: str, several: bool
+) -> None:
+    """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
+    base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
+    times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
+    found = compared(Side("base", base, learnt=times), Side("new", new), metric=metric)
+    assert {line.verdict for line in found.lines} <= set(VERDICTS)
+    assert len(found.frame()) == max(len(base), len(new))
+    assert telling.summary(found)
+    assert all(telling.change_text(line) for line in found.tested)
+    assert telling.details(found, range(len(found.lines))) is not None
+    told = found.after_second_try({place: timed("a", 1.0) for place in range(len(found.lines))})
+    assert len(told.lines) == len(found.lines)
+
+
+def test_differences_beyond_all_reason_are_told() -> None:
+    disturbed = compared(side([timed("a", 1e-290, flags="noisy")]), side([timed("a", 1e290)]))
+    assert telling.change_text(disturbed.lines[0]) == "10^580 x more"
+    slower = compared(side([timed("a", 1.0)]), side([timed("a", 2e9)]))
+    assert telling.change_text(slower.lines[0]) == "10^9 x slower"
+    assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

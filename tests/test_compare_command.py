@@ -20,7 +20,7 @@ from bwprof.measuring.spec import Spec
 from bwprof.records import baselines
 from bwprof.results import frame
 from bwprof.results.schema import Row
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors.local import LocalExecutor
 
 
 class Command:

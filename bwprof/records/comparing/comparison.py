@@ -71,14 +71,14 @@ class Comparison:
 
     def change(self, line: Judged) -> float:
         """The metric's, as a fraction; NaN where there is none."""
-        return math.expm1(line.difference)
+        return _exp(line.difference) - 1 if line.difference > 1 else math.expm1(line.difference)
 
     def interval(self, line: Judged) -> tuple[float, float]:
         """The 95 % interval of new / base; NaN where there is none."""
         if line.test is None:
             return math.nan, math.nan
         low, high = line.test.interval(line.difference)
-        return math.exp(low), _exp(high)
+        return _exp(low), _exp(high)
 
     def limit(self, line: Judged) -> float:
         """The smallest change for the worse that is called one, as a fraction: of a rate it is negative."""
@@ -144,9 +144,9 @@ class Comparison:
         if isinstance(found, str) or line.test is None or line.base is None:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
             return replace(line, reason=_joined(line.reason, said)), said
-        difference = math.log(found.middle / line.base.middle)
+        difference = math.log(found.middle) - math.log(line.base.middle)
         unit = schema.column(self.metric).unit
-        said = f"measured again: {found.middle:.5g} {unit}, {100 * math.expm1(difference):+.1f} %"
+        said = f"measured again: {found.middle:.5g} {unit}, {100 * (_exp(difference) - 1):+.1f} %"
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
@@ -178,7 +178,7 @@ class Comparison:
             "base_gb_s": _gb_s(base, base_ms),
             "new_gb_s": _gb_s(new, new_ms),
             "verdict": line.verdict,
-            "ratio": math.exp(line.difference),
+            "ratio": _exp(line.difference),
             "ratio_lo": low,
             "ratio_hi": high,
             "threshold_pct": 100 * self.limit(line),

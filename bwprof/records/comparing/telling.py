@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LARGE = 9.99  # of a change, a fraction: more is told as so much
+_HUGE = math.log(1e6)  # from which on powers of ten are enough
 _MOST_NAMES = 8  # of one cause
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
@@ -99,9 +100,14 @@ def promise(comparison: Comparison) -> str:
 
 def change_text(line: Judged) -> str:
     """A change for people: +7.1 %, or 2.00x faster."""
-    if line.verdict in (FASTER, SLOWER) and abs(line.difference) >= _TIMES_FROM:
-        return f"{math.exp(abs(line.difference)):.2f}x {line.verdict}"
+    if abs(line.difference) >= (_TIMES_FROM if line.verdict in (FASTER, SLOWER) else _HUGE):
+        word = line.verdict if line.verdict in (FASTER, SLOWER) else "more" if line.difference > 0 else "less"
+        return f"{_times(abs(line.difference))}x {word}"
     return f"{100 * math.expm1(line.difference):+.1f} %"
+
+
+def _times(difference: float) -> str:
+    return f"{math.exp(difference):.2f}" if difference < _HUGE else f"10^{difference / math.log(10):.0f} "
 
 
 def table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
