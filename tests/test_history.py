@@ -252,6 +252,9 @@ def test_only_what_is_new_or_changed_is_read(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "run-03").rename(tmp_path / "renamed")
     assert history(tmp_path)["folder"].unique().tolist() == ["run-02", "renamed", "run-04"]
     assert read == ["renamed"]
+    store = Store(tmp_path)
+    assert sorted(store.stamps()) == ["renamed", "run-02", "run-04"]  # what is no more is not kept
+    store.close()
 
 
 def test_what_was_written_a_moment_ago_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +336,10 @@ def test_a_damaged_index_that_another_process_has_open_stays(tmp_path: Path) -> 
     other = Store(tmp_path)
     try:
         damage(tmp_path, "UPDATE parts SET content = '[]'")
+        file = (tmp_path / ".bwprof-index" / "history.sqlite").stat()
         pd.testing.assert_frame_equal(history(tmp_path), expected)
-        assert other.stamps()  # not taken away below it
+        assert os.path.samestat(file, (tmp_path / ".bwprof-index" / "history.sqlite").stat())  # not taken away below it
+        assert other.stamps()
     finally:
         other.close()
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from commands import environment
+from past import timed, write
 
 import bwprof
+from bwprof import environment as names_of
 from bwprof import examples
 from bwprof.cli import main
+from bwprof.records.sides import side
 
 WORKFLOW = Path(examples.__file__).parent / "bandwidth.yml"
 TINY = """
@@ -129,3 +132,22 @@ def test_its_steps_work(tmp_path: Path) -> None:
     assert len(bwprof.history(tmp_path / "r")) == 1
     code, said = shell(tmp_path, "Make the baseline", variables)  # main goes on
     assert code == 0, said
+
+
+def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
+    write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
+    assert [row["case"] for row in side(tmp_path / "r").rows] == ["a"]
+    write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
+    with pytest.raises(ValueError, match=r"r holds 2 runs: name one of them, .*run-02 say"):
+        side(tmp_path / "r")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds neither"):
+        side(tmp_path / "none")
+
+
+def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_of, "git_commit", lambda: "0123abc")
+    data = bwprof.sweep("gemm", N=16, K=16, precision="fp32", device="cpu", cache="hot", roofs=False, max_seconds=0.0)
+    (tmp_path / "run").mkdir()
+    bwprof.save(data, tmp_path / "run" / "results.json")
+    assert bwprof.history(tmp_path)["git_commit"].tolist() == ["0123abc"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results.difference import DEFAULT_GATE
-from bwprof.text import parse_count, quoted, unknown
+from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,13 +68,13 @@ def parser() -> Parser:
 
 def _print(options: argparse.Namespace) -> int:
     if options.plot is not None:
-        _check_ending(Path(options.plot))
+        from bwprof import plot
+
+        plot.check_ending(Path(options.plot))
     if options.csv or options.json:
         check_open("--csv" if options.csv else "--json")
     found = _found(options)
     if options.plot is not None:
-        from bwprof import plot
-
         plot.save_trend(found, options.plot)
     if options.csv:
         found.to_csv(sys.stdout, index=False)
@@ -84,14 +84,6 @@ def _print(options: argparse.Namespace) -> int:
     elif options.plot is None or options.cases:
         _show(found, options)
     return OK
-
-
-def _check_ending(target: Path) -> None:
-    from bwprof import plot
-
-    known = plot.endings()
-    if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
 
 
 def _found(options: argparse.Namespace) -> pd.DataFrame:

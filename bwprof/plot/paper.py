@@ -11,6 +11,7 @@ from bwprof.text import spelt, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def cut(text: str, most: int) -> str:
@@ -37,12 +38,19 @@ def write_figure(
     size: tuple[float, float], draw: Callable[[Axes], object], targets: Sequence[Path], *, dpi: int = 150
 ) -> None:
     """Draw once, on so many inches, and write it to each target in the format of its ending; no window is touched."""
+    write_panels(size, lambda figure: draw(figure.add_subplot()), targets, dpi=dpi)
+
+
+def write_panels(
+    size: tuple[float, float], draw: Callable[[Figure], object], targets: Sequence[Path], *, dpi: int = 150
+) -> None:
+    """The same of a figure that is drawn as a whole."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    draw(figure.add_subplot())
+    draw(figure)
     for target in targets:
         content = io.BytesIO()
         figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))

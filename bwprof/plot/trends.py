@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import style
-from bwprof.plot.paper import cut
+from bwprof.plot.paper import check_ending, cut, write_panels
 from bwprof.results.difference import DISTURBED
 
 if TYPE_CHECKING:
@@ -72,29 +71,24 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
-    """Draw every case of a history, a panel each, into a file in the format of its ending."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw every case of a history, a panel each, into a file in the format of its ending; returns its path."""
+    target = Path(path)
+    check_ending(target)
     panels = _panels(data)
     shown = panels[:_MOST_CASES]
     columns = 1 if len(shown) == 1 else 2
     rows = math.ceil(len(shown) / columns)
-    size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
-    relative, span = _is_relative(shown), _span(shown)
-    for place, ax in enumerate(axes):
-        if place < len(shown):
-            _panel(ax, shown[place], relative=relative, span=span, words=columns == 1 or place < columns)
-        else:
-            ax.set_axis_off()
-    _title(figure, data, shown, len(panels))
-    content = io.BytesIO()
-    figure.savefig(content, dpi=150, format=Path(path).suffix.lower().removeprefix("."))
-    target = Path(path)
-    target.write_bytes(content.getvalue())
+
+    def draw(figure: Figure) -> None:
+        relative, span = _is_relative(shown), _span(shown)
+        for place, ax in enumerate(figure.subplots(rows, columns, sharex=True, squeeze=False).flat):
+            if place < len(shown):
+                _panel(ax, shown[place], relative=relative, span=span, words=columns == 1 or place < columns)
+            else:
+                ax.set_axis_off()
+        _title(figure, data, shown, len(panels))
+
+    write_panels((9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows), draw, [target])
     return target
 
 
