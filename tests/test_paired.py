@@ -325,6 +325,7 @@ def test_three_times_the_work_is_slower() -> None:
     assert row["b_time_ms"] > row["a_time_ms"] > 0
     assert row["pairs"] == 2 * len(found.attrs["pairs"][0]["orders"]) == 2 * row["units"]
     assert found.attrs["run"]["how"]["rel_ci"] == 0.9
+    assert found.attrs["run"]["status"] == "complete"
     assert "B is slower than A: its time is" in sentence(row)
 
 

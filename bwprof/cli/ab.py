@@ -187,7 +187,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
                 failed |= found.stopped == session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
-    table.run["status"] = "interrupted" if stopped else "complete"
+    table.finish("interrupted" if stopped else "failed" if failed else "complete")
     if "-" not in targets.values():
         _print(table)  # first: files may turn out not to be writable
     _write(table, targets)

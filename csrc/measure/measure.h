@@ -11,10 +11,10 @@ enum { BW_SAMPLES_MOST = 1 << 20 }; /* more are not taken, however much time the
 
 typedef struct bw_measure_options {
     bw_cache cache;
-    bw_flush flush; /* where the cache is flushed at all */
-    int timer;      /* the backend's index, see bw_timer_find */
-    bool trace;     /* take kernel timestamps beside the timer's */
-    bool settled;   /* the same was measured a moment ago: a replay warms it up, and nobody asks its floor */
+    bw_flush flush;          /* where the cache is flushed at all */
+    int timer;               /* the backend's index, see bw_timer_find */
+    bool trace;              /* take kernel timestamps beside the timer's */
+    bool settled;            /* the same was measured a moment ago: a replay warms it up, and nobody asks its floor */
     double precision_target; /* half width of the median's confidence interval, as a fraction of it */
     int64_t min_samples;
     double max_seconds; /* of sampling; at least min_samples are taken even so */
