@@ -11,6 +11,7 @@ from bwprof import errors
 from bwprof._core import __version__
 from bwprof.analysis.summary import summary
 from bwprof.case import Case
+from bwprof.compare import compare
 from bwprof.costs import Cost, bandwidth_gb_s, cost
 from bwprof.errors import SweepError
 from bwprof.examples import load_example
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
+    from bwprof.records.history import history
+    from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
@@ -49,18 +52,21 @@ _LATER = {
     "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
+    "BandwidthReport": "bwprof.records.proof",
     "Baseline": "bwprof.records.baseline",
     "ModelStep": "bwprof.models.result",
     "analysis": "",
     "baselines": "bwprof.records.baselines",
     "delete_baseline": "bwprof.records.baselines",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "history": "bwprof.records.history",
     "load_baseline": "bwprof.records.baselines",
     "occupancy": "bwprof.analysis.occupancy",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
     "save_baseline": "bwprof.records.saving",
+    "save_proof_bundle": "bwprof.records.proof",
     "speedup": "bwprof.analysis.narrowing",
     "view": "bwprof.analysis.views",
 }
@@ -68,6 +74,7 @@ _LATER = {
 __all__ = [
     "AccessPattern",
     "BandwidthAnalysis",
+    "BandwidthReport",
     "Baseline",
     "Case",
     "Cost",
@@ -82,12 +89,14 @@ __all__ = [
     "bandwidth_gb_s",
     "baselines",
     "columns",
+    "compare",
     "cost",
     "delete_baseline",
     "devices",
     "efficiency",
     "errors",
     "frame",
+    "history",
     "info",
     "load",
     "load_baseline",
@@ -103,6 +112,7 @@ __all__ = [
     "rows",
     "save",
     "save_baseline",
+    "save_proof_bundle",
     "selftest",
     "speedup",
     "summary",

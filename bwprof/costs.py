@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text import unknown, whole_number
+from bwprof.text import is_truth, several, shown, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,10 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
 
     arrays: dict[str, Any] = {}
     for name, value in params.items():
+        refuse_no_numbers(operation, name, value)
         array = np.asarray(value)
         if array.dtype.kind in "UO":  # "4Ki" among them
-            numbers = [whole_number(item, f"{operation}: {name}") for item in array.ravel().tolist()]
+            numbers = [registry.value_of(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
             if all(-(2**63) <= number < 2**63 for number in numbers):
                 array = array.astype(np.int64)
@@ -174,6 +175,22 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
         columns[param["name"]] = arrays.get(param["name"], fallback)
     broadcast = np.broadcast_arrays(*columns.values())
     return dict(zip(columns, broadcast, strict=True))
+
+
+def refuse_no_numbers(operation: str, name: str, value: Any) -> None:
+    """ValueError for what an array would take for numbers: bytes, and truth where the parameter is no flag."""
+    said = f"{operation}: {name}"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        several(value, said)
+    if name not in registry.flag_names() and _holds_truth(value):
+        raise ValueError(f"{said} is {shown(value)}: whole numbers are needed, not True or False")
+
+
+def _holds_truth(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_holds_truth(value[at]) for at in map([*map(type, value)].index, set(map(type, value))))
+    dtype = getattr(value, "dtype", None)
+    return is_truth(value) or (dtype is not None and str(dtype) in ("bool", "boolean"))
 
 
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a run depends on beside its device: the host, versions, environment variables. And what it is called."""
+"""What a run depends on beside its device: host, versions, environment variables, commit. And what it is called."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bwprof import _core
+
+_GIT_SECONDS = 5.0
 
 # Settings that change what is measured.
 _VARIABLES = (
@@ -45,6 +47,19 @@ def versions() -> dict[str, str]:
         if isinstance(version, str):
             found[name] = version
     return found
+
+
+def git_commit() -> str | None:
+    """The commit of the working directory's repository; None where there is none, or no git."""
+    import subprocess  # seldom needed, and slow to load
+
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: what is no text
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
 
 
 def variables() -> dict[str, str | None]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from bwprof import _core, registry
 from bwprof.listing import Listing
-from bwprof.text import shown
+from bwprof.text import is_truth, shown
 
 _log = logging.getLogger("bwprof.measure")
 
@@ -123,7 +123,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
         if match and match["backend"] in (None, *registry.backend_names()):
             number = match["index"] or match["alone"]
             return match["backend"], int(number) if number else None
-    elif hasattr(device, "__index__") and not isinstance(device, bool):
+    elif hasattr(device, "__index__") and not is_truth(device):
         return None, int(device.__index__())
     elif isinstance(getattr(device, "type", None), str):  # a torch.device
         return registry.check_backend(device.type), None if device.index is None else int(device.index)

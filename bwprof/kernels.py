@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
 from bwprof.analysis.occupancy import is_known, occupancy
-from bwprof.listing import Listing
+from bwprof.listing import Listing, html_table, text_table
 from bwprof.text import quoted
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ _HEADINGS = {
     "limiter": "limiter",
     "reason": "reason",
 }
+_NO_REGISTERS = (
+    "Registers, shared memory and occupancy are of a GPU's kernels, and none could be asked: the reasons say why. Run "
+    "this where there is one, or work an occupancy out: bwprof.occupancy(registers, shared_bytes, threads, arch)."
+)
 _PART = re.compile(r"L?([1-9][0-9]*)")
 
 
@@ -59,6 +63,7 @@ class Variants(Listing):
     """Variants and their kernels: a list of dicts, also by a variant's or a kernel's name; shown as a table."""
 
     kind = "variant"
+    widest = 200  # why a kernel is not known, and what to do
 
     def names_of(self, item: dict[str, Any]) -> Sequence[str]:
         """A variant's name, alone and behind its operation's, and its kernel's."""
@@ -68,6 +73,27 @@ class Variants(Listing):
     def cells(self, item: dict[str, Any]) -> dict[str, str]:
         """A kernel's line in the table."""
         return {heading: _cell(item, key) for key, heading in _HEADINGS.items()}
+
+    def lines(self) -> list[dict[str, str]]:
+        """The table; without its empty columns where nothing is known of any kernel."""
+        found = [self.cells(item) for item in self]
+        if not self.lacking:
+            return found
+        shown = [heading for heading in _HEADINGS.values() if any(line[heading] for line in found)]
+        return [{heading: line[heading] for heading in shown} for line in found]
+
+    @property
+    def lacking(self) -> str:
+        """Why there are no registers, and what to do, where no kernel's are known; else ""."""
+        if any(item["registers"] is not None for item in self):
+            return ""
+        return _NO_REGISTERS if len(self) else ""
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (text_table(self.lines(), self.widest), self.lacking))) or f"no {self.kind}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.lines(), self.lacking)
 
     def frame(self) -> pd.DataFrame:
         """All that is known as a pandas frame, a row for each kernel."""

@@ -10,13 +10,12 @@ from bwprof.text import unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-_WIDEST = 60  # letters of a cell: the rest is in the item itself
-
 
 class Listing(list[dict[str, Any]]):
     """A list of dicts that can also be indexed by a name, and is shown as a table."""
 
     kind = "item"
+    widest = 60  # letters of a cell as text: the rest is in the item itself
 
     def names_of(self, item: dict[str, Any]) -> Sequence[str]:
         """What an item is called; the first that has a name is meant by it."""
@@ -55,17 +54,17 @@ class Listing(list[dict[str, Any]]):
         return pd.DataFrame([self.cells(item) for item in self])
 
     def __repr__(self) -> str:
-        return text_table([self.cells(item) for item in self]) or f"no {self.kind}"
+        return text_table([self.cells(item) for item in self], self.widest) or f"no {self.kind}"
 
     def _repr_html_(self) -> str:
         return html_table([self.cells(item) for item in self])
 
 
-def text_table(lines: Sequence[dict[str, str]]) -> str:
-    """Lines under their headings, in columns."""
+def text_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) -> str:
+    """Lines under their headings, in columns; of a cell no more than the `widest` letters."""
     if not lines:
         return ""
-    cells = [list(lines[0]), *([_cut(cell) for cell in line.values()] for line in lines)]
+    cells = [list(lines[0]), *([_cut(cell, widest) for cell in line.values()] for line in lines)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     return "\n".join(rows)
@@ -83,5 +82,5 @@ def html_table(lines: Sequence[dict[str, str]], caption: str = "") -> str:
     return f"<table>{''.join([*head, *(row('td', line.values()) for line in lines)])}</table>"
 
 
-def _cut(cell: str) -> str:
-    return cell if len(cell) <= _WIDEST else cell[: _WIDEST - 1] + "\u2026"
+def _cut(cell: str, widest: int) -> str:
+    return cell if len(cell) <= widest else cell[: widest - 1] + "\u2026"

@@ -8,7 +8,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.listing import Listing
-from bwprof.text import is_range, quoted, shown, spread, unknown, whole_number
+from bwprof.text import is_range, is_truth, quoted, several, shown, spread, unknown, whole_number
 
 
 class Operations(Listing):
@@ -143,7 +143,7 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
-    if not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
+    if is_truth(seed) or not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
         raise ValueError(f"seed is {shown(seed)}: allowed are 0 to 2^63 - 1")
     return int(seed)
 
@@ -164,6 +164,19 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
     return [row["name"] for row in rows if precision is None or precision in row["precisions"]]
 
 
+@cache
+def flag_names() -> frozenset[str]:
+    """The parameters that are 0 or 1, which True and False say as well."""
+    every = [param for row in operations() for param in row["params"]]
+    wider = {param["name"] for param in every if (param["minimum"], param["maximum"]) != (0, 1)}
+    return frozenset(param["name"] for param in every) - wider
+
+
+def value_of(name: str, value: Any, said: str) -> int:
+    """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
+    return whole_number(value, said, flag=name in flag_names())
+
+
 def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
     """`kv_lens` as something that can be gone through more than once, texts ("4Ki", "1Ki..8Ki:x2") as the numbers that
     they stand for; the rest is left to checks.
@@ -172,7 +185,11 @@ def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
         return spread([kv_lens], "kv_lens")
     if kv_lens is None or isinstance(kv_lens, (str, bytes)) or not isinstance(kv_lens, Iterable):
         return kv_lens  # type: ignore[return-value]
-    return spread(kv_lens, "kv_lens")
+    found = spread(several(kv_lens, "kv_lens"), "kv_lens")
+    for length in found:
+        if is_truth(length):
+            raise ValueError(f"kv_lens holds {shown(length)}: whole numbers are needed")
+    return found
 
 
 def complete(
@@ -190,7 +207,7 @@ def complete(
     for name in params:
         if name not in known:
             raise ValueError(unknown(f"parameter of {operation_name}", name, known))
-    whole = {name: whole_number(value, f"{operation_name}: {name}") for name, value in params.items()}
+    whole = {name: value_of(name, value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{operation_name}: {name} is {shown(value)}, which does not fit in 64 bits")

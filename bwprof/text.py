@@ -22,6 +22,8 @@ _RANGE = re.compile(r"([^.:]*)\.\.([^.:]*):\s*([x+])([^.:]*)")
 MOST_IN_RANGE = 10_000  # values: more is a slip
 _MOST_OF_RANGES = 100_000  # values of a list's ranges together
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
+MOST_MEASURED = 1e100
+_LONGEST_NUMBER = 12  # characters of one in a table
 _LONGEST_QUOTE = 200  # characters of what was given that a message repeats
 
 # What a terminal obeys instead of showing it, what turns a line around, and what XML has no letters for.
@@ -54,29 +56,49 @@ def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | Non
     return next(iter(difflib.get_close_matches(given, list(allowed), n=1, cutoff=likeness)), None)
 
 
-def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "") -> str:
-    """One sentence for a name that is not known.
+def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "") -> str:
+    """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
 
     Examples
     --------
     >>> unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
+    >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
+    "unknown column 'tims': did you mean 'times' or 'time'? All 3: bwprof columns"
     """
+    import difflib
+
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
-    near = nearest(str(given)[:_LONGEST_QUOTE].lower(), lowered, likeness=0.5)
-    hint = f"did you mean '{lowered[near]}'? " if near is not None else ""
+    typed = str(given)[:_LONGEST_QUOTE].lower()
+    near = [
+        f"'{quoted(lowered[name])}'" for name in difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
+    ]
+    hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
-    return f"{prefix}unknown {kind} '{quoted(given)}': {hint}Allowed: {', '.join(choices) or '(none)'}"
+    told = f"All {len(choices)}: {see}" if see else f"Allowed: {', '.join(choices) or '(none)'}"
+    return f"{prefix}unknown {kind} '{quoted(given)}': {hint}{told}"
 
 
 def shown(value: Any) -> str:
-    """A value's repr for a message, at most 80 letters of it; int() refuses to write some thousands of digits."""
+    """A value's repr for a message, in a line of at most 80 letters; int() refuses to write thousands of digits."""
     try:
-        said = spelt(repr(value))
+        said = spelt(" ".join(repr(value).splitlines()))
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."
+
+
+def check_frame(data: Any, name: str = "") -> None:
+    """ValueError for a frame whose columns have several levels, or two of which have one name."""
+    said = f"{name}: " if name else ""
+    if data.columns.nlevels > 1:
+        raise ValueError(
+            f"{said}columns have {data.columns.nlevels} levels of names, one is needed: frame.columns.droplevel(...)"
+        )
+    if not data.columns.is_unique:
+        twice = data.columns[data.columns.duplicated()][0]
+        raise ValueError(f"{said}columns must have names of their own: '{twice}' is there twice")
 
 
 def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
@@ -139,8 +161,10 @@ def parse_count(text: str, name: str) -> int:
     return int(match.group(1)) * factor
 
 
-def whole_number(value: Any, name: str) -> int:
+def whole_number(value: Any, name: str, *, flag: bool = False) -> int:
     """An int from any whole number, NumPy's too, and from text as `parse_count` reads it; else ValueError with `name`.
+
+    True and False are none, unless it is a `flag`, which is 0 or 1.
 
     Examples
     --------
@@ -149,10 +173,33 @@ def whole_number(value: Any, name: str) -> int:
     """
     if isinstance(value, str):
         return parse_count(value, name)
+    if is_truth(value) and flag:
+        return int(bool(value))
     try:
-        return operator.index(value)
+        found = None if is_truth(value) else operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} is {shown(value)}, a whole number is needed") from None
+        found = None
+    if found is None:
+        raise ValueError(f"{name} is {shown(value)}, a whole number is needed")
+    return found
+
+
+def several(value: Any, name: str) -> list[Any]:
+    """One value, or what an iterable holds; ValueError for bytes, whose values are no numbers that anybody wrote.
+
+    Examples
+    --------
+    >>> several(3, "M"), several("4Ki", "M"), several(range(2), "M")
+    ([3], ['4Ki'], [0, 1])
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise ValueError(f"{name} is {shown(value)}: a whole number is needed, or a list of them")
+    if isinstance(value, str):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
+        return [value]
 
 
 def is_range(value: object) -> bool:
@@ -227,7 +274,7 @@ def spread(items: Iterable[Any], name: str) -> list[Any]:
 
 def amount(value: Any, name: str) -> int:
     """An int from 0 to 2^63 - 1, of bytes or operations; ValueError with `name` for anything else."""
-    found = -1 if isinstance(value, bool) else whole_number(value, name)
+    found = -1 if is_truth(value) else whole_number(value, name)
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is {shown(value)}: allowed is a whole number from 0 to 2^63 - 1")
     return found
@@ -254,6 +301,15 @@ def finite_number(value: Any) -> float | None:
     except (OverflowError, TypeError, ValueError):
         return None
     return found if math.isfinite(found) else None
+
+
+def measurable(value: Any) -> float | None:
+    """A finite number that may have been measured: 0, or between 1e-100 and 1e100; None for anything else.
+
+    What is further off is damage, and its squares and ratios are no floats.
+    """
+    found = finite_number(value)
+    return found if found is None or found == 0 or 1 / MOST_MEASURED <= abs(found) <= MOST_MEASURED else None
 
 
 def seconds(value: Any, name: str, *, from_zero: bool = False, text: bool = False) -> float:
@@ -313,7 +369,26 @@ def figure_text(value: float, *, whole_from: float) -> str:
     >>> [figure_text(value, whole_from=100) for value in (123.4, 12.34, 1.234)]
     ['123', '12.3', '1.23']
     """
-    return f"{value:.0f}" if value >= whole_from else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2f")
+
+
+def short(value: float, spec: str) -> str:
+    """A number in a format, or in a few digits and a power of ten where that would take a dozen letters.
+
+    Examples
+    --------
+    >>> short(12345.678, ".2f"), short(1e300, ".2f")
+    ('12345.68', '1e+300')
+    """
+    text = format(value, spec)
+    return text if len(text) <= _LONGEST_NUMBER else f"{value:.3g}"
+
+
+class Short(float):
+    """A number that a template's own format writes, as `short` does."""
+
+    def __format__(self, spec: str) -> str:
+        return short(float(self), spec)
 
 
 def bytes_text(count: float) -> str:
@@ -329,11 +404,13 @@ def bytes_text(count: float) -> str:
         if abs(value) < 1024:
             return f"{value:.3g} {unit}"
         value /= 1024
-    return f"{value:.3g} TiB" if value < 1000 else f"{value:,.0f} TiB"
+    return f"{value:.3g} TiB" if value < 1000 else f"{short(value, ',.0f')} TiB"
 
 
 def seconds_text(seconds: float) -> str:
     """A duration for people: '1m20s', '35.2 s', '12.4 us'."""
+    if seconds >= 1e9:
+        return f"{seconds:.3g} s"
     if seconds >= 60:
         return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):

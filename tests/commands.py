@@ -15,9 +15,11 @@ import pytest
 
 import bwprof
 from bwprof import plot
+from bwprof.cli import compare as compare_command
 from bwprof.cli.sweep import main
 from bwprof.cli.sweep import run as sweep_command
-from bwprof.runs import local, loop
+from bwprof.runs import loop
+from bwprof.runs.executors import local
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -26,7 +28,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 BRIEF_SECONDS = 0.02
 GIVE_UP_SECONDS = 300  # on a process that hangs: with others busy, a quick one may take a minute
 BRIEFLY = f"""
-from bwprof.runs import local
+from bwprof.runs.executors import local
 from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}
@@ -104,6 +106,7 @@ class Here:
 def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases of a command take no longer than they must, have no roofs and no picture, and run in this process."""
     monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
+    monkeypatch.setattr(compare_command, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)

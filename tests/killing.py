@@ -1,5 +1,5 @@
-"""Baselines saved by processes that are killed, or whose writes fail, at every step in turn. A script of its own: it
-imports no NumPy, so that its one thread may fork.
+"""Baselines and reports saved by processes that are killed, or whose writes fail, at every step in turn. A script of
+its own: it imports no NumPy, so that its one thread may fork.
 
 Usage: killing.py WHAT FOLDER; prints what went wrong, and ends with "N steps".
 """
@@ -21,8 +21,10 @@ from typing import Any
 
 from rows import row
 
+from bwprof import environment
 from bwprof.records import baseline, baselines
-from bwprof.results import files
+from bwprof.records.proof import BandwidthReport
+from bwprof.results import files, read_rows
 
 NAME = "main"
 KILLED = 9
@@ -128,7 +130,7 @@ def count_steps(folder: Path) -> int:
     assert in_child(work) == 0
     os.set_blocking(reader, False)
     steps = os.read(reader, 10_000).decode().split(",")
-    assert {"write", "fsync", "replace"} <= set(steps)
+    assert steps.index("write") < steps.index("fsync") < steps.index("replace"), "on the disk before it has the name"
     return len(steps)
 
 
@@ -236,6 +238,48 @@ def at_once(folder: Path) -> int:
     return 40
 
 
+def report(number: int) -> BandwidthReport:
+    return BandwidthReport("gemm", "FP16", float(number), 1.0, 2, 3)
+
+
+def reported(root: Path) -> list[int]:
+    """The numbers of the reports that are there."""
+    return sorted(int(row["time_ms"]) for row in read_rows(root / "run" / "bandwidth_report.json")[0])
+
+
+def reports_at_once(root: Path) -> int:
+    """Several processes save reports of one run: none is lost."""
+
+    def ten(first: int) -> None:
+        for number in range(first, first + 10):
+            report(number).save_to_proof_bundle("run", root)
+
+    assert together([partial(ten, first) for first in (100, 200, 300, 400)]) == [0] * 4
+    assert reported(root) == [first + number for first in (100, 200, 300, 400) for number in range(10)]
+    return 40
+
+
+def reports_killed_at_every_step(root: Path) -> int:
+    """A kill before each step, and in the middle of a write: the reports that were there stay."""
+    steps = 0
+    while True:
+        seen_before = reported(root) if steps else []
+
+        def work(steps: int = steps) -> None:
+            plant(steps, die)
+            report(steps).save_to_proof_bundle("run", root)
+
+        status = in_child(work)
+        if not os.WIFSIGNALED(status):
+            assert status == 0
+            assert steps in reported(root)
+            assert steps > 10
+            return steps
+        steps += 1
+        report(1000 + steps).save_to_proof_bundle("run", root)
+        assert set(reported(root)) >= {*seen_before, 1000 + steps}
+
+
 def one_wins(folder: Path) -> int:
     """Without force the first one stays, and the others are told."""
     codes = together([partial(save, folder, number, force=False) for number in range(1, 6)])
@@ -245,4 +289,5 @@ def one_wins(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    environment.git_commit = lambda: None  # it starts a process
     sys.stdout.write(f"{globals()[sys.argv[1]](Path(sys.argv[2]))} steps\n")

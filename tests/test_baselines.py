@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import killing
 import pandas as pd
 import pytest
-from commands import make_brief
+from commands import PLANT, make_brief, plant_in_child
 from rows import pair, row
 
 import bwprof
@@ -20,7 +21,7 @@ from bwprof.cli import main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.records import baseline
 from bwprof.results import frame, load_samples
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 
@@ -67,6 +68,8 @@ def a_run(number: int = 1, **more: Any) -> pd.DataFrame:
         killing.killed_at_any_moment,
         killing.at_once,
         killing.one_wins,
+        killing.reports_at_once,
+        killing.reports_killed_at_every_step,
     ],
     ids=lambda what: what.__name__,
 )
@@ -267,6 +270,16 @@ def test_the_command_measures_in_fresh_processes(
     assert f"baseline main (1 cases) is in {Path('.bwprof/baselines/main.json')}" in err
 
 
+def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = PLANT.format(body="open('pids', 'a').write(f'{os.getpid()} {os.getppid()}\\n')")
+    plant_in_child(monkeypatch, folder, note)
+    assert main(["baseline", "save", "main", "--repeat", "2", "--quiet", "--no-roofs", *TINY]) == 0
+    lines = [line.split() for line in Path("pids").read_text().splitlines()]
+    assert len({child for child, _ in lines}) == 2, "measured again, where it was disturbed, by the same"
+    assert {parent for _, parent in lines} == {str(os.getpid())}
+    assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+
+
 def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:
     for number in (1, 2):
         bwprof.save(a_run(number), folder / f"{number}.json")
@@ -282,6 +295,13 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
     assert (code, "main" in out) == (0, True)
     for action in ("delete", "remove"):
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
+
+
+def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any], folder: Path) -> None:
+    bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
+    code, _, err = command("save", "main", "1.json")
+    assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
+    assert len(bwprof.load_baseline("main").rows) == 2
 
 
 def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
@@ -341,3 +361,9 @@ def test_an_interrupted_command_says_what_is_finished(
     words = line.split("bwprof baseline ")[1].split(" saves what")[0].split()
     assert command(*words)[0] == 0
     assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+
+
+def test_a_baseline_is_no_result_file(folder: Path) -> None:
+    path = bwprof.save_baseline("main", a_run())
+    with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):
+        bwprof.load(path)

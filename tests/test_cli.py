@@ -22,7 +22,7 @@ from bwprof.cli.sweep import main
 from bwprof.measuring import case as measuring
 from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 # ---- a whole run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,24 @@ def test_a_precision_that_was_not_measured_takes_the_nearest_ones() -> None:
         assert width[0] > 1.2 * width[1]
 
 
+def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
+    """Three rows of a precision say how far it is off another's many; three of a kernel of its own stand for it."""
+    few = {"M": [1], "N": [1024, 4096, 16384], "K": [1024]}
+    rows = pd.concat([measured(), measured(precision="bf16", **few)], ignore_index=True)
+    model = bwprof.efficiency(rows)
+    assert np.abs(errors(model, measured(precision="bf16", **BETWEEN), "H200")).max() < 0.1
+    found = bwprof.predict("gemm", device="H200", precision="bf16", efficiency=model, M=[1], N=512, K=512)
+    assert "learnt from 3 rows on H200 and 36 in fp16" in found["reason"].iloc[0]
+    assert model.frame()["rows"].tolist() == [36, 3]
+    assert model.rows == 39
+    other = measured(precision="bf16", M=[4096], N=[4096, 8192, 16384], K=[4096])
+    other["time_ms"] *= 1.8
+    model = bwprof.efficiency(pd.concat([measured(), other], ignore_index=True))
+    further = measured(precision="bf16", M=[8192], N=[4096], K=[8192])
+    further["time_ms"] *= 1.8
+    assert np.abs(errors(model, further, "H200")).max() < 0.25
+
+
 def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
@@ -186,6 +205,13 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     assert model.card.name == "Test GPU"
     back = bwprof.predict(rows, device=roofs, efficiency=model)
     assert (back["time_ms"] / rows["time_ms"]).to_numpy() == pytest.approx(1, rel=0.05)
+
+
+def test_a_device_whose_launch_takes_no_time() -> None:
+    card = card_of("H200")
+    card = replace(card, streams=replace(card.streams, floor_seconds=0.0))
+    model = bwprof.efficiency(measured(), card)
+    assert np.abs(errors(model, measured(), "H200")).max() < 0.06
 
 
 def test_rows_that_cannot_be_learnt_from() -> None:

@@ -12,7 +12,9 @@ from rows import pair
 
 import bwprof
 from bwprof import examples, results
+from bwprof.models.settling import settle
 from bwprof.results import frame
+from bwprof.results.writer import Store
 
 HERE = Path(__file__).resolve().parent
 NAMES = examples.examples()
@@ -67,6 +69,21 @@ def test_an_example_of_a_model_answers(name: str) -> None:
     assert "tokens/s" in step.answer
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_llama")])
+def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
+    """Made anew of the measured rows beside them they are what they are; the metadata say that, and by which commit."""
+    found = bwprof.load_example(name)
+    again = found.attrs["run"]["predicted_again"]
+    assert again["rows"] == (found["status"] == "predicted").sum()
+    assert len(again["commit"]) == 40
+    assert again["commit"] != found.attrs["run"]["commit"]
+    rows = frame.to_rows(found)
+    store = Store(dict(found.attrs["run"]), rows=[dict(row) for row in rows], samples=[None] * len(rows))
+    settle(store)
+    for before, now in zip(rows, store.rows, strict=True):
+        assert now["time_ms"] == (None if before["time_ms"] is None else pytest.approx(before["time_ms"], rel=1e-9))
+
+
 def test_an_example_that_is_none_is_answered_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"unknown example 'h20': did you mean 'h200'\? Allowed: h100, h100_llama"):
         bwprof.load_example("h20")
@@ -110,8 +127,9 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
     }
     assert [row["samples_ns"] for row in document["rows"]] == [[1.0], [2.0]]
     assert not {"hostname", "device_uuid"} & document["rows"][0].keys()
-    with pytest.raises(ValueError, match="--commit is 'HEAD'"):
-        record_example.example_of(recorded, "HEAD")
+    for given in ({"commit": "HEAD"}, {"commit": "b05810a", "predicted_by": "HEAD"}):
+        with pytest.raises(ValueError, match="is 'HEAD': 7 to 40 hexadecimal digits are needed"):
+            record_example.example_of(recorded, **given)
     for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
         rows, samples, run = results.read_rows(recorded)
         rows[0]["reason"] = word

@@ -13,7 +13,7 @@ import bwprof
 from bwprof import _core, hardware, registry
 from bwprof.measuring.row import Context, Outcome
 from bwprof.measuring.spec import Spec
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 
 class Handle:

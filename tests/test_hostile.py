@@ -26,8 +26,9 @@ from bwprof.cli.sweep import listing, main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.measuring.spec import Spec
 from bwprof.results import csvfile, frame
-from bwprof.runs import child, estimate, plan, worker
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs import estimate, plan
+from bwprof.runs.executors import child, worker
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import OutOfTimeError
 from bwprof.runs.plan import Plan, Request

@@ -28,7 +28,8 @@ TOTAL_SECONDS = 1000
 LATER = """
 import os, signal, time
 from types import SimpleNamespace
-from bwprof.runs import child, local, loop
+from bwprof.runs import loop
+from bwprof.runs.executors import child, local
 child._GRACE_SECONDS = child._END_SECONDS = 0.3
 child._LONGEST_WAIT = 0.05
 clock = SimpleNamespace(monotonic=lambda: time.monotonic() + {seconds} * os.path.exists({mark!r}))

@@ -15,7 +15,8 @@ import bwprof
 from bwprof import _core, cli, hardware, roofs
 from bwprof.measuring import function
 from bwprof.roofs import RoofPoint, Wanted, store
-from bwprof.runs import local, metadata, plan
+from bwprof.runs import metadata, plan
+from bwprof.runs.executors import local
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False}
 TINY: dict[str, Any] = {"M": 1, "N": 8, "K": 8, "precision": "fp32", **QUICK}

@@ -183,6 +183,28 @@ def test_whole_numbers_are_exact() -> None:
     assert measured(output=whole > 2, reference=whole > 2)["verified"] is True
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "error"),
+    [
+        (np.int64(2**53 + 1), np.int64(2**53), 1),
+        (np.int64(2**63 - 1), np.int64(2**63 - 2), 1),
+        (np.int64(-(2**63)), np.int64(-(2**63) + 1), 1),
+        (np.uint64(2**64 - 1), np.uint64(2**64 - 2), 1),
+        (np.uint64(2**63), np.int64(2**63 - 1), 1),
+        (np.int64(-1), np.uint64(2**64 - 1), 2**64),
+        (np.int64(2**63 - 1), np.int64(-(2**63)), 2**64),
+    ],
+)
+def test_whole_numbers_that_no_float64_holds_are_exact(ours: Any, theirs: Any, error: int) -> None:
+    one, other = (np.array([5, value], dtype=value.dtype) for value in (ours, theirs))
+    found = Expected(one, other).compare()
+    assert (found.verified, found.max_error) == (None, float(error))
+    assert f"output[1] is {int(ours)}, the reference {int(theirs)}" in found.note
+    assert Expected(one, other, 0).compare().verified is False
+    assert Expected(one, one).compare().verified is True
+    assert Expected(one, other, float(2**64)).compare().verified is True
+
+
 def test_tensors_on_a_gpu() -> None:
     values = np.asarray([[1.0, 2.0]])
     assert measured(output=Tensor(values), reference=values)["verified"] is True

@@ -7,6 +7,7 @@ import sys
 import xml.etree.ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -16,6 +17,8 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
+from bwprof.cli.plot import main as plot_main
+from bwprof.plot import panels
 from bwprof.results import frame
 
 
@@ -201,3 +204,92 @@ def test_any_letters_make_a_well_formed_picture(tmp_path: Path) -> None:
     rows += [row(letters, letters + "9", gb_s=None, status="failed", flags="noisy")]
     _, svg = plot.save(frame.from_rows(rows), tmp_path / "a")
     xml.etree.ElementTree.parse(svg)
+
+
+# ---- FP32 beside FP16, from the nine classic columns ----
+
+CLASSIC = """\
+operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written
+decode_gemm,FP32,1,896,896,0.00298333,1078.8,3214848,3584
+decode_gemm,FP16,1,896,896,0.00243265,661.509,1607424,1792
+kv_append,FP16,,,,0.00170102,616.439,524288,524288
+"""
+SUMMARY = """\
+=== Bandwidth Summary ===
+
+decode_gemm:
+  FP32 mean: 1078.80 GB/s
+  FP16 mean: 661.51 GB/s
+  Speedup: 0.61x (GB/s)
+  Time speed-up: 1.23x
+
+kv_append:
+  FP16 mean: 616.44 GB/s
+"""
+
+
+@pytest.fixture
+def classic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Such a file, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.csv").write_text(CLASSIC)
+    return tmp_path
+
+
+def pixels(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG."""
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+def test_the_comparison_of_a_classic_file(classic: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0.61 = 661.509 / 1078.8, and 1.23 = 0.00298333 / 0.00243265."""
+    assert plot_main(["comparison", "old.csv"]) == 0
+    assert capsys.readouterr().out == SUMMARY
+    assert pixels(classic / "bandwidth_comparison.png")[0] == 3150, "10.5 inches of 300 dots"
+
+
+def test_a_panel_for_each_operation(classic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than a script with four panels could draw."""
+    drawn: list[tuple[str, list[float]]] = []
+    real = panels._draw
+
+    def draw(ax: Any, case: str, means: Any) -> None:
+        real(ax, case, means)
+        drawn.append((ax.get_title(), [bar.get_height() for bar in ax.patches]))
+
+    monkeypatch.setattr(panels, "_draw", draw)
+    more = "".join(f"op{number},FP32,,,,1,{number + 1},1,1\n" for number in range(5))
+    (classic / "old.csv").write_text(CLASSIC + more)
+    assert plot_main(["comparison", "old.csv", "--panels", "--dpi", "50", "-o", "p.png"]) == 0
+    assert drawn[:2] == [("decode_gemm", [1078.8, 661.509]), ("kv_append", [616.439])]
+    assert drawn[2:] == [(f"op{number}", [number + 1]) for number in range(5)]
+    assert pixels(classic / "p.png") == (540, 390), "three beside each other, at 50 dots an inch"
+
+
+def test_several_rows_of_one_operation_are_averaged(classic: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "decode_gemm,FP32,2,896,896,0.00598333,921.2,3214848,3584\n"
+    (classic / "old.csv").write_text(CLASSIC + more)
+    assert plot_main(["comparison", "old.csv", "--panels", "--dpi", "50"]) == 0
+    assert "  FP32 mean: 1000.00 GB/s\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["comparison"], "required: FILE"),
+        (["comparison", "gone.csv"], "no such file or folder: gone.csv"),
+        (["comparison", "old.csv", "--dpi", "0"], "--dpi is 0: allowed are 10 to 2000"),
+        (["comparison", "old.csv", "-o", "x"], "unknown ending of a picture 'x'"),
+        (["comparison", "empty.csv", "--panels"], "there are no rows to draw"),
+        ([], "required: RUN|FILE"),
+    ],
+)
+def test_a_comparison_that_cannot_be(
+    arguments: list[str], words: str, classic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (classic / "empty.csv").write_text(CLASSIC.splitlines(keepends=True)[0])
+    assert plot_main(arguments) == 2
+    assert words in capsys.readouterr().err
+    assert not list(classic.glob("*.png"))

@@ -21,7 +21,7 @@ from bwprof.results import csvfile, jsonfile
 from bwprof.results.files import Claim
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import loop
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.resuming import still_to_do
 
 TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]

@@ -24,7 +24,7 @@ from bwprof.measuring.spec import Spec
 from bwprof.roofs import Rate, RoofPoint, Roofs, Wanted, beaten, neighbours, store, survey
 from bwprof.roofs import obtain as obtain_or_none
 from bwprof.roofs.obtain import NEW
-from bwprof.runs import local
+from bwprof.runs.executors import local
 
 
 @pytest.fixture

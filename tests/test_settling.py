@@ -19,7 +19,8 @@ from bwprof.results import csvfile, jsonfile
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.roofs.model import RoofPoint
-from bwprof.runs import local, loop
+from bwprof.runs import loop
+from bwprof.runs.executors import local
 
 SLOW = 10.0  # times as long as undisturbed
 

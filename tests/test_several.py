@@ -16,8 +16,8 @@ from bwprof.cli import main as bwprof_main
 from bwprof.cli.sweep import main
 from bwprof.cli.sweep import run as command
 from bwprof.runs import inprocess, loop
+from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.interrupts import StoppedError
-from bwprof.runs.local import LocalExecutor
 
 TINY = ["gemm", "-p", "M=1,2", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--no-roofs"]
 POINT = {"N": 8, "K": 8, "precision": "fp32", "cache": "hot", "roofs": False, "max_seconds": 0}

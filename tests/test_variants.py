@@ -474,3 +474,31 @@ def test_the_assembler_says_the_same(
                     assert (row["registers"], row["local_bytes"], row["static_shared_bytes"]) == expected, row["symbol"]
                     seen += 1
     assert seen >= 2
+
+
+def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    found = variants("gemm", "cpu")
+    assert list(found.lines()[0]) == ["operation", "backend", "variant", "ISA", "reason"]
+    for said in (repr(found), found._repr_html_()):
+        assert "it runs on the host: no registers or shared memory of blocks" in said
+        assert found.lacking.startswith("Registers, shared memory and occupancy are of a GPU")
+        assert "bwprof.occupancy(registers, shared_bytes, threads, arch)" in said.replace("&#x27;", "'")
+    assert main(["variants", "gemm", "--device", "cpu"]) == 0
+    assert found.lacking in " ".join(capsys.readouterr().out.split())
+    assert kernels.Variants().lacking == ""
+    assert repr(kernels.Variants()) == "no variant"
+
+
+def test_reasons_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = _core.backends()
+    listed[0] |= {"built": True, "reason": f"{'no driver ' * 10}: install one", "devices": []}
+    monkeypatch.setattr(_core, "backends", lambda: listed)
+    assert listed[0]["reason"] in repr(variants("gemm"))
+
+
+def test_what_is_known_of_a_card_needs_no_such_line(card: type[Card], capsys: pytest.CaptureFixture[str]) -> None:
+    found = variants("gemm")
+    assert found.lacking == ""
+    assert "registers" in repr(found).splitlines()[0]
+    assert main(["variants", "gemm"]) == 0
+    assert "none could be asked" not in capsys.readouterr().out

@@ -72,6 +72,17 @@ def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> N
         bwprof.view(rows, "shrt")
     with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
         bwprof.view(rows, columns="case,tme_ms")
+    assert len(schema.names()) > 90
+    for given, said in (
+        ("tme_m", f"'time_ms', 'time_ms_lo' or 'time_ms_hi'? All {len(schema.names())}: bwprof columns"),
+        ("qqqqqq", f"unknown column 'qqqqqq': All {len(schema.names())}: bwprof columns, bwprof.columns()"),
+    ):
+        with pytest.raises(ValueError, match="unknown column") as caught:
+            bwprof.view(rows, columns=given)
+        assert said in str(caught.value)
+        assert len(str(caught.value)) < 150
+    with pytest.raises(ValueError, match=r"did you mean 'tmy'.* All .*, and the frame's own"):
+        bwprof.view(rows.assign(tmy=1), columns="tmx")
     with pytest.raises(ValueError, match="columns is '': names are needed"):
         bwprof.view(rows, columns="")
     with pytest.raises(ValueError, match="column time_ms is missing"):
@@ -152,3 +163,19 @@ def test_what_goes_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more
         ["sh", "-c", f"{sys.executable} -m bwprof show {path} | head -1"], capture_output=True, check=True
     )
     assert head.stderr == b""
+
+
+@pytest.mark.parametrize("example", ["h200", "h200_llama"])
+def test_a_row_is_a_line_at_eighty_columns(example: str) -> None:
+    """Names are whole, and each row of the recorded runs stands in one line of each of two or three tables."""
+    data = bwprof.load_example(example)
+    screen = Console(file=io.StringIO(), width=80, highlight=False, markup=False, color_system=None)
+    print_view(data, screen, which="roofline")
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    notes = [number for number, line in enumerate(lines) if line.startswith(("  predicted", "  no values"))]
+    lines = lines[: min(notes, default=None)]
+    for name, count in data["case"].value_counts().items():
+        held = [line for line in lines if line.startswith(f"{name} ")]
+        assert len(held) in (2 * count, 3 * count)
+    assert not any(line.startswith("  ") and len(line.split()) == 1 for line in lines if "_" not in line)

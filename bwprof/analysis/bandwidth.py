@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes
 from bwprof.roofs.limits import KERNEL_SHARE, classify, of_row, ridge
-from bwprof.text import amount, finite_number, shown, unknown
+from bwprof.text import amount, measurable, short, shown, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,8 +117,8 @@ class BandwidthAnalysis:
         found = row_of(row)
         if found.get("cache") == "hot":
             raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
-        time_ms, read, written = (finite_number(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
-        peak = finite_number(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
+        time_ms, read, written = (measurable(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
+        peak = measurable(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
         if read is None and written is None:
             raise ValueError("bytes_read and bytes_written are missing: pass them, or count them (counters=True)")
         if time_ms is None:
@@ -126,7 +126,7 @@ class BandwidthAnalysis:
         if peak is None:
             raise ValueError("peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s")
         flops, words = (
-            finite_number(found.get("flops")),
+            measurable(found.get("flops")),
             (found.get("case") or found.get("operation"), found.get("precision")),
         )
         bound = found.get("bound") if found.get("bound") in BOUNDS else None
@@ -136,14 +136,14 @@ class BandwidthAnalysis:
             int(written or 0),
             _positive(time_ms, "time_ms") / 1e3,
             _positive(peak, "peak_gb_s"),
-            attainable_gb_s=finite_number(found.get("attainable_gb_s")),
+            attainable_gb_s=measurable(found.get("attainable_gb_s")),
             flops=None if flops is None else int(flops),
-            peak_tflops=finite_number(found.get("peak_tflops")),
-            l2_hit_rate=finite_number(found.get("l2_hit_rate")),
-            stall_pct=finite_number(found.get("stall_pct")),
+            peak_tflops=measurable(found.get("peak_tflops")),
+            l2_hit_rate=measurable(found.get("l2_hit_rate")),
+            stall_pct=measurable(found.get("stall_pct")),
             bound=bound or limits.bound,
             label=" ".join(str(word) for word in words if isinstance(word, str) and word),
-            measured_tflops=finite_number(found.get("measured_tflops")),
+            measured_tflops=measurable(found.get("measured_tflops")),
         )
 
     @classmethod
@@ -283,23 +283,23 @@ class BandwidthAnalysis:
 
     def summary(self) -> str:
         """What is known, a line each, in decimal units."""
-        used = f"{100 * self.utilization:.1f} % of peak {self.peak_gb_s:.2f} GB/s ({self.rating})"
-        if self.efficiency is not None:
-            used += f"; {100 * self.efficiency:.1f} % of attainable {self.attainable_gb_s:.2f} GB/s"
+        used = f"{short(100 * self.utilization, '.1f')} % of peak {short(self.peak_gb_s, '.2f')} GB/s ({self.rating})"
+        if self.efficiency is not None and self.attainable_gb_s is not None:
+            used += f"; {short(100 * self.efficiency, '.1f')} % of attainable {short(self.attainable_gb_s, '.2f')} GB/s"
         lines = [
             ("Bytes read", _bytes(self.bytes_read)),
             ("Bytes written", _bytes(self.bytes_written)),
             ("Total transfer", _bytes(self.bytes_total)),
             ("Duration", f"{_four_digits(1e3 * self.duration_s)} ms"),
-            ("Bandwidth", f"{self.bandwidth_gb_s:.2f} GB/s"),
+            ("Bandwidth", f"{short(self.bandwidth_gb_s, '.2f')} GB/s"),
             ("Utilization", used),
         ]
         if self.arithmetic_intensity is not None:
-            lines.append(("Intensity", f"{self.arithmetic_intensity:.2f} FLOP/B{self._side()}"))
+            lines.append(("Intensity", f"{short(self.arithmetic_intensity, '.2f')} FLOP/B{self._side()}"))
         if self.l2_hit_rate is not None:
-            lines.append(("L2 hit rate", f"{100 * self.l2_hit_rate:.1f} %"))
+            lines.append(("L2 hit rate", f"{short(100 * self.l2_hit_rate, '.1f')} %"))
         if self.stall_pct is not None:
-            lines.append(("Memory stall", f"{self.stall_pct:.1f} %"))
+            lines.append(("Memory stall", f"{short(self.stall_pct, '.1f')} %"))
         head = "Memory Bandwidth Analysis" + (f": {self.label}" if self.label else "")
         return "\n".join([head, *(f"  {name + ':':<15} {value}" for name, value in lines)])
 
@@ -319,7 +319,7 @@ class BandwidthAnalysis:
         ):
             bend = None if rate is None or gb_s is None else ridge(rate, gb_s)
             if bend is not None and (bound == "latency" or classify(intensity, bend) == bound):
-                return f" ({bound}-bound, ridge {bend:.1f}{said})"
+                return f" ({bound}-bound, ridge {short(bend, '.1f')}{said})"
         return f" ({bound}-bound)"
 
 
@@ -500,9 +500,11 @@ def _bytes(count: int) -> str:
         if round(value, 2) < 1000 or unit == units[-1]:
             break
         value /= 1000
-    return f"{count} B" if unit == "B" else f"{value:.2f} {unit}"
+    return f"{count} B" if unit == "B" else f"{short(value, '.2f')} {unit}"
 
 
 def _four_digits(value: float) -> str:
     """Four digits, and no exponent."""
-    return f"{value:#.4g}".rstrip(".") if 1e-4 <= value < 1e4 else f"{value:.0f}" if value >= 1e4 else f"{value:.3g}"
+    if value >= 1e4:
+        return short(value, ".0f")
+    return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"

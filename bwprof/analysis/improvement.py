@@ -9,7 +9,7 @@ from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.results.schema import Row
-from bwprof.text import figure_text, finite_number
+from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     for pair in pairs(data, wide, narrow):
         speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{ratio:.2f}x" for ratio in ratios)])
+        lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
@@ -131,7 +131,7 @@ def _groups(data: pd.DataFrame) -> list[Group]:
 
 def _timed(row: Row) -> Row | None:
     """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
-    time_ms = finite_number(row["time_ms"])
+    time_ms = measurable(row["time_ms"])
     moved = (row["bytes_read"] or 0) + (row["bytes_written"] or 0)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 

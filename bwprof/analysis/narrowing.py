@@ -16,7 +16,7 @@ from bwprof.analysis.improvement import Pair, named, pairs
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, held_by, no_gain, of_row
 from bwprof.roofs.model import Roofs
-from bwprof.text import finite_number, quoted, seconds_text
+from bwprof.text import measurable, quoted, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ class _Known:
 def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
     limiter = held_by(row)
-    count = finite_number(row.get("count"))
+    count = measurable(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
     line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
@@ -169,7 +169,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     ratio, source = known.efficiency(row["operation"])
     reach = _reach(row, moved, known.roofs)
     if reach is not None:
-        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {reach:.2f}x"
+        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {short(reach, '.2f')}x"
     then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
     gain = row["time_ms"] / then
     line |= {"efficiency_ratio": ratio, "efficiency_source": source}
@@ -178,7 +178,7 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
 
 def _at_least(time_ms: float, row: Row, rate: float) -> tuple[float, str | None]:
     """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
-    own = finite_number(row["measured_tflops"]) or finite_number(row["peak_tflops"])
+    own = measurable(row["measured_tflops"]) or measurable(row["peak_tflops"])
     tflops = rate if not math.isnan(rate) else own
     floors = {"": time_ms}
     if row["flops"] and tflops:
@@ -205,7 +205,7 @@ def _bytes_in(row: Row, precision: str) -> tuple[tuple[int, int] | None, str]:
 
 def _reach(row: Row, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
     """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
-    now = finite_number(row["attainable_gb_s"])
+    now = measurable(row["attainable_gb_s"])
     then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
     return None if not now or math.isnan(then) else then / now
 
@@ -254,12 +254,12 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     if steps is not None:
         now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
         cached = ", weights and cache" if "kv" in data.columns else ""
-        return f"{what}{cached}: {steps[0] / steps[1]:.2f}x a step, {now} to {then}{assumed}"
+        return f"{what}{cached}: {short(steps[0] / steps[1], '.2f')}x a step, {now} to {then}{assumed}"
     gains = known["speedup"].to_numpy(float)
     more = gains > 1.005
     said = []
     if more.any():
-        least, most = (f"{found:.2f}" for found in (gains[more].min(), gains[more].max()))
+        least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
         span = f"{least}x" if least == most else f"{least} to {most}x"
         said.append(f"{span} in {more.sum()} of {len(known)} case{'s' if len(known) > 1 else ''}{assumed}")
     if not more.all():

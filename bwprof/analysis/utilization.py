@@ -9,7 +9,7 @@ import numpy as np
 
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.text import figure_text, finite_number
+from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
         {
             "Kernel": values.labels(frame),
             "Measured BW": ["-" if np.isnan(one) else f"{figure_text(one, whole_from=100)} GB/s" for one in speed],
-            "Utilization": ["-" if np.isnan(one) else f"{100 * one:.1f} %" for one in used],
+            "Utilization": ["-" if np.isnan(one) else f"{short(100 * one, '.1f')} %" for one in used],
             "Status": [word or "-" for word in status],
         },
         columns=list(COLUMNS),
@@ -70,7 +70,7 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
     given = values.row_of(row)
-    found = {name: finite_number(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
+    found = {name: measurable(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
     hot = given.get("cache") == "hot"
     memory = _line(found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written=")
     compute = _line(found["tflops"], found["peak_tflops"], "TFLOPS", "flops=")

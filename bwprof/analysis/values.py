@@ -17,7 +17,7 @@ from bwprof.results import schema
 from bwprof.results.schema import is_missing
 from bwprof.roofs import limits
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import shown
+from bwprof.text import check_frame, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +34,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
-        if not data.columns.is_unique:
-            twice = data.columns[data.columns.duplicated()][0]
-            raise ValueError(f"{name}: columns must have names of their own: '{twice}' is there twice")
+        check_frame(data, name)
         return data
     rows = [data] if isinstance(data, Mapping) else data
     if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
@@ -47,7 +45,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column as floats; NaN where it is missing, or holds no finite number."""
+    """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
     found: NDArray[np.float64] = limits.numbers(data, name)
     return found
 

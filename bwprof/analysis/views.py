@@ -74,6 +74,7 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
     else:
         own = [str(name) for name in found.columns if name not in schema.names()] if which == "all" else []
         chosen = (*_devices(found), *_view_columns(which), *own)
+    found = found.set_axis([str(name) for name in found.columns], axis=1)  # a number may be a name, too
     made = {name: _column(found, name) for name in dict.fromkeys(chosen)}
     return pd.DataFrame(made, index=found.index)
 
@@ -90,7 +91,8 @@ def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[st
     chosen = tuple(names)
     for name in chosen:
         if name not in known:
-            raise ValueError(unknown("column", name, known))
+            own = ", and the frame's own" if len(known) > len(schema.names()) else ""
+            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
     return chosen
 
 

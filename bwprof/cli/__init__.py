@@ -22,6 +22,8 @@ _COMMANDS = (
     "view",
     "outliers",
     "baseline",
+    "history",
+    "compare",
     "plot",
     "predict",
     "roofs",
@@ -41,6 +43,8 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
+       bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
+       bwprof compare BASE NEW    what became slower, by more than chance; the gate of a CI job (bwprof compare --help)
        bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import hardware, registry
-from bwprof.cli.predict import targets_of
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.sweep.options import numbers, read_params
+from bwprof.cli.shared.options import numbers, read_params
+from bwprof.cli.shared.predictions import targets_of
 from bwprof.paired import asked, places, result, run, session
 from bwprof.paired.asked import Options
 from bwprof.paired.function import checked_threads, complete, is_same

@@ -44,5 +44,5 @@ def _asked(names: Sequence[str]) -> list[Column]:
     known = {column.name: column for column in schema.columns()}
     for name in names:
         if name not in known:
-            raise ValueError(unknown("column", name, known))
+            raise ValueError(unknown("column", name, known, see="bwprof columns"))
     return [known[name] for name in names] or list(known.values())

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware
-from bwprof.cli.predict import efficiency_of, targets_of, write
+from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import BACKEND_HELP, Parser, refuse_others
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.sweep import options, run
+from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
+from bwprof.cli.sweep import run
 from bwprof.models import architecture, running, step
 from bwprof.models.question import LAYER, Question
 from bwprof.results.schema import Row
@@ -104,12 +105,7 @@ def _parser() -> Parser:
     )
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--predict", action="store_true", help="measure nothing: for --device, or what --roofs is of")
-    where.add_argument(
-        "--efficiency",
-        metavar="SHARE|RUN|FILE",
-        help="of predictions: what share of its roof a kernel reaches, or measured results to learn it from, as bwprof "
-        "predict has it (default: 0.9)",
-    )
+    options.add_efficiency(where)
     options.add_output(result)
     how = result.add_argument_group("how")
     options.add_limits(how)
@@ -176,7 +172,7 @@ def _asked(parsed: argparse.Namespace) -> Question:
         prefill=parsed.prefill,
         layout=parsed.layout,
         chain=parsed.chain,
-        reserve=0.1 if parsed.reserve is None else _share(parsed.reserve),
+        reserve=0.1 if parsed.reserve is None else options.share(parsed.reserve, "--reserve"),
         memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),
     )
 
@@ -301,10 +297,3 @@ def _print_models() -> None:
         grid.add_row(name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare)
     show(screen, grid)
     sys.stdout.write(f"config.json of: {', '.join(config.families())}\n")
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise ValueError(f"--reserve is '{quoted(text)}': a share such as 10% or 0.1 is needed") from None

@@ -11,7 +11,7 @@ from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.results import load
 from bwprof.results.difference import DEFAULT_GATE
-from bwprof.text import fraction, quoted
+from bwprof.text import fraction, quoted, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,8 +77,10 @@ def _device(line: dict[str, Any]) -> str:
 def _said(line: dict[str, Any]) -> str:
     parts = []
     if line["cases"]:
-        parts.append(f"{line['slow_pct']:+.1f} % of time (median of {line['cases']} cases, {line['slower']} slower)")
-        parts.append(f"at most {line['worst_pct']:+.1f} % ({line['worst_case']})")
+        parts.append(
+            f"{short(line['slow_pct'], '+.1f')} % of time (median of {line['cases']} cases, {line['slower']} slower)"
+        )
+        parts.append(f"at most {short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
     if line["failed"]:
         parts.append(f"{line['failed']} failed here alone")
     if isinstance(line["throttle"], str):

@@ -7,20 +7,20 @@ import logging
 import math
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof import _core, registry, results
-from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, DEFAULT_EFFICIENCY, predict_rows
+from bwprof import _core, registry
+from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
-from bwprof.cli.shared.guard import check_open
+from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
+from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
 from bwprof.cli.sweep import options as sweeps
-from bwprof.results.files import holds_something
 from bwprof.roofs import Roofs, files
 from bwprof.runs import plan
-from bwprof.text import figure_text, quoted, seconds_text
+from bwprof.text import figure_text, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,19 +52,8 @@ def _parser() -> Parser:
     first = next(row for row in registry.operations() if row["is_product"])
     epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
     parser = Parser("bwprof predict", _TEXT, epilog)
-    parser.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to predict (bwprof --list)")
-    parser.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="values of a parameter; several lists are swept as their product (repeatable)",
-    )
-    parser.add_argument("--seq-lengths", metavar="N,…", help="sequence lengths in tokens, as bwprof sweep has them")
-    parser.add_argument("--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens")
-    parser.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp16,q4_0")
-    parser.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    add_operations(parser)
+    add_cases(parser)
     parser.add_argument(
         "--device",
         metavar="NAME|NUMBERS",
@@ -72,15 +61,8 @@ def _parser() -> Parser:
         f"MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})",
     )
     parser.add_argument("--roofs", metavar="RUN|FILE", help="instead: a device by its measured roofs")
-    parser.add_argument(
-        "--efficiency",
-        metavar="SHARE|RUN|FILE",
-        help="what share of its roof a kernel reaches, as 0.9 or 90%%, or measured results to learn it from "
-        f"(default: {DEFAULT_EFFICIENCY})",
-    )
-    parser.add_argument("--csv", metavar="FILE|-", help="rows as CSV, '-' for standard output")
-    parser.add_argument("--json", metavar="FILE|-", help="rows as JSON, '-' likewise")
-    parser.add_argument("--force", action="store_true", help="replace files that --csv and --json name")
+    add_efficiency(parser)
+    add_files(parser)
     parser.add_argument("--devices", action="store_true", help="print the catalogue of devices, and predict nothing")
     return parser
 
@@ -130,58 +112,6 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     return list(seen.values())
 
 
-def efficiency_of(given: str | None) -> float | pd.DataFrame:
-    """What predictions take for their kernels, from an option: a share, or measured results."""
-    if given is None:
-        return DEFAULT_EFFICIENCY
-    if Path(given).exists():
-        return results.load(given)
-    try:
-        return float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
-    except ValueError:
-        raise ValueError(
-            f"--efficiency is '{quoted(given)}': a share such as 0.9 or 90% is needed, or a run's folder or file"
-        ) from None
-
-
-def targets_of(options: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
-    """What is written where, by kind; ValueError before anything is, also for a file that is one of the `inputs`."""
-    targets = {kind: name for kind, name in (("csv", options.csv), ("json", options.json)) if name is not None}
-    if list(targets.values()).count("-") > 1:
-        raise ValueError("--csv - and --json - cannot both have the standard output")
-    for kind, name in targets.items():
-        if name == "":
-            raise ValueError(f"--{kind} is '': a name is needed")
-        if name == "-":
-            check_open(f"--{kind} -")
-        elif Path(name).suffix.lower() != f".{kind}":
-            raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
-        elif any(_same(name, given) for given in inputs):
-            raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
-        elif holds_something(Path(name)) and not options.force:
-            raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
-    return targets
-
-
-def _same(name: str, given: str | None) -> bool:
-    return given is not None and Path(name).exists() and Path(given).exists() and Path(name).samefile(given)
-
-
-def write(found: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
-    """Predictions as files, or on the standard output."""
-    from bwprof.results import csvfile, frame, jsonfile
-
-    for kind, name in targets.items():
-        if name != "-":
-            results.save(found, name)
-            if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {name}\n")
-            continue
-        rows = frame.to_rows(found)
-        text = csvfile.text(rows) if kind == "csv" else jsonfile.text(rows, [None] * len(rows), found.attrs["run"])
-        sys.stdout.write(text)
-
-
 _TOLD = ("device", "reason", "operation", "precision")
 
 
@@ -197,7 +127,7 @@ def _print(found: pd.DataFrame) -> None:
             "time": seconds_text(row["time_ms"] / 1e3),
             "between": f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}",
             "GB/s": figure_text(row["bandwidth_gb_s"], whole_from=1000),
-            "% limit": f"{row['pct_limit']:.0f}",
+            "% limit": f"{short(row['pct_limit'], '.0f')}",
         }
         limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
         grid.add_row(str(row["case"]), str(row["precision"]), *(cells[name] for name in numbers), limiter)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.cli.sweep.options import read_params
+from bwprof.cli.shared.options import read_params
 from bwprof.kernels import Variants, variants
 from bwprof.results.jsonfile import plain
 from bwprof.text import words
@@ -57,7 +58,7 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _show(found: Variants, *, several: bool) -> None:
-    from bwprof.terminal import console, show, table
+    from bwprof.terminal import PLAIN_WIDTH, console, show, table
 
     screen = console(sys.stdout)
     lines = [{**({"precision": row["precision"]} if several else {}), **found.cells(row)} for row in found]
@@ -66,5 +67,7 @@ def _show(found: Variants, *, several: bool) -> None:
     for line in lines:
         grid.add_row(*(line[name] for name in shown))
     show(screen, grid)
+    if found.lacking:
+        screen.print(f"\n{textwrap.fill(found.lacking, PLAIN_WIDTH)}")
     if found.kernel_name:
         screen.print(f"\nncu --kernel-name '{found.kernel_name}'", soft_wrap=True)

@@ -34,6 +34,7 @@ def load_example(name: str) -> pd.DataFrame:
     -------
     pandas.DataFrame
         ``attrs["run"]`` holds the run's metadata, and ``attrs["run"]["commit"]`` the commit of bwprof that measured it.
+        What a model's run predicted was made anew by a later one: ``attrs["run"]["predicted_again"]`` says by which.
         Nothing in it names the machine; `bwprof.save` keeps the raw samples.
 
     Raises

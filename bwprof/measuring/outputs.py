@@ -106,7 +106,7 @@ def _judged(outputs: list[_Typed], references: list[_Typed], given: float | None
     for number, ((output, rounding), (reference, _)) in enumerate(zip(outputs, references, strict=True)):
         share, error, allowed, where = _worst(output, reference, rounding, given)
         said = f"{_named('output', number, outputs)}{_place(where, output.shape)}"
-        values = f"{said} is {float(output.flat[where]):.6g}, the reference {float(reference.flat[where]):.6g}"
+        values = f"{said} is {_figure(output.flat[where])}, the reference {_figure(reference.flat[where])}"
         found.append((share, error, allowed, f"{values}: the error {error:.3g} is above"))
     share, error, allowed, said = max(found, key=lambda one: one[0])
     if share <= 1:
@@ -130,7 +130,7 @@ def _worst(
         typical = _root_mean_square(reference)
     for start, ours, theirs in _blocks(output, reference):
         with np.errstate(over="ignore", under="ignore"):
-            errors = np.minimum(np.abs(ours - theirs), np.finfo(float).max)  # a row's numbers are finite
+            errors = np.minimum(np.abs(ours - theirs).astype(float), np.finfo(float).max)  # a row's numbers are finite
             allowed = (
                 rounding * np.maximum(np.abs(theirs), typical) if tolerance is None else np.full_like(errors, tolerance)
             )
@@ -169,13 +169,21 @@ def _not_finite(array: Array) -> str:
 
 
 def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
-    """The first element's number and the arrays' elements from there on, in float64, so many at a time."""
+    """The first element's number and the arrays' elements from there on, in float64, so many at a time; where all are
+    whole numbers in a type that holds each of them (64 bits of significand and more).
+    """
     import numpy as np
 
+    whole = len(arrays) > 1 and all(array.dtype.kind in "iub" for array in arrays)
+    dtype = "longdouble" if whole else "float64"
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is infinite
-            yield start, *(part[start : start + _BLOCK].astype("float64") for part in flat)
+            yield start, *(part[start : start + _BLOCK].astype(dtype) for part in flat)
+
+
+def _figure(value: Any) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):.6g}"
 
 
 def _place(flat: int, shape: tuple[int, ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from bwprof._core import __version__
 from bwprof.models import predicting
 from bwprof.models.question import LABELS, LAYER
 from bwprof.models.running import Shape, shape_of
@@ -42,8 +43,8 @@ def settle(store: Store) -> None:
             made[shape] = predicting.filled(row, roofs, measured)
         fresh = made[shape]
         if fresh["time_ms"] != row["time_ms"]:
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
-            store.replace(number, dict(fresh) | {name: row[name] for name in _OWN} | {"timestamp": now})
+            now = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "bwprof_version": __version__}
+            store.replace(number, dict(fresh) | {name: row[name] for name in _OWN} | now)
 
 
 def _measured_shape(row: Row) -> Shape | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.models import architecture
 from bwprof.models.architecture import Architecture
-from bwprof.text import quoted, seconds, shown, spread, truth, whole_number, words
+from bwprof.text import quoted, seconds, several, shown, spread, truth, whole_number, words
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
@@ -122,7 +122,7 @@ def model_step(
     from bwprof.models.settling import settle
     from bwprof.roofs.given import check
     from bwprof.runs import inprocess, metadata
-    from bwprof.runs.local import LocalExecutor
+    from bwprof.runs.executors.local import LocalExecutor
     from bwprof.runs.loop import Limits
 
     started = time.monotonic()
@@ -299,7 +299,7 @@ def _numbers(name: str, given: Numbers) -> tuple[int, ...]:
     if isinstance(given, str):
         items: list[Any] = [word for word in given.split(",") if word.strip()]
     else:
-        items = list(given) if isinstance(given, Iterable) else [given]
+        items = several(given, name)
     if not items:
         raise ValueError(f"{name} has no values")
     return tuple(whole_number(item, name) for item in spread(items, name))

@@ -10,7 +10,7 @@ from bwprof.models.architecture import Architecture
 from bwprof.models.figures import Estimate, Format, Layer, Room, Step
 from bwprof.models.question import AS_STORED, Question
 from bwprof.models.steps import DECODE, PREFILL
-from bwprof.text import figure_text
+from bwprof.text import figure_text, short
 
 _BOUND = {
     "memory": "is memory-bound",
@@ -40,13 +40,13 @@ def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
     said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
-        share = "" if step.limit_pct is None else f" at {step.limit_pct:.0f} % of what this device sustains"
+        share = "" if step.limit_pct is None else f" at {short(step.limit_pct, '.0f')} % of what this device sustains"
         said.append(f"{tokens} predicted{share}")
     else:
         if step.limit_pct is not None:
-            said[0] += f": {step.limit_pct:.0f} % of what this device sustains"
+            said[0] += f": {short(step.limit_pct, '.0f')} % of what this device sustains"
         elif step.mbu_pct is not None:
-            said[0] += f": {step.mbu_pct:.0f} % of the theoretical bandwidth"
+            said[0] += f": {short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
         said.append(tokens)
     brings = _gain(step, formats)
     if brings:
@@ -218,7 +218,7 @@ def format_cells(line: Format, step: Step, half: float | None) -> dict[str, str]
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
         "ms": _number(line.time_ms),
         "tokens/s": "-" if tokens is None else _figure(tokens),
-        "x FP16": f"{half / line.time_ms:.2f}" if half and line.time_ms else "-",
+        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
@@ -263,7 +263,7 @@ def layer_cells(layer: Layer) -> dict[str, str]:
         "cache": format_name(point.kv),
         "us together": "-" if together is None else _number(together * 1e3),
         "us, sum": "-" if total is None else _number(total * 1e3),
-        "together / sum": f"{together / total:.3f}" if together and total else "-",
+        "together / sum": f"{short(together / total, '.3f')}" if together and total else "-",
         "status": layer.reason or "ok",
     }
 
@@ -299,7 +299,7 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     timed = [item.time_ms for item in left_out if item.time_ms is not None]
     said = f"Left out: {', '.join(item.what for item in left_out)}: {more} launches unfused"
     if timed and step.time_ms:
-        said += f", about {_number(sum(timed))} ms ({100 * sum(timed) / step.time_ms:.0f} % of the step)"
+        said += f", about {_number(sum(timed))} ms ({short(100 * sum(timed) / step.time_ms, '.0f')} % of the step)"
     notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
     notes.append(
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
@@ -322,12 +322,12 @@ def _number(value: float | None) -> str:
 
 
 def _percent(value: float | None, *, digits: int = 0) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    return "-" if value is None else short(value, f".{digits}f")
 
 
 def _figure(value: float) -> str:
     """A number of tokens with thousands apart."""
-    return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}"
+    return short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
 
 
 def _gb(count: float) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 from bwprof.paired import work
 from bwprof.paired.sides import Opened, SideError
 from bwprof.paired.worker import PROTOCOL
-from bwprof.runs import worker as runs_worker
-from bwprof.runs.child import Child, ChildDiedError
+from bwprof.runs.executors import worker as runs_worker
+from bwprof.runs.executors.child import Child, ChildDiedError
 from bwprof.runs.interrupts import Stops
 from bwprof.runs.loop import OutOfTimeError
 from bwprof.text import quoted, seconds_text

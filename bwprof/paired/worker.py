@@ -1,4 +1,4 @@
-"""The process of one side: JSON lines in, JSON lines out, as `bwprof.runs.worker` has it, in an interpreter of its own.
+"""The process of one side: JSON lines in, JSON lines out, as a run's child has it, in an interpreter of its own.
 
 What it says and is asked is `PROTOCOL`: another number is another version, which is not understood.
 """
@@ -18,7 +18,7 @@ from bwprof import _core, hardware
 from bwprof.measuring.spec import Spec
 from bwprof.paired import work
 from bwprof.paired.sides import CallSide, CaseSide, Side, SideError, elsewhere, said
-from bwprof.runs.worker import serve
+from bwprof.runs.executors.worker import serve
 
 PROTOCOL = 1
 _LOOK_SECONDS = 1.0

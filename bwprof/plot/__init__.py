@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
+from bwprof.plot.looks import style
+from bwprof.plot.paper import check_ending, cut, endings, write_figure
+from bwprof.plot.ratios import ratios, save_ratios
+from bwprof.plot.trends import save_trend, trend
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded, with_limits
-from bwprof.text import figure_text, spelt
+from bwprof.text import figure_text, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,30 +27,13 @@ if TYPE_CHECKING:
 
     from bwprof.results.compare import Group
 
-__all__ = ["comparison", "save"]
+__all__ = ["check_ending", "comparison", "endings", "ratios", "save", "save_ratios", "save_trend", "style", "trend"]
 
 _log = logging.getLogger("bwprof.plot")
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """A precision's look, the same in every picture: readable without colour too."""
-
-    color: str
-    hatch: str
-
-
-# Okabe and Ito's colours, which people with colour-blindness tell apart.
-_STYLES = {
-    "fp32": Style("#0072B2", ""),
-    "fp16": Style("#E69F00", "////"),
-    "bf16": Style("#009E73", "...."),
-    "tf32": Style("#CC79A7", "xxxx"),
-}
 # Of the mark of the nearer roof: a stream, or arithmetic.
 _ROOF_COLORS = {False: "#222222", True: "#B00020"}
-_SPARE = (Style("#56B4E9", "++++"), Style("#D55E00", "oooo"), Style("#F0E442", "\\\\\\\\"), Style("#999999", "----"))
-
 # Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
 _MOST_INCHES = 60.0
 _MARGIN_INCHES = 1.9
@@ -57,11 +42,6 @@ _WIDTH_LETTERS = 150  # of the names' and the legend's size, in the picture's wi
 _HANDLE_LETTERS = 8  # what a line of the legend takes beside its text
 _LONGEST_NAME = 96  # characters of a name that leave room for the bars
 _LONGEST_PRECISION = 16
-
-
-def style(precision: str) -> Style:
-    """The look of a precision."""
-    return _STYLES.get(precision) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
 
 
 def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -112,26 +92,10 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     return write(data, [Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def endings() -> list[str]:
-    """The endings of files, without a dot, that matplotlib can write pictures to."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    return sorted(FigureCanvasBase.get_supported_filetypes())
-
-
-def write(data: pd.DataFrame, targets: Sequence[Path]) -> list[Path]:
+def write(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
     """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     groups, precisions, left_out = _shown(data)
-    figure = Figure(figsize=_size(groups, precisions), layout="constrained")
-    FigureCanvasAgg(figure)
-    _draw(figure.add_subplot(), groups, precisions, left_out)
-    for target in targets:
-        content = io.BytesIO()
-        figure.savefig(content, dpi=150, format=target.suffix.lower().removeprefix("."))
-        target.write_bytes(content.getvalue())
+    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets, dpi=dpi)
     return list(targets)
 
 
@@ -193,7 +157,7 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    return max([value for value in values if value and math.isfinite(value)], default=1.0)
+    return max([value for value in values if value and measurable(value)], default=1.0)
 
 
 def _roof(row: Row) -> tuple[float | None, bool]:
@@ -207,8 +171,8 @@ def _roof(row: Row) -> tuple[float | None, bool]:
 def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
     look = style(row["precision"])
     value = row.get("bandwidth_gb_s")
-    if value is None or not math.isfinite(value):
-        said = _cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
+    if value is None or measurable(value) is None:
+        said = cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
         ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
         return
     ax.barh(
@@ -222,7 +186,7 @@ def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) ->
     )
     end = value
     roof, arithmetic = _roof(row)
-    if roof is not None and math.isfinite(roof):
+    if roof is not None and measurable(roof):
         half = thickness * 0.46
         color = _ROOF_COLORS[arithmetic]
         ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
@@ -246,7 +210,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
     gain = group.rows.get("fp16", {}).get("speedup_vs_fp32")
     if gain is not None:
         ax.annotate(
-            f"{gain:.2f}\u00d7",
+            f"{short(gain, '.2f')}\u00d7",
             (1.07, place),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -258,7 +222,7 @@ def _gain(ax: Axes, group: Group, place: int) -> None:
 
 def _ceiling(ax: Axes, groups: Sequence[Group]) -> None:
     """The theoretical peak where it is known and near enough to show."""
-    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if row.get("peak_gb_s")}
+    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
     if len(peaks) == 1:
         ax.axvline(peaks.pop(), color="#555555", linewidth=1, linestyle=(0, (5, 3)), zorder=0.5)
 
@@ -274,7 +238,7 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
             hatch=style(name).hatch,
             edgecolor="white",
             linewidth=0,
-            label=_cut(name, _LONGEST_PRECISION).upper(),
+            label=cut(name, _LONGEST_PRECISION).upper(),
         )
         for name in precisions
     ]
@@ -294,12 +258,12 @@ def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> Non
         )
         for arithmetic in sorted(marked)
     ]
-    if len({row["peak_gb_s"] for row in rows if row.get("peak_gb_s")}) == 1:
+    if len({row["peak_gb_s"] for row in rows if measurable(row.get("peak_gb_s"))}) == 1:
         peak = schema.column("peak_gb_s").title
         handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
     if doubts:
-        label = _cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
+        label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
         handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label=f"{label}: see flags"))
     legend = ax.legend(
         handles=handles,
@@ -339,18 +303,12 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
         words.append(f"[{first['device']}]")
     if first.get("cache") == "hot":
         words.append("(hot)")
-    rest = _cut(" ".join(words), _LONGEST_NAME // 2)
-    return f"{_cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
-
-
-def _cut(text: str, most: int) -> str:
-    """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the bars."""
-    safe = spelt(" ".join(text.split()))
-    return safe if len(safe) <= most else safe[: most - 1] + "\u2026"
+    rest = cut(" ".join(words), _LONGEST_NAME // 2)
+    return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
 def _title(groups: Sequence[Group], left_out: str) -> str:
     found = (str(group.first["device"]) for group in groups if group.first.get("device"))
-    devices = list(dict.fromkeys(_cut(device, _LONGEST_NAME) for device in found))
+    devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
     words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
     return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])

@@ -10,6 +10,7 @@ from typing import Any
 
 from bwprof.records.keys import key_names, keys_of
 from bwprof.results import difference, jsonfile, schema
+from bwprof.results.files import read_text
 from bwprof.results.schema import Row
 from bwprof.text import quoted, shown
 
@@ -17,8 +18,11 @@ FORMAT = "bwprof-baseline"
 VERSION = 1
 _WIDEST = 120  # what fits is one line, and so is a list of numbers
 Run = tuple[Sequence[Row], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
-# Of a case, beside its key, what one process finds as any other does.
-_WORK = ("flops", "bytes_read", "bytes_written", "algorithmic_bytes_read", "algorithmic_bytes_written", "seed")
+# Of a case, beside its key and its work: what one process finds as any other does.
+_SHARED = (
+    *("seed", "buffer_sets", "peak_gb_s", "peak_tflops", "tolerance", "rows_checked", "rows_total"),
+    *("device_uuid", "driver", "hostname", "bwprof_version", "schema_version"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,13 @@ class Baseline:
         Each process's run_id, started and finished, where they are known.
     saved : str
         When it was saved, UTC.
+    Examples
+    --------
+    >>> row = {"operation": "gemm", "status": "ok", "flags": "", "device": "H200", "driver": None}
+    >>> rows = tuple({**row, "time_ms": time} for time in (0.52, 0.50, 0.51))
+    >>> found = Baseline("main", (Kept(rows, (None, None, None)),))
+    >>> found.rows[0]["time_ms"], found.process_ms, found.device
+    (0.51, [(0.52, 0.5, 0.51)], 'H200')
     """
 
     name: str
@@ -163,7 +174,8 @@ def text(baseline: Baseline) -> str:
 def _case_document(kept: Kept) -> dict[str, Any]:
     """What is the same in all processes, once; the rest for each of them."""
     whole = [json.loads(jsonfile.line(row, values)) for row, values in zip(kept.rows, kept.samples, strict=True)]
-    same = [name for name in (*_WORK, *key_names()) if len({json.dumps(row.get(name)) for row in whole}) == 1]
+    shared = {*key_names(), *_SHARED, *(column.name for column in schema.columns() if column.group == "work")}
+    same = [name for name in shared if len({json.dumps(row.get(name)) for row in whole}) == 1]
     first = {name: value for name, value in whole[0].items() if name in same}
     rest = [{name: value for name, value in row.items() if name not in first and value is not None} for row in whole]
     return {"case": first, "processes": rest}
@@ -195,11 +207,7 @@ def read(path: Path) -> Baseline:
     ValueError
         When it is no baseline, not a whole one, or one that a later bwprof wrote.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a baseline: it is not text") from None
-    return parse(content, str(path), path.stem)
+    return parse(read_text(path), str(path), path.stem)
 
 
 def parse(content: str, source: str, name: str) -> Baseline:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
 from bwprof.listing import Listing
 from bwprof.records import baseline as documents
 from bwprof.records.baseline import Baseline
+from bwprof.records.holding import held
 from bwprof.records.names import plain_name
-from bwprof.results.files import Claim, atomic_write
+from bwprof.results.files import atomic_write
 from bwprof.text import nearest, quoted
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
-_PATIENCE = 10.0  # seconds for another process that saves the same file
-_PAUSE = 0.01
 _LISTED = 10  # names that a message lists
 
 
@@ -117,6 +112,13 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
         When there is none of that name: the message offers the nearest one.
     ValueError
         For a name that is none, and a file that is no whole baseline, or one of a later bwprof.
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     bwprof.load_baseline("main", folder=folder).driver
+    '580.159.04'
     """
     path = path_of(name, folder)
     try:
@@ -134,6 +136,13 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
         When there is none of that name.
     OSError
         When it cannot be removed, or another process is saving it.
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = bwprof.save_baseline("main", bwprof.load_example("h200"), folder=folder)
+    ...     bwprof.delete_baseline("main", folder=folder).name
+    'main.json'
     """
     path = path_of(name, folder)
     if not os.path.lexists(path):
@@ -182,22 +191,3 @@ def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: b
     path = path_of(name, folder)
     if not force and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """The right to write a file; another process that has it is waited for."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            claim = Claim(path)
-        except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() >= end:
-                raise
-            time.sleep(_PAUSE)
-        else:
-            break
-    try:
-        yield
-    finally:
-        claim.release()

@@ -13,6 +13,7 @@ from bwprof import results
 from bwprof.records import baseline as documents
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
+from bwprof.records.index.folders import run_folders, stamp_of
 from bwprof.results.schema import Row
 from bwprof.text import quoted, shown
 
@@ -57,8 +58,9 @@ def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = 
     Parameters
     ----------
     source : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
-        A run folder, a .json or .csv file of results, a baseline's file, "baseline:NAME"; a text that is no file's
-        name is a baseline's, too. A frame of `bwprof.sweep` or `bwprof.load`, and rows of `bwprof.measure`.
+        A run folder, or one with a single run in it, a .json or .csv file of results, a baseline's file,
+        "baseline:NAME"; a text that is no file's name is a baseline's, too. A frame of `bwprof.sweep` or `bwprof.load`,
+        and rows of `bwprof.measure`.
     folder : path, optional
         Where baselines are.
     name : str
@@ -108,8 +110,18 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if is_baseline(path):
         found = documents.read(path)
         return _of_baseline(found, name or found.name)
-    rows, samples, run = results.read_rows(path)
+    rows, samples, run = results.read_rows(_run_in(path))
     return Side(name or text, rows, samples, run, [()] * len(rows))
+
+
+def _run_in(path: Path) -> Path:
+    """The run of a folder that is none itself but holds one, as ``bwprof sweep --output r`` leaves ``r``."""
+    if not path.is_dir() or stamp_of(str(path)) is not None:
+        return path
+    inside = sorted(run_folders(path))
+    if len(inside) > 1:
+        raise ValueError(f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say")
+    return path / inside[0] if inside else path
 
 
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
@@ -126,10 +138,12 @@ def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
 
 def is_baseline(path: Path) -> bool:
     """Whether a file is a baseline by its first lines; a damaged one too."""
+    if not path.is_file():  # of a pipe the first lines would be gone
+        return False
     try:
         with path.open("rb") as stream:
             head = stream.read(200)
-    except OSError:  # a folder; what is wrong with a file is said when it is read
+    except OSError:  # said when it is read
         return False
     return json.dumps(documents.FORMAT).encode() in head
 

@@ -21,6 +21,7 @@ __all__ = ["load", "load_samples", "read_rows", "save"]
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
 _MODULES = (
+    "bundles",
     "columns",
     "compare",
     "csvfile",
@@ -41,8 +42,8 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     Parameters
     ----------
     path : path
-        A run folder, a .json or .csv file of ours, or a CSV that has only the nine classic columns (precisions in
-        any case: FP32, fp16, ...).
+        A run folder, a .json or .csv file of ours, a proof bundle or its folder, or a CSV that has only the nine
+        classic columns (precisions in any case: FP32, fp16, ...).
     samples : bool
         Add a last column `samples_ns`, each row's raw samples as a list, ns per launch; None where it has none.
 
@@ -132,12 +133,15 @@ def _read_csv(path: Path) -> Content:
 
 def _read_json(path: Path) -> Content:
     """The JSON file, and rows of which only its writer's hidden file knows: it was killed."""
-    from bwprof.results import jsonfile
-    from bwprof.results.files import claim_path
+    from bwprof.results import bundles, jsonfile
+    from bwprof.results.files import claim_path, read_text
 
     # The lines first: what a writer at work takes away there, it has put into the file.
     lines, values = jsonfile.read_lines(claim_path(path))
-    rows, samples, run = jsonfile.read(path)
+    document = jsonfile.document(read_text(path), str(path))
+    if bundles.is_bundle(document):
+        return bundles.with_metadata(path, bundles.content(document, str(path)))
+    rows, samples, run = jsonfile.of_document(document, str(path))
     # Another run's lines are of a file that is no more.
     ours = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
     _add_missing(rows, samples, [lines[place] for place in ours], [values[place] for place in ours])
@@ -145,7 +149,12 @@ def _read_json(path: Path) -> Content:
 
 
 def _read_folder(folder: Path) -> Content:
-    """The JSON file, and rows that only the CSV file had time to get; one of the two where the other is damaged."""
+    """The JSON file, and rows that only the CSV file had time to get; one of the two where the other is damaged.
+
+    A proof bundle to which reports were saved one by one has neither.
+    """
+    from bwprof.results import bundles
+
     found: list[Content] = []
     wrong: list[Exception] = []
     for name, reader in ((JSON_NAME, _read_json), (CSV_NAME, _read_csv)):
@@ -157,7 +166,9 @@ def _read_folder(folder: Path) -> Content:
     if not found:
         if wrong:
             raise ValueError("; ".join(map(str, wrong)))
-        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}")
+        if (folder / bundles.NAME).exists():
+            return _read_json(folder / bundles.NAME)
+        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {bundles.NAME}")
     for unread in wrong:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = found[0]
@@ -183,13 +194,23 @@ def _add_missing(
             samples.append(values)
 
 
-def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
 
     Whatever columns the frame has are kept, and the raw samples and metadata of its run by a .json (as long as `attrs`
     hold them, which they do not after `pandas.concat`; a column `samples_ns`, as ``load(..., samples=True)`` makes it,
     keeps the samples through everything). A CSV tells numbers from text by their looks, and an empty text is a missing
     one there.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.sweep`, `bwprof.load` or `bwprof.frame`.
+    path : path
+        A file ending in .csv or .json.
+    classic : bool
+        Exactly the nine classic columns, for older tools: `operation` is the case's name, precisions in capital
+        letters, and only rows with the status ok; .csv only.
 
     Returns
     -------
@@ -219,7 +240,11 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     target = Path(path)
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
-    if target.suffix.lower() == ".json":
+    if truth(classic, "classic"):
+        if target.suffix.lower() != ".csv":
+            raise ValueError(f"{quoted(path)}: the classic columns are saved as .csv")
+        text, parse = csvfile.classic_text(found), csvfile.parse
+    elif target.suffix.lower() == ".json":
         samples = frames.samples_of(data, found)
         text, parse = jsonfile.text(found, samples, data.attrs.get("run", {})), jsonfile.parse
     elif target.suffix.lower() == ".csv":

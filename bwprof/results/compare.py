@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bwprof.results import schema
 from bwprof.results.schema import Row
+from bwprof.text import measurable
 
 BASELINE = "fp32"
 
@@ -120,12 +121,17 @@ def _compared(row: Row, baseline: Row | None) -> dict[str, float | None]:
     ours, theirs = _bytes(row), _bytes(baseline)
     bandwidth = None
     if row.get("bandwidth_gb_s") and baseline.get("bandwidth_gb_s"):
-        bandwidth = row["bandwidth_gb_s"] / baseline["bandwidth_gb_s"]
+        bandwidth = _ratio(row["bandwidth_gb_s"], baseline["bandwidth_gb_s"])
     return {
-        "speedup_vs_fp32": baseline["time_ms"] / row["time_ms"],
+        "speedup_vs_fp32": _ratio(baseline["time_ms"], row["time_ms"]),
         "bandwidth_vs_fp32": bandwidth,
         "byte_ratio_vs_fp32": theirs / ours if ours and theirs else None,
     }
+
+
+def _ratio(one: float, other: float) -> float | None:
+    """None for times that nobody has measured: absurd ones, which others' files hold."""
+    return None if measurable(one) is None or measurable(other) is None else one / other
 
 
 def _bytes(row: Row) -> int:

@@ -60,6 +60,31 @@ def text(rows: Iterable[Row]) -> str:
     return header_line(more) + "".join(row_line(row, more) for row in listed)
 
 
+def classic_text(rows: Iterable[Row]) -> str:
+    """Rows with a time in exactly the nine classic columns, as older tools read them: `operation` is the case's name,
+    precisions stand in capital letters, M, N and K are empty where they do not apply.
+    """
+    lines = [_line(schema.CLASSIC_NAMES)]
+    for row in map(schema.normalise_row, rows):
+        if row["status"] not in (None, "ok") or row["time_ms"] is None:
+            continue
+        named = row["case"] or row["operation"]
+        classic = row | {"operation": named, "precision": classic_precision(row["precision"] or "")}
+        lines.append(_line([_cell(classic[name]) for name in schema.CLASSIC_NAMES]))
+    return "".join(lines)
+
+
+def classic_precision(given: str) -> str:
+    """A precision as classic files have it: FP16; a caller's own name as it is.
+
+    Examples
+    --------
+    >>> classic_precision("fp16"), classic_precision("fp16 of mine")
+    ('FP16', 'fp16 of mine')
+    """
+    return given.upper() if schema.precision_text(given.upper()) != given.upper() else given
+
+
 def _line(values: Sequence[str]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(values)

@@ -13,7 +13,7 @@ import pandas as pd
 from bwprof.results import compare, schema
 from bwprof.results.frozen import Run, Samples
 from bwprof.results.schema import Row
-from bwprof.text import shown
+from bwprof.text import check_frame, shown
 
 SAMPLES = schema.SAMPLES
 
@@ -142,6 +142,8 @@ def to_rows(frame: pd.DataFrame) -> list[Row]:
     """
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
+    if frame.columns.nlevels > 1:
+        check_frame(frame)
     missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")

@@ -74,22 +74,33 @@ def read(path: Path) -> tuple[list[Row], list[list[float] | None], dict[str, Any
 
 def parse(content: str, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
     """The same from a file's text; `source` names it."""
+    return of_document(document(content, source), source)
+
+
+def document(content: str, source: str) -> Any:
+    """What a file's text says, whatever that is; ValueError where it is no JSON."""
     try:
-        document = json.loads(content)
+        return json.loads(content)
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, a number of too many digits
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+
+
+def of_document(found: Any, source: str) -> tuple[list[Row], list[list[float] | None], dict[str, Any]]:
+    """Rows, raw samples and metadata of a document; ValueError when it is not ours."""
+    if isinstance(found, dict) and isinstance(found.get("format"), str) and found["format"] != FORMAT:
+        raise ValueError(f"{source} is not a bwprof result file: it is of the format {shown(found['format'])}")
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"')
-    schema.check_version(document.get("schema_version"), source)
-    listed, run = document.get("rows"), document.get("run")
+    schema.check_version(found.get("schema_version"), source)
+    listed, run = found.get("rows"), found.get("run")
     if not isinstance(listed, list) or not isinstance(run, dict):
         raise ValueError(f"{source} is not a whole bwprof result file: rows or run are missing")
     check_depth(run, source)
     rows: list[Row] = []
     samples: list[list[float] | None] = []
-    for number, found in enumerate(listed, start=1):
+    for number, one in enumerate(listed, start=1):
         try:
-            row, values = parsed_row(found, source)
+            row, values = parsed_row(one, source)
         except ValueError as error:
             raise ValueError(f"{source}, row {number}: {error}") from None
         rows.append(row)
@@ -138,13 +149,18 @@ def _too_deep(document: Any) -> bool:
 
 def parsed_row(found: Any, source: str) -> tuple[Row, list[float] | None]:
     """A row of a document and its raw samples; ValueError for what is none."""
+    check_row(found)
+    samples = found.pop(SAMPLES, None)
+    row = csvfile.completed(schema.normalise_row(found), bare=False, source=source)
+    return row, _checked_samples(samples)
+
+
+def check_row(found: Any) -> None:
+    """ValueError for what is no object, and for one that is nested too deep to be gone through."""
     if not isinstance(found, dict):
         raise ValueError(f"{shown(found)} is not a row")
     if _too_deep(found):
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    samples = found.pop(SAMPLES, None)
-    row = csvfile.completed(schema.normalise_row(found), bare=False, source=source)
-    return row, _checked_samples(samples)
 
 
 def _checked_samples(found: Any) -> list[float] | None:

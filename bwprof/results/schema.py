@@ -144,6 +144,8 @@ def encodable(text: str) -> str:
 
 def free(value: Any) -> Any:
     """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's."""
+    if value is None or type(value) is int:  # most are: a key asks for many
+        return value
     if is_missing(value):
         return None
     if isinstance(value, str):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import finite_number, shown
+from bwprof.text import MOST_MEASURED, check_frame, measurable, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,20 +233,22 @@ def of_frame(frame: pd.DataFrame) -> Limits:
 
 
 def numbers(frame: pd.DataFrame, name: str) -> Any:
-    """A column as an array of floats; NaN where it is missing, or holds no finite number."""
+    """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
     import pandas as pd
 
     numpy = _numpy()
+    nothing = numpy.full(len(frame), math.nan)
     if name not in frame.columns:
-        return numpy.full(len(frame), math.nan)
+        return nothing
     try:
         read = pd.to_numeric(frame[name], errors="coerce")
-    except OverflowError:  # whole numbers of hundreds of digits
+    except OverflowError:  # a whole number that is none of 64 bits, nor a float
         read = frame[name].map(_number)
     if read.dtype.kind == "c":
-        return numpy.full(len(frame), math.nan)
+        return nothing
     found = read.to_numpy(float, na_value=math.nan)
-    return numpy.where(numpy.isfinite(found), found, math.nan)
+    size = numpy.abs(found)
+    return numpy.where((found == 0) | ((size >= 1 / MOST_MEASURED) & (size <= MOST_MEASURED)), found, math.nan)
 
 
 _NO_GAIN = {
@@ -311,9 +313,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
 
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"a pandas.DataFrame is needed, not {type(frame).__name__}; bwprof.load reads one from a file")
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise ValueError(f"columns must have names of their own: '{twice}' is there twice")
+    check_frame(frame)
     numpy = _numpy()
     found = of_frame(frame)
     made: dict[str, Any] = {}
@@ -406,7 +406,7 @@ def _is_one(value: Any) -> bool:
 
 def _number(value: Any) -> float:
     """A row's value as a float; NaN for what is missing, or is no finite number."""
-    found = finite_number(value)
+    found = measurable(value)
     return math.nan if found is None else found
 
 

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bwprof.text import spread, whole_number
+from bwprof import registry
+from bwprof.text import several, spread
 
 MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
@@ -64,10 +65,7 @@ def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     ValueError
         For a parameter without values, and one that is no whole number.
     """
-    try:
-        items = [value] if isinstance(value, (str, bytes)) else list(value)
-    except TypeError:  # one number, NumPy's scalars and arrays without a dimension among them
-        items = [value]
+    items = several(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in spread(items, name))
+    return tuple(registry.value_of(name, item, name) for item in spread(items, name))

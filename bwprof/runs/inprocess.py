@@ -23,7 +23,7 @@ from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Given
 from bwprof.runs import metadata, plan, several
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress, on_stderr
 from bwprof.runs.several import Part, Settle, as_it_is

@@ -61,7 +61,7 @@ def ran_out_of_time(row: Row) -> bool:
     """Whether a row, maybe read from a file, was not measured because the command's time was over.
 
     A file has nothing but the reason for people: the option's name is in it here and in what a child process leaves
-    (`bwprof.runs.child`), and in no other skipped row's.
+    (`bwprof.runs.executors.child`), and in no other skipped row's.
     """
     return row["status"] == "skipped" and any(option in (row["reason"] or "") for option in (MAX_TIME, _OLD_MAX_TIME))
 

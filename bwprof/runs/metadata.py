@@ -70,6 +70,7 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
         "device_reason": choice.reason,
         "host": environment.host(),
         "versions": environment.versions(),
+        "git_commit": environment.git_commit(),
         "build": dict(_core.build),
         "environment": environment.variables(),
     }

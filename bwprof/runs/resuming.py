@@ -22,13 +22,13 @@ def still_to_do(specs: Sequence[Spec], rows: Sequence[Row]) -> tuple[list[int], 
 
     Every row stands for one case. A row that is left out failed, or ran out of time, and its case is measured again.
     """
-    keys = [_key_of_spec(spec) for spec in specs]
+    keys = [key_of_spec(spec) for spec in specs]
     asked = set(keys)
     waiting: dict[_Key, dict[str | None, deque[int]]] = {}  # finished rows by case and variant
     kept: list[int] = []
     strangers = 0
     for place, row in enumerate(rows):
-        key = _key_of_row(row)
+        key = key_of_row(row)
         if key not in asked:
             kept.append(place)
             strangers += 1
@@ -60,13 +60,15 @@ def _taken(variants: dict[str | None, deque[int]], wanted: str | None) -> int | 
     return places.popleft() if places else None
 
 
-def _key_of_spec(spec: Spec) -> _Key:
+def key_of_spec(spec: Spec) -> _Key:
+    """What a case has in common with its row, whichever variant was chosen."""
     lens = schema.clean(";".join(map(str, spec.kv_lens))) if spec.kv_lens is not None else None
     params = tuple(spec.params.get(name) for name in _param_names(spec.operation))
     return schema.clean(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
 
 
-def _key_of_row(row: Row) -> _Key:
+def key_of_row(row: Row) -> _Key:
+    """The same of a row."""
     params = tuple(row[name] for name in _param_names(row["operation"]))
     return row["case"], row["operation"], row["precision"], row["seed"], row["kv_lens"], row["cache"], params
 

@@ -12,7 +12,7 @@ from bwprof.measuring.row import Context
 from bwprof.measuring.spec import Spec
 from bwprof.results.difference import DEFAULT_GATE, comparable, differ
 from bwprof.results.schema import Row
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.part import Bench, Report, Value
 

@@ -197,7 +197,7 @@ def _listed(value: Any) -> list[Any]:
 def _counts(value: Any, key: str, where: str) -> tuple[int, ...]:
     items = _listed(value)
     for item in items:
-        if not isinstance(item, (int, str)):
+        if not isinstance(item, (int, str)) or (isinstance(item, bool) and key not in registry.flag_names()):
             raise ValueError(f"{where}: {key} is {_said(item)}, a whole number is needed")
     if not items:
         raise ValueError(f"{where}: {key} is an empty list")

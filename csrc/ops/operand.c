@@ -6,24 +6,8 @@
 #include "base/checked.h"
 #include "base/names.h"
 
-bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank, const int64_t *shape) {
-    bw_operand made = {.name = name,
-                       .present = dtype != BW_NONE,
-                       .role = role,
-                       .dtype = dtype,
-                       .recipe = role == BW_OUT ? BW_RECIPE_POISON : BW_RECIPE_HASH,
-                       .rank = rank};
-    memcpy(made.shape, shape, (size_t)rank * sizeof *shape);
-    return made;
-}
-
-bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dtype, int rank, const int64_t *shape) {
-    bw_operand made = bw_operand_make(name, of->role, dtype, rank, shape);
-    made.scale_of = of->name;
-    if (made.recipe == BW_RECIPE_HASH) made.recipe = BW_RECIPE_POSITIVE;
-    /* A power of two, so that scaled elements have about the mean square of values in [-1, 1). */
-    made.value = exp2(round(0.5 * log2(bw_dtype_get(of->dtype)->inverse_square / 3.0)));
-    return made;
+double bw_operand_scale(bw_dtype of) {
+    return exp2(round(0.5 * log2(bw_dtype_get(of)->inverse_square / 3.0)));
 }
 
 typedef struct operand_list {

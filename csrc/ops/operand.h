@@ -8,16 +8,38 @@
 extern "C" {
 #endif
 
-/* Hashed where it is read, poisoned where it is only written; absent where dtype is BW_NONE. */
-bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank, const int64_t *shape);
+/* Hashed where it is read, poisoned where it is only written; absent where dtype is BW_NONE. Inline, as costs of a
+ * million shapes are worked out from operands. */
+static inline bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank,
+                                         const int64_t *shape) {
+    bw_operand made = {.name = name,
+                       .present = dtype != BW_NONE,
+                       .role = role,
+                       .dtype = dtype,
+                       .recipe = role == BW_OUT ? BW_RECIPE_POISON : BW_RECIPE_HASH,
+                       .rank = rank};
+    for (int axis = 0; axis < rank; axis++) made.shape[axis] = shape[axis];
+    return made;
+}
 #define BW_SHAPE(...)                                                              \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { \
         __VA_ARGS__                                                                \
     }
 
+/* What the scales of elements of a type are about: a power of two, so that scaled elements have about the mean square
+ * of values in [-1, 1). */
+double bw_operand_scale(bw_dtype of);
+
 /* The same for the scales of `of`: numbers that make elements of about 1 of its generated ones. Absent where dtype is
  * BW_NONE. */
-bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dtype, int rank, const int64_t *shape);
+static inline bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dtype, int rank,
+                                           const int64_t *shape) {
+    bw_operand made = bw_operand_make(name, of->role, dtype, rank, shape);
+    made.scale_of = of->name;
+    if (made.recipe == BW_RECIPE_HASH) made.recipe = BW_RECIPE_POSITIVE;
+    if (made.present) made.value = bw_operand_scale(of->dtype);
+    return made;
+}
 
 /* Fills in the sizes; fails when one overflows. */
 bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int count);

@@ -10,6 +10,9 @@ Every choice of processes is a baseline, every other run new.
 
 alarms: suites of unchanged cases in which any was called slower; "confirmed" where a second process had to say so too.
 found: changed cases that were called slower, once and confirmed.
+gate 5 %: those of 5 % that also failed `--fail-on 5%`, that is whose interval reached 5 %.
+smallest %: the median over the cases of what `--power` says is found; seen: changes of that size that were, confirmed.
+x 1.05: recorded unchanged runs, every time of which is taken 1.05 times.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from bwprof.records.comparing.thresholds import Test
 
 PROCESSES = (3, 5, 10)
 PLANTED = (0.02, 0.03, 0.05, 0.10)
+GATE = 0.05
 NEAR = (0.045, 0.055)  # a recorded change that counts as one of 5 %
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -92,11 +96,17 @@ def tests_of(base: np.ndarray, within: Sequence[float]) -> list[Test]:
     ]
 
 
+def reached(tests: Sequence[Test]) -> np.ndarray:
+    """How far a case must be off for its interval to reach the gate."""
+    return np.array([math.log1p(GATE) - (test.interval(0.0)[1]) for test in tests])
+
+
 def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) -> list[str]:
     """A line of the table."""
     random = np.random.default_rng([seed, processes, NOISES.index(draw)])
     alarms = confirmed = 0
     found = {change: [0, 0] for change in PLANTED}
+    gated = seen = 0
     smallest = []
     for _ in range(suites):
         noise = draw(random, processes + 2, cases)
@@ -104,19 +114,25 @@ def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) ->
         limit = np.array([test.threshold for test in tests])
         smallest.append(median(test.smallest(times=2) for test in tests))
         apart = noise[processes:] - noise[:processes].mean(axis=0)
+        least = np.array([test.smallest(times=2) for test in tests])
+        seen += int((apart + least > limit).all(axis=0).sum())
         alarms += bool((apart[0] > limit).any())
         confirmed += bool((apart > limit).all(axis=0).any())
         for change, counts in found.items():
             slower = apart + math.log1p(change) > limit
             counts[0] += int(slower[0].sum())
             counts[1] += int(slower.all(axis=0).sum())
+            if change == GATE:
+                gated += int((slower.all(axis=0) & (apart[0] + math.log1p(change) >= reached(tests))).sum())
     shares = [f"{100 * once / suites / cases:.1f} / {100 * both / suites / cases:.1f}" for once, both in found.values()]
     return [
         draw.__name__,
         str(processes),
         f"{100 * alarms / suites:.1f} / {100 * confirmed / suites:.1f}",
         *shares,
+        f"{100 * gated / suites / cases:.1f}",
         f"{100 * math.expm1(fmean(smallest)):.2f}",
+        f"{100 * seen / suites / cases:.1f}",
     ]
 
 
@@ -142,7 +158,20 @@ def slower(base: np.ndarray, times: np.ndarray, widths: np.ndarray) -> np.ndarra
 
 def recorded(folders: Sequence[Path], processes: int) -> list[str]:
     """A line of the table."""
-    counts = dict.fromkeys(("suites", "alarms", "pairs", "confirmed", "tries", "found", "twice", "both"), 0)
+    names = (
+        "suites",
+        "alarms",
+        "pairs",
+        "confirmed",
+        "tries",
+        "found",
+        "twice",
+        "both",
+        "times",
+        "times found",
+        "gated",
+    )
+    counts = dict.fromkeys(names, 0)
     for folder in folders:
         same, widths, _ = read(folder, "default")
         more, more_widths, _ = read(folder, "planted")
@@ -155,6 +184,13 @@ def recorded(folders: Sequence[Path], processes: int) -> list[str]:
             ]
             counts["suites"] += len(rest)
             counts["alarms"] += sum(bool(one.any()) for one in unchanged.values())
+            for number in rest:
+                tests = tests_of(same[base], widths[number].tolist())
+                off = same[number] - same[base].mean(axis=0) + math.log1p(GATE)
+                found = off > np.array([test.threshold for test in tests])
+                counts["times"] += len(off)
+                counts["times found"] += int(found.sum())
+                counts["gated"] += int((found & (off >= reached(tests))).sum())
             pairs = list(combinations(rest, 2))
             counts["pairs"] += len(pairs)
             counts["confirmed"] += sum(bool((unchanged[one] & unchanged[other]).any()) for one, other in pairs)
@@ -175,9 +211,18 @@ def main() -> None:
     options = parser.parse_args()
     if options.recorded:
         heads = ["P", "A/A suites", "alarms", "pairs", "confirmed", "5 % tries", "found", "tries twice", "found"]
+        heads += ["x 1.05", "found", "gate 5 %"]
         table("recorded", heads, [recorded(options.recorded, processes) for processes in (3, 4, 5)])
         return
-    heads = ["noise", "P", "alarms %", *(f"{100 * change:.0f} % found" for change in PLANTED), "smallest %"]
+    heads = [
+        "noise",
+        "P",
+        "alarms %",
+        *(f"{100 * change:.0f} % found" for change in PLANTED),
+        "gate 5 %",
+        "smallest %",
+        "seen",
+    ]
     lines = [
         simulated(draw, processes, options.suites, options.cases, options.seed)
         for draw in NOISES

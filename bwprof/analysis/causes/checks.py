@@ -11,6 +11,7 @@ import numpy as np
 
 from bwprof.analysis import values
 from bwprof.analysis.causes.rules import AT_ROOF, Facts
+from bwprof.text import Short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,13 +284,13 @@ def _answer(item: Item, facts: Facts, names: list[str]) -> tuple[str, str]:
         good = good | item.excused(facts)
     bad = known[~good[known]]
     if len(figures) == 1:
-        return (FAIL if len(bad) else PASS), item.said.format(figures[0]) or ("yes" if not len(bad) else "no")
+        return (FAIL if len(bad) else PASS), item.said.format(Short(figures[0])) or ("yes" if not len(bad) else "no")
     of = f"{len(known) - len(bad)} of {len(known)} rows"
     rest = f", {len(figures) - len(known)} unknown ({item.needs})" if len(known) < len(figures) else ""
     if not len(bad):
         return PASS, of + rest
     worst = bad[_worst(item, figures[bad])]
-    figure = f", worst: {names[worst]} {item.said.format(figures[worst])}".rstrip()
+    figure = f", worst: {names[worst]} {item.said.format(Short(figures[worst]))}".rstrip()
     return FAIL, of + figure + rest
 
 

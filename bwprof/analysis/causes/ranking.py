@@ -12,7 +12,7 @@ from bwprof.analysis import values
 from bwprof.analysis.causes.losses import Losses, losses
 from bwprof.analysis.causes.rules import AT_ROOF, RULES, Facts, Rule
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import figure_text, seconds_text, shown
+from bwprof.text import Short, figure_text, seconds_text, short, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +122,7 @@ class Finding:
         """The time won at the roof; of a model's step also the tokens a second."""
         lost, whole = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
-            often = f" over {self.count:.0f} launches" if self.count != 1 else ""
+            often = f" over {short(self.count, '.0f')} launches" if self.count != 1 else ""
             return f"up to {lost} of {whole}{often}"
         said = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
@@ -132,8 +132,8 @@ class Finding:
     @property
     def evidence(self) -> str:
         """What its columns say."""
-        reached = f"{100 - self.pct:.0f} % of {_ROOFS.get(self.side, 'its roof')}"
-        said = [rule.said.format(figure) for rule, figure in self.rules]
+        reached = f"{short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
+        said = [rule.said.format(Short(figure)) for rule, figure in self.rules]
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(part for part in (reached, limit, *said) if part)
 
@@ -265,7 +265,7 @@ def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     )
     found = []
     for place in np.flatnonzero(streams | computes | exact).tolist():
-        held = [(word, said.format(figure[place])) for mask, word, said, figure in kinds if mask[place]]
+        held = [(word, said.format(Short(figure[place]))) for mask, word, said, figure in kinds if mask[place]]
         found.append((place, [word for word, _ in held], [said for _, said in held]))
     return found
 
@@ -276,8 +276,8 @@ def _impact(pct: float, what: str) -> str:
         return f"no {what} to speak of"
     if pct > 50:
         times = 100 / (100 - pct)
-        return f"{times:.0f}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
-    return f"{pct:.0f}% {what} loss"
+        return f"{short(times, '.0f')}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
+    return f"{short(pct, '.0f')}% {what} loss"
 
 
 def _rate(value: float) -> str:

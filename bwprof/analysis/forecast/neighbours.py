@@ -7,6 +7,7 @@ kernel's tiles fit. Far from all points the prediction falls back to their media
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ _NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
 _FEWEST = 4  # points below which only their median is known
 _MOST = 400  # points that are kept, spread evenly
 _LEAST_SPREAD = 0.1  # of a logarithm: how far off a point like none of them may be, however alike they are
-_UNKNOWN_SPREAD = 0.3  # of a logarithm, where too few points tell
+_UNKNOWN_SPREAD, _UNSURE = 0.3, 2.0  # of a logarithm, where one point tells; times that of the few that do
 # Of a logarithm: how far off a point may be for each power of two between its parameters and those of the point most
 # like it, whatever the kernel makes of them: what sees parameters as all points do, which may vary them together.
 _UNSEEN_SPREAD = 0.02
@@ -57,11 +58,12 @@ def _matern(one: Array, other: Array) -> Array:
     """The Matern kernel of smoothness 5/2."""
     import numpy as np
 
-    squares = (one * one).sum(1)[:, None] + (other * other).sum(1)[None] - 2 * one @ other.T
+    squares = one @ (-10 * other).T  # five times the squared distances, in one array
+    squares += 5 * (one * one).sum(1)[:, None]
+    squares += 5 * (other * other).sum(1)[None]
     np.maximum(squares, 0, out=squares)
-    squares *= 5
     root = np.sqrt(squares)
-    squares /= 3
+    squares *= 1 / 3
     squares += root
     squares += 1
     np.negative(root, out=root)
@@ -100,7 +102,7 @@ class Neighbours:
         spread = float(np.var(self._values)) + 1e-4
         if self.count < _FEWEST:
             self._kernel, self._weights = None, None
-            self.spread = self.error = math.sqrt(spread) if self.count > 2 else _UNKNOWN_SPREAD
+            self.spread = self.error = max(_UNSURE * math.sqrt(spread), _UNKNOWN_SPREAD / self.count)
             return
         self._kernel, noise = self._chosen(spread)
         matrix = self._matrix(self._kernel, noise, spread, slice(None))
@@ -110,6 +112,13 @@ class Neighbours:
         self.spread = math.sqrt(spread)
         # What a point is missed by when it is left out, as nine of ten are: less sensitive to one bad point.
         self.error = max(float(np.quantile(np.abs(left_out), 0.9)) / 1.645, 0.005)
+
+    def shifted(self, by: float, error: float) -> Neighbours:
+        """The same of values that are greater by so much, which is itself in error."""
+        made = copy.copy(self)
+        made._median += by
+        made.error = math.hypot(self.error, error)
+        return made
 
     def _matrix(self, kernel: _Kernel, noise: float, spread: float, some: Array) -> Array:
         """The covariance of some of the points."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _FILE = Path(__file__).with_name("streams.json")
+_FAR = 2.0**64  # bytes: more than any transfer has
 
 Array = Any  # a NumPy array of floats
 
@@ -40,7 +39,7 @@ class Curve:
         return np.where(total < self.sizes[0], below, np.where(total > self.sizes[-1], beyond, within))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Streams:
     """A device's streams over size, by read fraction, and the time of an empty launch."""
 
@@ -77,24 +76,36 @@ class Streams:
         """What a stream of these bytes and of their mix takes, its launch included; an empty launch for no bytes."""
         import numpy as np
 
+        sizes, mixes, times, slopes = self._grid
         total = read + written
         moved = np.where(total > 0, total, 1.0)
         fraction = read / moved
-        curves = self._around(float(fraction.min(initial=1.0)), float(fraction.max(initial=0.0)))
-        before = found = curves[0].times(moved, self.floor_seconds)
-        for low, high in pairwise(curves):
-            after = high.times(moved, self.floor_seconds)
-            share = (fraction - low.read_fraction) / (high.read_fraction - low.read_fraction)
-            found = np.where(share > 0, before + np.minimum(share, 1.0) * (after - before), found)
-            before = after
+        at = np.searchsorted(sizes[1:-1], moved, "right")
+        beyond = moved - sizes[at]
+        mix = np.searchsorted(mixes[1:-1], fraction, "right")
+        share = np.clip((fraction - mixes[mix]) / (mixes[mix + 1] - mixes[mix]), 0.0, 1.0)
+        at += mix * len(sizes)
+        low = times[at] + beyond * slopes[at]
+        at += len(sizes)
+        found = low + share * (times[at] + beyond * slopes[at] - low)
         return np.where(total > 0, found, self.floor_seconds)
 
-    def _around(self, least: float, most: float) -> tuple[Curve, ...]:
-        """The curves that mixes from `least` to `most` lie on or between."""
-        mixes = [curve.read_fraction for curve in self.curves]
-        first = max(bisect_right(mixes, least) - 1, 0)
-        last = min(bisect_left(mixes, most), len(mixes) - 1)
-        return self.curves[min(first, last) : last + 1]
+    @cached_property
+    def _grid(self) -> tuple[Array, Array, Array, Array]:
+        """Sizes that any stream was measured at, mixes, and of each mix the time at each size and how it goes on: what
+        lies between are straight lines. One more size far beyond, and a second mix where there is one.
+        """
+        import numpy as np
+
+        curves = self.curves if len(self.curves) > 1 else self.curves * 2
+        mixes = np.array([curve.read_fraction for curve in curves])
+        if len(self.curves) == 1:
+            mixes[1] += 1.0
+        sizes = np.unique(np.concatenate([[0.0, _FAR], *(curve.sizes for curve in curves)]))
+        times = np.stack([curve.times(sizes, self.floor_seconds) for curve in curves])
+        slopes = np.zeros_like(times)
+        slopes[:, :-1] = np.diff(times) / np.diff(sizes)
+        return sizes, mixes, times.ravel(), slopes.ravel()
 
     def ceiling_gb_s(self, read: Array, written: Array) -> Array:
         """What a stream of this mix reaches at the largest size that was measured, GB/s; NaN for no bytes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from bwprof import costs, registry
@@ -25,7 +26,7 @@ class Case(NamedTuple):
     variant: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """Some rows of one operation in one precision: their parameters and costs, arrays of one length.
 
@@ -45,17 +46,17 @@ class Work:
         """How many rows."""
         return len(self.cost.flops)
 
-    @property
+    @cached_property
     def read(self) -> Any:
         """Compulsory bytes read, as floats."""
         return self.cost.bytes_read.astype(float)
 
-    @property
+    @cached_property
     def written(self) -> Any:
         """Compulsory bytes written, likewise."""
         return self.cost.bytes_written.astype(float)
 
-    @property
+    @cached_property
     def flops(self) -> Any:
         """FLOPs, likewise."""
         return self.cost.flops.astype(float)
@@ -122,6 +123,7 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}
     for name, value in params.items():
+        costs.refuse_no_numbers(operation, name, value)
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.cli.baseline.kept import add_dir
+from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import Parser
-from bwprof.cli.shared.guard import INTERRUPTED, OK, USAGE, guarded
+from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.sweep import options
+from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
 from bwprof.records.sides import Side, side
 from bwprof.runs.interrupts import Interrupts
@@ -65,7 +66,7 @@ def _parser() -> Parser:
     parser.add_argument("--repeat", metavar="N", help=f"measure in N fresh processes (default without a RUN: {REPEAT})")
     add_dir(parser)
     parser.add_argument("--force", action="store_true", help="replace a baseline of that name")
-    options.add_what(parser)
+    sweeps.add_what(parser)
     how = parser.add_argument_group("how")
     options.add_limits(how)
     options.add_sampling(how)
@@ -74,20 +75,24 @@ def _parser() -> Parser:
     out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {options.DEFAULT_OUTPUT})")
     out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
-    parser.set_defaults(csv=None, json=None, resume=None, operations=[])
+    parser.set_defaults(csv=None, json=None, classic_csv=None, proof_bundle=None, resume=None, operations=[])
     return parser
 
 
 def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
     measures = parsed.repeat is not None or not parsed.what
     if not measures:
-        clash = options.asks_for_cases(parsed)
+        clash = sweeps.asks_for_cases(parsed)
         if clash:
             raise ValueError(
                 f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
             )
         with interrupts.at_once():
-            _write(parsed, [side(found, folder=parsed.dir) for found in parsed.what])
+            sources = [side(found, folder=parsed.dir) for found in parsed.what]
+            for source in sources:
+                if source.run.get("status", "complete") != "complete":
+                    _log.warning("%s is not complete (%s): cases may be missing", source.name, source.run["status"])
+            _write(parsed, sources)
         return OK
     repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
     if repeat < 1:
@@ -109,20 +114,24 @@ def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inte
     saved = False
     try:
         code = _runs(parsed, given, interrupts, repeat, stores)
-        if len(stores) == repeat:
+        if all(map(_is_whole, stores)):
             with interrupts.at_once():
                 _write(parsed, [Side(str(one.run["run_id"]), one.rows, one.samples, one.run) for one in stores])
             saved = True
     finally:
         if not saved:
-            _tell_finished(parsed, stores)
+            _tell_finished(parsed, list(filter(_is_whole, stores)))
     return code
+
+
+def _is_whole(store: Store) -> bool:
+    return bool(store.run.get("status") == "complete")
 
 
 def _runs(
     parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int, stores: list[Store]
 ) -> int:
-    """Measure; `stores` get the whole runs. Returns the worst exit code."""
+    """Measure, until a run is not whole; `stores` get their rows. Returns the worst exit code."""
     from bwprof import hardware
     from bwprof.cli.sweep import run as command
     from bwprof.runs import plan
@@ -131,19 +140,19 @@ def _runs(
     total = options.limit(parsed.max_total_seconds, "--max-total-seconds")
     each = options.limit(parsed.max_case_seconds, "--max-case-seconds")
     with interrupts.at_once():
-        request = options.request(parsed)
+        request = sweeps.request(parsed)
         made = plan.for_each(request, hardware.choose_several(request.backend, request.device))
     for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
         _log.warning("%s", warning)
     choice, first = made[0]
-    job = command.Job(first, first.specs, made=made, after=stores.append, show=_nothing, draws=False)
+    job = command.Job(first, first.specs, made=made, settle=stores.append, show=_nothing, draws=False)
     code = OK
     for number in range(repeat):
         if not parsed.quiet:
             sys.stderr.write(f"bwprof: baseline {parsed.name}: process {number + 1} of {repeat}\n")
         wanted = command.Given(time.monotonic(), total, each, options.roofs(parsed))
         code = max(code, command.run(parsed, ["baseline", "save", *given], interrupts, job, choice, wanted))
-        if code == INTERRUPTED or len(stores) <= number:
+        if not _is_whole(stores[number]):
             break
         parsed.recalibrate = False  # once is enough
     return code

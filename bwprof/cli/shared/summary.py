@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis.summary import PAIR, summary_rows
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
-from bwprof.text import figure_text
+from bwprof.text import figure_text, short
 
 _TOLD_APART = ["hostname", "backend", "device", "device_uuid"]  # devices
 
@@ -82,7 +82,7 @@ def _bandwidth(line: dict[str, Any], precision: str) -> str:
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
+    return "-" if value is None else f"{short(value, '.2f')}x"
 
 
 def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
@@ -90,7 +90,7 @@ def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
     grades = [line[f"{name}_grade"] for name in precisions if f"{name}_gb_s" in line]
     if all(grade is None for grade in grades):
         return "-"
-    return "/".join("-" if grade is None else f"{grade[0]:.0f}{'c' if grade[1] else ''}" for grade in grades)
+    return "/".join("-" if grade is None else f"{short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades)
 
 
 def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.summary import listed
 from bwprof.results import schema
+from bwprof.text import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,8 @@ _UNDERSCORE = re.compile("_(?!s$)")  # not that of a GB_s
 _ROOMY = 100  # letters a line, from which on there is room for rules between the columns
 # Letters of a text that stand in a line, at least: where there is little room, and where there is.
 _LEAST_TEXT = (10, 24)
+_LEAST_CASE = 32  # of a case's name, which tells the rows apart
+_LONGEST_WORD = 24  # letters of one that is not broken
 _HEADING = (6, 10)  # of a heading's line, at most, where its words allow it
 
 
@@ -46,7 +49,7 @@ def _cells(values: pd.Series) -> list[str]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return short(value, ".0f" if abs(value) >= 1000 else ".4g")
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).replace(";", "; ")  # lists break there
@@ -63,12 +66,23 @@ def _heading(name: str, longest: int) -> str:
 
 
 def _blocks(cells: dict[str, list[str]], width: int) -> list[list[str]]:
-    """The columns in as many tables as it takes for each to fit into `width` letters."""
+    """The columns in as many tables as it takes for each to fit into `width` letters: in one, if names are broken where
+    they must be; else names are whole.
+    """
+    one = _divided(cells, width, whole=False)
+    return one if len(one) == 1 else _divided(cells, width, whole=True)
+
+
+def _divided(cells: dict[str, list[str]], width: int, *, whole: bool) -> list[list[str]]:
     keys = [name for name in _KEYS if name in cells]
     roomy = width >= _ROOMY
-    between, text = 1 + roomy, _LEAST_TEXT[roomy]
+    between = 1 + roomy
     needed = {
-        name: between + max(_least_width(name, held, text), *map(len, _heading(name, _HEADING[roomy]).split("\n")))
+        name: between
+        + max(
+            _least_width(name, held, _LEAST_TEXT[roomy], whole=whole),
+            *map(len, _heading(name, _HEADING[roomy]).split("\n")),
+        )
         for name, held in cells.items()
     }
     blocks = [list(keys)]
@@ -79,10 +93,17 @@ def _blocks(cells: dict[str, list[str]], width: int) -> list[list[str]]:
     return blocks
 
 
-def _least_width(name: str, cells: Sequence[str], text: int) -> int:
-    """Letters that a column's cells cannot do without: a number is never broken, a text may be after `text` of them."""
+def _least_width(name: str, cells: Sequence[str], text: int, *, whole: bool) -> int:
+    """Letters that a column's cells cannot do without: a number is never broken, a text may be after `text` of them;
+    where it should be `whole` a case's name after more, and any other between its words.
+    """
     longest = max(map(len, cells), default=0)
-    return max(1, min(longest, text) if _is_text(name) else longest)
+    if not _is_text(name):
+        return max(1, longest)
+    if whole:
+        word = max((len(word) for cell in cells for word in cell.split()), default=0)
+        text = max(text, min(word, _LONGEST_WORD), _LEAST_CASE if name == _KEYS[0] else 0)
+    return max(1, min(longest, text))
 
 
 def _is_text(name: str) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from bwprof import hardware
+from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.sweep import listing, options
@@ -37,11 +38,11 @@ def _main(given: list[str]) -> int:
 def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
     from bwprof.cli.sweep import run as command
 
-    options.check_paths(parsed)
+    shared.check_paths(parsed)
     options.columns(parsed)
-    max_total_seconds = options.limit(parsed.max_total_seconds, "--max-total-seconds")
-    max_case_seconds = options.limit(parsed.max_case_seconds, "--max-case-seconds")
-    wanted = command.Given(started, max_total_seconds, max_case_seconds, options.roofs(parsed))
+    max_total_seconds = shared.limit(parsed.max_total_seconds, "--max-total-seconds")
+    max_case_seconds = shared.limit(parsed.max_case_seconds, "--max-case-seconds")
+    wanted = command.Given(started, max_total_seconds, max_case_seconds, shared.roofs(parsed))
     if parsed.list:
         _say_unused(parsed, "--list")
         with interrupts.at_once():

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
-from bwprof.roofs import Given, files
-from bwprof.roofs.given import WORDS, check
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS, Request
-from bwprof.text import fraction, parse_count, quoted, seconds, spread, unknown, words
-
-DEFAULT_OUTPUT = Path("bwprof-results")
+from bwprof.cli.shared.options import (
+    add_cases,
+    add_limits,
+    add_operations,
+    add_output,
+    add_roofs,
+    add_sampling,
+    limit,
+    numbers,
+    read_params,
+)
+from bwprof.runs.plan import Request
+from bwprof.text import fraction, parse_count, quoted, words
 
 _DESCRIPTION = """\
 Measure how fast memory goes in LLM operations, and what a narrower precision buys. Without arguments: the default
@@ -42,7 +48,7 @@ exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed 
 def parser(program: str) -> Parser:
     """The argument parser."""
     result = Parser(program, _DESCRIPTION, _example_text())
-    result.add_argument("operations", nargs="*", metavar="OPERATION", help="operations to run (see --list)")
+    add_operations(result)
     add_what(result)
     add_output(result).add_argument(
         "--columns", metavar="A,B,…", help="print a line for each row, with these columns, instead of the summary"
@@ -73,25 +79,7 @@ def parser(program: str) -> Parser:
 def add_what(parser: argparse.ArgumentParser) -> None:
     """The options that say which cases to measure, and where."""
     what = parser.add_argument_group("what to measure")
-    what.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="values of a parameter; several lists are swept as their product (repeatable)",
-    )
-    what.add_argument(
-        "--seq-lengths",
-        metavar="N,…",
-        help="sequence lengths in tokens: seq_len where an operation has it, else kv_len; without operations, "
-        "every attention-like one",
-    )
-    what.add_argument(
-        "--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens, for operations that take them"
-    )
-    what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
-    what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+    add_cases(what)
     what.add_argument(
         "--only",
         action="append",
@@ -137,72 +125,6 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
 
 
-def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """The options that say where a run writes; their group."""
-    out = parser.add_argument_group("output")
-    out.add_argument(
-        "--output",
-        metavar="DIR",
-        help=f"parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv",
-    )
-    out.add_argument("--csv", metavar="FILE|-", help="rows as CSV as well, '-' for standard output")
-    out.add_argument("--json", metavar="FILE|-", help="rows, samples and metadata as JSON as well, '-' likewise")
-    out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
-    out.add_argument("--force", action="store_true", help="replace files that --output, --csv and --json name")
-    out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
-    return out
-
-
-def add_limits(how: argparse._ArgumentGroup) -> None:
-    """The options that say how long a run and its cases may take."""
-    how.add_argument(
-        "--max-total-seconds",
-        metavar="SECONDS",
-        help="for the whole run, the device's opening and roofs included; what is left is skipped, and the picture has "
-        "five seconds more",
-    )
-    how.add_argument(
-        "--max-case-seconds",
-        metavar="SECONDS",
-        help="for one case, which is then ended and fails (default: ten minutes and fifty times its estimate)",
-    )
-    how.add_argument(
-        "--max-seconds",
-        metavar="SECONDS",
-        help=f"of sampling for one case (default: {DEFAULT_CASE_SECONDS:g}), instead of the suite's wish",
-    )
-
-
-def add_sampling(how: argparse._ArgumentGroup) -> None:
-    """The options that say how precisely cases are measured."""
-    how.add_argument(
-        "--target-seconds",
-        metavar="SECONDS",
-        help="what the cases should take together, instead of the suite's wish: fewer samples each; nothing is skipped",
-    )
-    how.add_argument(
-        "--rel-ci",
-        metavar="FRACTION",
-        help="sampling stops when the median is known to this: 0.01, or 1%% (default: 0.5%%)",
-    )
-
-
-def add_roofs(how: argparse._ArgumentGroup) -> None:
-    """The options that say what rows are held against."""
-    how.add_argument(
-        "--roofs",
-        metavar="auto|stored|RUN|FILE",
-        help="what rows are held against: stored roofs, checked, or measured now (auto, the default); stored ones as "
-        "they are; those of a run, or of a file that bwprof roofs export wrote",
-    )
-    how.add_argument("--no-roofs", action="store_true", help="a quick look: leave the columns that need roofs empty")
-    how.add_argument(
-        "--recalibrate",
-        action="store_true",
-        help="measure the device's roofs anew, whatever the cache folder ($XDG_CACHE_HOME or ~/.cache) holds",
-    )
-
-
 def _example_text() -> str:
     """The epilog, with an operation of the registry in its examples."""
     shown = next((row for row in registry.operations() if not row["is_stream"]), registry.operations()[0])
@@ -233,40 +155,6 @@ def request(options: argparse.Namespace) -> Request:
         max_seconds=limit(options.max_seconds, "--max-seconds", from_zero=True),
         only=_words(options.only, "--only"),
     )
-
-
-def roofs(options: argparse.Namespace) -> Given | None:
-    """What rows are held against; None where no option says it.
-
-    Raises
-    ------
-    ValueError
-        For a word that is none, a file without roofs, and options that contradict each other.
-    """
-    for name, given in (("--roofs", options.roofs), ("--recalibrate", options.recalibrate)):
-        if options.no_roofs and given:
-            raise ValueError(f"--no-roofs and {name} contradict each other: leave one out")
-    if options.no_roofs:
-        return False
-    if options.recalibrate and options.roofs not in (None, "auto"):
-        raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
-    if options.roofs is None:
-        return "auto" if options.recalibrate else None
-    if options.roofs in WORDS:
-        return check(options.roofs)
-    if not Path(options.roofs).exists():
-        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
-    try:
-        return files.read(Path(options.roofs))
-    except ValueError as error:
-        raise ValueError(f"--roofs {error}") from None
-
-
-def check_paths(options: argparse.Namespace) -> None:
-    """ValueError for a file or folder without a name: a shell variable that was not set."""
-    for name in ("suite", "output", "csv", "json", "resume"):
-        if getattr(options, name) == "":
-            raise ValueError(f"--{name} is '': a name is needed")
 
 
 def columns(options: argparse.Namespace) -> tuple[str, ...] | None:
@@ -318,6 +206,8 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--output": options.output,
         "--csv": options.csv,
         "--json": options.json,
+        "--classic-csv": options.classic_csv,
+        "--proof-bundle": options.proof_bundle,
         "--force": options.force,
         "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,
@@ -329,11 +219,6 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
     if instead == "--list":
         given |= dict.fromkeys(asks_for_cases(options), True)
     return [name for name, value in given.items() if value]
-
-
-def limit(given: str | None, name: str, *, from_zero: bool = False) -> float | None:
-    """The value of an option in seconds, None where it was not given; ValueError when it is no such number."""
-    return None if given is None else seconds(given, name, from_zero=from_zero, text=True)
 
 
 def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
@@ -348,25 +233,3 @@ def _words(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 def _number(text: str, name: str) -> int:
     return parse_count(text, name)
-
-
-def numbers(text: str, name: str) -> tuple[int, ...]:
-    """The numbers of a list with commas, ranges among them; ValueError where there are none."""
-    found = tuple(spread((word for word in text.split(",") if word.strip()), name))
-    if not found:
-        raise ValueError(f"{name}: no values in '{quoted(text)}'")
-    return found
-
-
-def read_params(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """What `-p NAME=V1,V2,...` says, each time it is given."""
-    result: dict[str, tuple[int, ...]] = {}
-    for item in given:
-        name, equals, values = item.partition("=")
-        if not equals or not name.strip():
-            raise ValueError(f"--param is '{quoted(item)}': NAME=V1,V2,... is needed")
-        name = name.strip()
-        if name in result:
-            raise ValueError(f"--param {name} is given twice")
-        result[name] = numbers(values, f"--param {name}")
-    return result

@@ -19,7 +19,9 @@ from bwprof import _core, hardware, results, roofs
 from bwprof.cli import analyze
 from bwprof.cli.shared import summary
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT, columns
+from bwprof.cli.shared.options import DEFAULT_OUTPUT
+from bwprof.cli.sweep import others
+from bwprof.cli.sweep.options import columns
 from bwprof.cli.sweep.targets import (
     Targets,
     is_kept,
@@ -37,7 +39,7 @@ from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store, claimed, release
 from bwprof.runs import metadata
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
@@ -79,10 +81,9 @@ class Job:
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
     settle: Settle = as_it_is
-    draws: bool = True  # a picture, in the run's folder
-    after: Callable[[Store], None] = lambda _store: None  # the last row is there, the files are still open
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[Part[Any]] = ()  # of such a run that goes on
+    draws: bool = True  # a picture, in the run's folder
 
 
 # The job of a run that goes on, from its folder, its metadata and the rows that stay.
@@ -119,6 +120,7 @@ def run(
         with interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
                 job = replace(job, parts=parts_of(job.made, data))
+            others.check(parsed, targets)
             store = open_store(data, targets)
         return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
     # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
@@ -181,6 +183,7 @@ def _go_on(
     ]
     targets = targets_of(parsed, data["run_id"], folder=folder)
     with interrupts.at_once():
+        others.check(parsed, targets)
         store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
     return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
 
@@ -293,7 +296,6 @@ def _measure(
             _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
         finally:
             job.settle(store)
-        job.after(store)
         status = "complete"
     except (StoppedError, KeyboardInterrupt):
         status = "interrupted"
@@ -305,18 +307,22 @@ def _measure(
         return _rescue(store, targets, trouble)
     importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
 
-    stopped = status == "interrupted"
+    stopped, told = status == "interrupted", True
     try:
         with interrupts.at_once():
+            others.write_classic(store, targets)
             if job.draws:
                 _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+            told = others.write_bundle(parsed, store, targets)
     except StoppedError:
         stopped = True
+    except OSError as error:
+        return _rescue(store, targets, error)
     if not parsed.quiet:
         _show(store, targets, status, limits.started, job, columns(parsed))
     if stopped:
         return INTERRUPTED
-    return INCOMPLETE if any(row["status"] == "failed" for row in store.rows) else OK
+    return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK
 
 
 def _run_parts(

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from bwprof import environment, results
 from bwprof.cli.shared.guard import check_open
-from bwprof.cli.sweep.options import DEFAULT_OUTPUT
+from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store
@@ -29,11 +29,13 @@ class Targets:
     folder: Path | None = None
     csv: list[Path | TextIO] = field(default_factory=list)
     json: list[Path | TextIO] = field(default_factory=list)
+    classic: list[Path | TextIO] = field(default_factory=list)  # at the end of the run
+    bundle: Path | None = None  # likewise, once it is there
 
     @property
     def uses_stdout(self) -> bool:
         """True when the data goes to standard output."""
-        return sys.stdout in (*self.csv, *self.json)
+        return sys.stdout in (*self.csv, *self.json, *self.classic)
 
 
 class UnwritableError(ValueError):
@@ -63,13 +65,14 @@ def new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
 
 def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go: those of a new run, or of one that has its folder."""
-    csv, json = (_dash(name) for name in (parsed.csv, parsed.json))
-    if "-" in (csv, json):
-        check_open("--csv -" if csv == "-" else "--json -")
-    if "-" in (csv, json) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+    given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv")}
+    to_stdout = [f"--{name.replace('_', '-')} -" for name, value in given.items() if value == "-"]
+    if to_stdout:
+        check_open(to_stdout[0])
+    if to_stdout and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
-    if csv == "-" and json == "-":
-        raise ValueError("--csv - and --json - cannot both have the standard output")
+    if len(to_stdout) > 1:
+        raise ValueError(f"{' and '.join(to_stdout)} cannot both have the standard output")
     targets = Targets(folder)
     output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
     if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
@@ -79,7 +82,7 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
-    for name, listed in ((csv, targets.csv), (json, targets.json)):
+    for name, listed in zip(given.values(), (targets.csv, targets.json, targets.classic), strict=True):
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
     _check_distinct(targets)
@@ -128,9 +131,11 @@ def tell_where(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
         sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
-    for target in (*targets.csv, *targets.json):
+    for target in (*targets.csv, *targets.json, *targets.classic):
         if isinstance(target, Path) and target.parent != targets.folder:
             sys.stderr.write(f"bwprof: results are in {target}\n")
+    if targets.bundle is not None:
+        sys.stderr.write(f"bwprof: the proof bundle is in {targets.bundle}\n")
 
 
 def is_kept(target: Path | TextIO) -> bool:
@@ -151,7 +156,7 @@ def _dash(name: str | None) -> str | None:
 def _check_distinct(targets: Targets) -> None:
     """One file is written once; ValueError when it should be CSV and JSON."""
     seen: dict[str, str] = {}
-    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json)):
+    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json), ("classic CSV", targets.classic)):
         for target in list(listed):
             if not isinstance(target, Path) or not _is_file(target):
                 continue
@@ -166,14 +171,14 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
     """What the run reads is not written over, whatever the options say."""
     if parsed.suite is None or not os.path.isfile(parsed.suite):
         return
-    for target in (*targets.csv, *targets.json):
+    for target in (*targets.csv, *targets.json, *targets.classic):
         if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
             raise UnwritableError(f"{target} is the suite itself: name another file for the results")
 
 
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
-    for target in (*targets.csv, *targets.json):
+    for target in (*targets.csv, *targets.json, *targets.classic):
         if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
             continue
         if resumed is None or not _holds(target, resumed):

@@ -136,8 +136,8 @@ def noise(change: float, threshold: float) -> str:
     return f"noise: {100 * change:+.1f} % is within what is seen without any change ({100 * threshold:.1f} %)"
 
 
-def probable(base: Row, new: Row, *, slower: bool) -> str:
-    """The probable causes, the likeliest first; where no column tells one, that, and what would.
+def told(base: Row, new: Row, *, slower: bool) -> str:
+    """The probable causes, the likeliest first; "" where no column tells one.
 
     Parameters
     ----------
@@ -148,8 +148,14 @@ def probable(base: Row, new: Row, *, slower: bool) -> str:
     """
     fast, slow = (base, new) if slower else (new, base)
     found = [said for rule in RULES if (said := rule.told(fast, slow, slower))]
+    return "; ".join(found[:_MOST])
+
+
+def probable(base: Row, new: Row, *, slower: bool) -> str:
+    """The same; where no column tells one, that, and what would."""
+    found = told(base, new, slower=slower)
     if found:
-        return "; ".join(found[:_MOST])
+        return found
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
     hint = "" if counted else ": --counters on both sides would say whether it moves more bytes"
     return f"not told by these rows{hint}"

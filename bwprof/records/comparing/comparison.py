@@ -22,6 +22,7 @@ from bwprof.text import fraction
 if TYPE_CHECKING:
     import pandas as pd
 
+_BARE = ("cache", "variant", "device")  # which say themselves what they are
 FAIL_ON = ("slower", "any", "never")
 _TEXTS = ("case", "precision", "variant")
 _NUMBERS = ("base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s")
@@ -70,14 +71,14 @@ class Comparison:
 
     def change(self, line: Judged) -> float:
         """The metric's, as a fraction; NaN where there is none."""
-        return math.expm1(line.difference)
+        return _exp(line.difference) - 1 if line.difference > 1 else math.expm1(line.difference)
 
     def interval(self, line: Judged) -> tuple[float, float]:
         """The 95 % interval of new / base; NaN where there is none."""
         if line.test is None:
             return math.nan, math.nan
         low, high = line.test.interval(line.difference)
-        return math.exp(low), _exp(high)
+        return _exp(low), _exp(high)
 
     def limit(self, line: Judged) -> float:
         """The smallest change for the worse that is called one, as a fraction: of a rate it is negative."""
@@ -116,7 +117,8 @@ class Comparison:
         if line.test is None or base is None or new is None:
             return ""
         if line.verdict in (SLOWER, FASTER, DISTURBED_WORD):
-            return causes.probable(base, new, slower=self.badness(line) > 0)
+            find = causes.told if line.verdict == DISTURBED_WORD else causes.probable
+            return find(base, new, slower=self.badness(line) > 0)
         beyond = abs(line.difference) > math.log1p(thresholds.LEAST) or place in self.again
         return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
 
@@ -128,7 +130,8 @@ class Comparison:
         lines, said = list(self.lines), {}
         for place, row in tries.items():
             lines[place], said[place] = self._second(lines[place], row)
-        return replace(self, lines=tuple(lines), confirmed=True, again=said)
+        measured = any(not isinstance(row, str) for row in tries.values())
+        return replace(self, lines=tuple(lines), confirmed=measured, again=said)
 
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):
@@ -141,9 +144,9 @@ class Comparison:
         if isinstance(found, str) or line.test is None or line.base is None:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
             return replace(line, reason=_joined(line.reason, said)), said
-        difference = math.log(found.middle / line.base.middle)
+        difference = math.log(found.middle) - math.log(line.base.middle)
         unit = schema.column(self.metric).unit
-        said = f"measured again: {found.middle:.5g} {unit}, {100 * math.expm1(difference):+.1f} %"
+        said = f"measured again: {found.middle:.5g} {unit}, {100 * (_exp(difference) - 1):+.1f} %"
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
@@ -175,7 +178,7 @@ class Comparison:
             "base_gb_s": _gb_s(base, base_ms),
             "new_gb_s": _gb_s(new, new_ms),
             "verdict": line.verdict,
-            "ratio": math.exp(line.difference),
+            "ratio": _exp(line.difference),
             "ratio_lo": low,
             "ratio_hi": high,
             "threshold_pct": 100 * self.limit(line),
@@ -234,7 +237,9 @@ def parameters(lines: Sequence[Judged]) -> list[str]:
         differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
         for place in places:
             told = [(name, rows[place].get(name)) for name in differing]
-            found[place] = " ".join(f"{name}={said}" for name, said in told if not schema.is_missing(said))
+            found[place] = " ".join(
+                str(said) if name in _BARE else f"{name}={said}" for name, said in told if not schema.is_missing(said)
+            )
     return found
 
 

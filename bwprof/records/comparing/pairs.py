@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bwprof.records.keys import Key, bare, keys_of, loose
 from bwprof.records.sides import Side
+from bwprof.results import schema
 from bwprof.results.schema import Row
 
 
@@ -31,7 +33,7 @@ def join(base: Side, new: Side) -> list[Pair]:
     """The cases of two sides, in the base's order, then what only the new side has.
 
     Rows with the same key are a pair. Of what is left, a row of another variant is, where each side has just one of the
-    case; then what ran on another device, backend or timer.
+    case; then the same variant on another device, backend or timer; at last another one there, of which there is one.
     """
     base_keys, new_keys = keys_of(base.rows, new.rows)
     place_of = {told: place for place, told in enumerate(new_keys)}
@@ -40,27 +42,39 @@ def join(base: Side, new: Side) -> list[Pair]:
         if told in place_of:
             partner[place] = place_of[told]
     _join_rest(base, new, partner, loose, only_single=True)
-    _join_rest(base, new, partner, bare, only_single=False)
+    _join_rest(base, new, partner, _bare_variant, only_single=False)
+    _join_rest(base, new, partner, bare, only_single=True)
     taken = set(partner.values())
     found = [_pair(base, place, new, partner.get(place)) for place in range(len(base.rows))]
     return found + [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
 
 
+def _bare_variant(row: Row) -> Key:
+    return (*bare(row), row.get("variant"))
+
+
 def _join_rest(base: Side, new: Side, partner: dict[int, int], key: Callable[[Row], Key], *, only_single: bool) -> None:
     """Pairs of what has no partner yet, by another key; in order, or only where there is no choice."""
     taken = set(partner.values())
-    left: dict[Key, list[int]] = {}
-    right: dict[Key, list[int]] = {}
-    for place, row in enumerate(base.rows):
-        if place not in partner:
-            left.setdefault(key(row), []).append(place)
-    if not left:
+    open_base = [place for place in range(len(base.rows)) if place not in partner]
+    open_new = [place for place in range(len(new.rows)) if place not in taken]
+    if not open_base or not open_new:
         return
-    for place, row in enumerate(new.rows):
-        if place not in taken:
-            right.setdefault(key(row), []).append(place)
-    for told, places in left.items():
-        others = right.get(told, [])
+    told = [[key(row) for row in one.rows] for one in (base, new)]
+    # A function that was swept has rows that its arguments tell apart, which are the caller's own columns.
+    unclear = {found for keys in told for found, count in Counter(keys).items() if count > 1}
+    own = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
+
+    def grouped(side: Side, keys: list[Key], places: list[int]) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for place in places:
+            labels = tuple(str(side.rows[place].get(name)) for name in own) if keys[place] in unclear else ()
+            found.setdefault((*keys[place], *labels), []).append(place)
+        return found
+
+    right = grouped(new, told[1], open_new)
+    for one, places in grouped(base, told[0], open_base).items():
+        others = right.get(one, [])
         if not only_single or len(places) == len(others) == 1:
             partner.update(zip(places, others, strict=False))
 

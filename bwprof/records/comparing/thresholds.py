@@ -142,7 +142,7 @@ def standard_error(low: float, high: float) -> float:
     """Of a logarithm, from the ends of its value's 95 % interval; infinite where that is."""
     if not (0 < low <= high < math.inf):
         return math.inf
-    return math.log(high / low) / (2 * student(math.inf, (1 + _INTERVAL) / 2))
+    return (math.log(high) - math.log(low)) / (2 * student(math.inf, (1 + _INTERVAL) / 2))
 
 
 @lru_cache(maxsize=4096)

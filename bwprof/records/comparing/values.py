@@ -62,7 +62,7 @@ def value(row: Row, process_ms: Sequence[float], metric: str) -> Value | str:
         return Value(middle(processes), low, high, processes)
     work = found * time
     rates = tuple(work / ms for ms in processes)
-    return Value(work / middle(processes), work / high, work / low if low else math.inf, rates)
+    return Value(work / middle(processes), work / high if high else math.inf, work / low if low else math.inf, rates)
 
 
 def _end(found: Any, time: float) -> float:

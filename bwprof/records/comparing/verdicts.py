@@ -74,7 +74,9 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
         return Judged(pair, NOT_COMPARABLE, f"in the base {one}")
     if isinstance(other, str):
         return Judged(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, other)
-    return Judged(pair, "", "", one, other, math.log(other.middle / one.middle))
+    if not (0 < one.middle < math.inf and 0 < other.middle < math.inf):
+        return Judged(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
+    return Judged(pair, "", "", one, other, math.log(other.middle) - math.log(one.middle))
 
 
 def _with_reason(said: str, row: Row) -> str:
@@ -117,8 +119,8 @@ def _reaches(one: Judged) -> tuple[float, float]:
     assert one.base is not None
     assert one.new is not None
     lower, upper = (one.base, one.new) if one.difference > 0 else (one.new, one.base)
-    up = math.log(lower.high / lower.middle) if math.isfinite(lower.high) else math.inf
-    down = math.log(upper.middle / upper.low) if upper.low > 0 else math.inf
+    up = math.log(lower.high) - math.log(lower.middle) if 0 < lower.high < math.inf else math.inf
+    down = math.log(upper.middle) - math.log(upper.low) if 0 < upper.low < math.inf else math.inf
     return max(up, 0.0), max(down, 0.0)
 
 

@@ -19,10 +19,12 @@ from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors.local import LocalExecutor
 from bwprof.terminal import safe_stderr
 
-_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.worker import main; main()"
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.executors.worker import main; main()"
+)
 _FLAGS = {"-I": "isolated", "-E": "ignore_environment", "-s": "no_user_site", "-S": "no_site"}
 
 

@@ -19,7 +19,8 @@ from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context, Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
-from bwprof.runs import estimate, worker
+from bwprof.runs import estimate
+from bwprof.runs.executors import worker
 from bwprof.runs.interrupts import Interrupts, Stops
 from bwprof.runs.loop import MAX_TIME, OutOfTimeError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS

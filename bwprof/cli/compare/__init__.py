@@ -1,0 +1,265 @@
+"""The command ``bwprof compare``: two runs case by case, and the gate of a CI job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.baseline.kept import add_dir
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.results.files import atomic_write
+from bwprof.runs.executors.child import ChildExecutor
+from bwprof.text import fraction, quoted, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bwprof.records.comparing.comparison import Comparison
+    from bwprof.records.sides import Side
+
+_DESCRIPTION = """\
+Compare two runs case by case: which became slower, by more than chance, and probably why.
+
+BASE and NEW are run folders, .csv or .json files of results, or baselines (baseline:NAME).
+Against a baseline of several processes (bwprof baseline save NAME --repeat 5) each case is held against what it has
+been seen to wander between processes, at a chance of 5 % that any case is called slower without being so. Between two
+single runs that is not known: intervals must be apart, and medians more than 3 %.
+"""
+_EPILOG = """\
+exit codes: 0, 1 (the gate of --fail-on failed), 2 (what was asked for cannot be), 3 (with --fail-on: a case that BASE
+has failed or is missing in NEW)
+
+examples:
+  %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
+  %(prog)s baseline:main r --fail-on 5%% --md "$GITHUB_STEP_SUMMARY" --github
+  %(prog)s baseline:main r --power
+"""
+_MOST_LINES = 100  # of the table, the same ones included
+_FORMATS = ("table", "markdown", "json", "csv")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, print, gate; returns the exit code."""
+    return run(_parser(), arguments, _run)
+
+
+def _parser() -> Parser:
+    parser = Parser("bwprof compare", _DESCRIPTION, _EPILOG)
+    parser.add_argument("base", metavar="BASE", help="what it is held against")
+    parser.add_argument("new", metavar="NEW", help="what is looked at")
+    parser.add_argument(
+        "--fail-on",
+        metavar="WHAT",
+        help="exit with 1 when: slower (any case is), any (differs), 5%% (a case is slower, and 5 %% is within its "
+        "interval), never (default)",
+    )
+    parser.add_argument(
+        "--gate", metavar="FRACTION", help="smallest change worth a word (default: 1%% where learnt, else 3%%)"
+    )
+    parser.add_argument(
+        "--metric", default="time_ms", metavar="NAME", help="time_ms (default), bandwidth_gb_s or traffic_ratio"
+    )
+    parser.add_argument("--across", action="store_true", help="compare other devices, drivers and timers, too")
+    parser.add_argument(
+        "--power", action="store_true", help="print the smallest change that the gate can see, per case"
+    )
+    parser.add_argument(
+        "--confirm",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure a case that fails once more in a fresh process, where its device is at hand; both must say so",
+    )
+    parser.add_argument("--all", action="store_true", help="show the cases that are the same, however many")
+    parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
+    for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
+        parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
+    parser.add_argument("--plot", metavar="PICTURE", help="draw the ratios; the ending says the format")
+    parser.add_argument("--github", action="store_true", help="print an ::error line for each case that fails")
+    add_dir(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress of what is measured again")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bwprof.records.comparing.comparison import compared
+    from bwprof.records.sides import side
+
+    if options.format not in _FORMATS:
+        raise ValueError(unknown("--format", options.format, _FORMATS))
+    fail_on = _fail_on(options.fail_on)
+    gate = None if options.gate is None else fraction(options.gate, "--gate")
+    _check_picture(options.plot)
+    for name in ("csv", "json", "md"):
+        if getattr(options, name) == "-":
+            check_open(f"--{name}")
+    if options.format != "table":
+        check_open("--format")
+    base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
+    found = compared(base, new, gate=gate, across=options.across, metric=options.metric)
+    doubted = [place for place, line in enumerate(found.lines) if found.fails(line, fail_on)]
+    if options.confirm and doubted:
+        found = _confirmed(found, doubted, new, quiet=options.quiet)
+    failed = [place for place in doubted if found.fails(found.lines[place], fail_on)]
+    missing = _missing(found) if fail_on != "never" else []
+    _write(options, found, fail_on, failed)
+    if options.github:
+        from bwprof.records.comparing.telling import github_lines
+
+        sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, missing, options.new))
+    return GATE_FAILED if failed else INCOMPLETE if missing else OK
+
+
+def _fail_on(given: str | None) -> str | float:
+    from bwprof.records.comparing.comparison import FAIL_ON
+
+    if given is None:
+        return "never"
+    if given in FAIL_ON:
+        return given
+    if not any(letter.isdigit() for letter in given):
+        raise ValueError(unknown("--fail-on", given, (*FAIL_ON, "5%")))
+    return fraction(given, "--fail-on")
+
+
+def _check_picture(target: str | None) -> None:
+    """What cannot be drawn is said before anything is measured."""
+    if target is not None:
+        from bwprof import plot
+
+        plot.check_ending(Path(target))
+
+
+def _missing(found: Comparison) -> list[int]:
+    """What was measured before and is not now."""
+    from bwprof.records.comparing.verdicts import FAILED, ONLY_IN_BASE
+
+    return [
+        place
+        for place, line in enumerate(found.lines)
+        if line.verdict == FAILED
+        or (line.verdict == ONLY_IN_BASE and line.pair.base is not None and line.pair.base["status"] == "ok")
+    ]
+
+
+def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
+    """Each of these cases once more in a fresh process, under the new run's own conditions."""
+    from bwprof.cli.compare.again import measure_again
+    from bwprof.runs.interrupts import Interrupts
+    from bwprof.runs.progress import on_stderr
+
+    rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
+    if not quiet:
+        sys.stderr.write(f"bwprof: measuring again what failed: {len(rows)} of {len(found.lines)} cases\n")
+    progress = on_stderr(quiet=quiet)
+    try:
+        with Interrupts() as interrupts:
+            answers = measure_again(
+                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress
+            )
+    finally:
+        progress.end()
+    return found.after_second_try(dict(zip(places, answers, strict=True)))
+
+
+def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float, failed: Sequence[int]) -> None:
+    """What was asked for, into files and on standard output."""
+    from bwprof.records.comparing import telling
+
+    heads = [_gate_line(found, fail_on, failed)] if fail_on != "never" else []
+    if options.format == "table":
+        from bwprof.terminal import console
+
+        piped = "-" in (options.csv, options.json, options.md)
+        _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
+    forms = {
+        "csv": lambda: found.frame().to_csv(index=False),
+        "json": lambda: _json(found, fail_on, failed),
+        "markdown": lambda: telling.markdown(found, heads, failed=failed),
+    }
+    if options.format in forms:
+        sys.stdout.write(forms[options.format]())
+    for name, form in (("csv", "csv"), ("json", "json"), ("md", "markdown")):
+        target = getattr(options, name)
+        if target == "-":
+            sys.stdout.write(forms[form]())
+        elif target is not None:
+            atomic_write(Path(target), forms[form]())
+    if options.plot is not None:
+        from bwprof import plot
+
+        plot.save_ratios(found.frame(), options.plot)
+
+
+def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
+    """Whether the gate failed, in words, and what it could not judge."""
+    from bwprof.records.comparing.verdicts import DISTURBED_WORD, NOT_COMPARABLE
+
+    asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
+    second = " (measured twice)" if found.confirmed and failed else ""
+    said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else "passed"
+    missing = len(_missing(found))
+    unjudged = found.counts[DISTURBED_WORD] + found.counts[NOT_COMPARABLE]
+    more = [
+        *([f"{missing} failed or missing"] if missing else []),
+        *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
+    ]
+    return "; ".join([f"gate --fail-on {asked}: {said}", *more])
+
+
+def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:
+    """On a terminal, or as plain text."""
+    from bwprof.cli.analyze import show_table, wrapped
+    from bwprof.records.comparing import telling
+
+    everything = options.all or len(found.lines) <= _MOST_LINES
+    places = telling.in_order(found, everything=everything)
+    show_table(
+        screen, f"{quoted(found.base)} -> {quoted(found.new)}", telling.table(found, places), numbers=telling.NUMBERS
+    )
+    if len(places) < len(found.lines):
+        screen.print(f"and {len(found.lines) - len(places)} the same (--all shows them)")
+    if options.power:
+        title = "The smallest change that is found 95 times in 100"
+        show_table(screen, title, telling.power(found), numbers=telling.POWER_NUMBERS)
+    screen.print()
+    for head, of in telling.details(found, places):
+        screen.print(wrapped(f"{head}: {', '.join(of)}", screen))
+    for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
+        if line:
+            screen.print(wrapped(line, screen))
+
+
+def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
+    from bwprof.records.comparing import telling
+
+    data = found.frame()
+    rows = [{name: _plain(value) for name, value in record.items()} for record in data.to_dict(orient="records")]
+    document: dict[str, Any] = {
+        "format": "bwprof-comparison",
+        "base": found.base,
+        "new": found.new,
+        "metric": found.metric,
+        "gate": found.gate,
+        "fail_on": fail_on,
+        "failed": [telling.names(found)[place] for place in failed],
+        "summary": telling.summary(found),
+        "counts": dict(found.counts),
+        "notes": list(found.notes),
+        "rows": rows,
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which has no NaN and no infinity."""
+    from bwprof.results.schema import is_missing
+
+    if is_missing(value) or (isinstance(value, float) and math.isinf(value)):
+        return None
+    return value

@@ -1,0 +1,280 @@
+"""The command ``bwprof history``: what all runs have measured, over time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
+from bwprof.results.difference import DEFAULT_GATE
+from bwprof.text import parse_count, quoted, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+    from rich.table import Table
+
+_FOLDER = "bwprof-results"
+_SHOWN = 20  # runs of a table, unless --last says otherwise
+_LEAST_FOR_BAR = 64  # runs to read: fewer take no time
+_BESIDE_NOTES = 58  # letters of a run's other columns
+_LEAST_NOTES = 22  # both together fit into 80
+
+_DESCRIPTION = """\
+What all runs below a folder have measured, over time: a line for each case, or each run of the CASEs (names of cases
+or operations, or patterns as '*_8b'). Where the time of a case differs from the run's before, it is said; so is what
+changed besides: driver, bwprof's version, variant, device. Devices and hosts are kept apart.
+
+The first time every run is read; .bwprof-index in the folder then keeps what is in them, and may be deleted.
+"""
+_EPILOG = """\
+examples:
+  %(prog)s                                     the last state of every case
+  %(prog)s decode_gemm --precision fp16        its runs
+  %(prog)s 'attention*' --plot attention.png   a picture of them
+  %(prog)s --csv > all.csv
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the history; returns the exit code."""
+    return run(parser(), arguments, _print)
+
+
+def parser() -> Parser:
+    """The command's options."""
+    made = Parser("bwprof history", _DESCRIPTION, _EPILOG)
+    made.add_argument("cases", nargs="*", metavar="CASE", help="cases whose runs are listed")
+    made.add_argument(
+        "--folder", "--dir", default=_FOLDER, metavar="DIR", help=f"where run folders are, at any depth ({_FOLDER})"
+    )
+    made.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
+    made.add_argument("--device", metavar="LIST", help="only devices of these names; patterns will do: '*H200*'")
+    made.add_argument("--last", metavar="N", help=f"only the last N runs (tables have {_SHOWN} without it)")
+    made.add_argument(
+        "--gate", metavar="FRACTION", help=f"smallest difference worth a word: 0.05, or 5%% (default: {DEFAULT_GATE:g})"
+    )
+    data = made.add_mutually_exclusive_group()
+    data.add_argument("--csv", action="store_true", help="print the rows as CSV instead")
+    data.add_argument("--json", action="store_true", help="print the rows as JSON instead")
+    made.add_argument("--plot", metavar="FILE", help="draw the times into a picture; its ending says the format")
+    return made
+
+
+def _print(options: argparse.Namespace) -> int:
+    if options.plot is not None:
+        _check_ending(Path(options.plot))
+    if options.csv or options.json:
+        check_open("--csv" if options.csv else "--json")
+    found = _found(options)
+    if options.plot is not None:
+        from bwprof import plot
+
+        plot.save_trend(found, options.plot)
+    if options.csv:
+        found.to_csv(sys.stdout, index=False)
+    elif options.json:
+        found.to_json(sys.stdout, orient="records", date_format="iso", indent=1)
+        sys.stdout.write("\n")
+    elif options.plot is None or options.cases:
+        _show(found, options)
+    return OK
+
+
+def _check_ending(target: Path) -> None:
+    from bwprof import plot
+
+    known = plot.endings()
+    if target.suffix.lower().removeprefix(".") not in known:
+        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+
+
+def _found(options: argparse.Namespace) -> pd.DataFrame:
+    from bwprof.records.history import history
+
+    progress = _Progress()
+    try:
+        return history(
+            options.folder,
+            options.cases or None,
+            options.precision,
+            device=options.device,
+            last=None if options.last is None else parse_count(options.last, "--last"),
+            gate=DEFAULT_GATE if options.gate is None else options.gate,
+            progress=progress if sys.stderr.isatty() else None,
+        )
+    finally:
+        progress.end()
+
+
+class _Progress:
+    """A bar on standard error, if there is much to read."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None and total >= _LEAST_FOR_BAR:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            from bwprof.terminal import console
+
+            columns = (
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(compact=True),
+            )
+            self._bar = Progress(TextColumn("reading runs"), *columns, console=console(sys.stderr), transient=True)
+            self._bar.start()
+            self._bar.add_task("", total=total)
+        if self._bar is not None:
+            self._bar.update(0, completed=done)
+
+    def end(self) -> None:
+        """Take it away; safe to call again."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _show(found: pd.DataFrame, options: argparse.Namespace) -> None:
+    from bwprof.terminal import console, show
+
+    screen = console(sys.stdout)
+    if not len(found):
+        runs = found.attrs["runs"]
+        said = f"{runs} runs without rows" if runs else "no runs; bwprof sweep makes one"
+        screen.print(f"{quoted(options.folder)}: {said}")
+        return
+    several = found[["device", "hostname"]].drop_duplicates().shape[0] > 1
+    if not options.cases:
+        for where, rows in _by_place(found):
+            show(screen, _overview(screen, rows, where))
+            screen.print("")
+        screen.print(_count(found))
+        return
+    for _, rows in found.groupby("series", sort=False):
+        shown = rows if options.last is not None else rows.iloc[-_SHOWN:]
+        left_out = f" (the last {len(shown)} of {len(rows)} runs: see --last)" if len(shown) < len(rows) else ""
+        screen.print(_title(rows.iloc[-1], several=several) + left_out)
+        show(screen, _runs(screen, shown))
+        screen.print("")
+
+
+def _by_place(found: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each device of each host."""
+    grouped = found.groupby(["hostname", "device"], sort=False, observed=True, dropna=False)
+    return [(_place(rows.iloc[-1]), rows) for _, rows in grouped]
+
+
+def _place(row: Any) -> str:
+    device, host = (quoted(row[name]) if isinstance(row[name], str) else "" for name in ("device", "hostname"))
+    return " on ".join(part for part in (device, host) if part) or "a device"
+
+
+def _overview(screen: Console, found: pd.DataFrame, where: str) -> Table:
+    """A line for each case: where it stands, and how often it changed."""
+    from bwprof.terminal import table
+
+    numbers = ["runs", "time", "GB/s", "before"]
+    grid = table(screen, where, ["case", "precision", *numbers, "changes"], numbers=numbers)
+    grid.columns[0].max_width = 22
+    grid.columns[-1].max_width = 17
+    lines = [rows for _, rows in found.groupby("series", sort=False)]
+    names = Counter((rows["case"].iloc[-1], rows["precision"].iloc[-1]) for rows in lines)
+    for rows in lines:
+        row = rows.iloc[-1]
+        name = f"{_name(row)} {_word(row['variant'])}" if names[row["case"], row["precision"]] > 1 else _name(row)
+        grid.add_row(
+            *(name, _word(row["precision"]), str(len(rows)), _time(row), _figure(row["bandwidth_gb_s"])),
+            *(_percent(row), _changes(rows)),
+        )
+    return grid
+
+
+def _changes(rows: pd.DataFrame) -> str:
+    """How often a case became slower or faster, and when last."""
+    changed = rows[rows["change"].isin(["slower", "faster"])]
+    if not len(changed):
+        return ""
+    last = changed.iloc[-1]
+    count = f" ({len(changed)})" if len(changed) > 1 else ""
+    return f"{last['change']} {_day(last['started'])}{count}"
+
+
+def _title(row: Any, *, several: bool) -> str:
+    words = [_name(row), _word(row["precision"]), _word(row["variant"])]
+    words += ["(hot)"] if row["cache"] == "hot" else []
+    words += [f"[{_place(row)}]"] if several else []
+    return " ".join(filter(None, words))
+
+
+def _runs(screen: Console, rows: pd.DataFrame) -> Table:
+    """A line for each run of a case."""
+    from bwprof.terminal import table
+
+    numbers = ["time", "+-%", "GB/s", "change"]
+    grid = table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
+    grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
+    for _, row in rows.iterrows():
+        figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]), _change(row))
+        grid.add_row(_day(row["started"], " %H:%M"), *figures, _notes(row))
+    return grid
+
+
+def _name(row: Any) -> str:
+    return quoted(row["case"] if isinstance(row["case"], str) else row["operation"])
+
+
+def _word(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else ""
+
+
+def _day(time: Any, more: str = "") -> str:
+    return f"{time:{'%Y-%m-%d' + more}}" if time == time else "?"  # noqa: PLR0124 - NaT is missing
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}" if value == value else ""  # noqa: PLR0124 - NaN is missing
+
+
+def _time(row: Any) -> str:
+    milliseconds = row["time_ms"]
+    if milliseconds != milliseconds:  # noqa: PLR0124 - NaN is missing
+        return _word(row["status"])
+    return f"{milliseconds:.4g} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:.4g} us"
+
+
+def _interval(row: Any) -> str:
+    half = (row["time_ms_hi"] - row["time_ms_lo"]) / 2 / row["time_ms"] * 100
+    return f"{half:.2g}" if half < 100 else "inf" if half == half else ""  # noqa: PLR0124
+
+
+def _change(row: Any) -> str:
+    """How much longer it took than in the run before; what differs is named."""
+    return f"{row['change']} {_percent(row)}".strip()
+
+
+def _percent(row: Any) -> str:
+    ratio = row["ratio"]
+    return f"{(ratio - 1) * 100:+.1f} %" if ratio == ratio else ""  # noqa: PLR0124 - NaN is missing
+
+
+def _notes(row: Any) -> str:
+    parts = (row["marks"], row["flags"], row["reason"] if row["status"] != "ok" else "")
+    return "; ".join(_word(part) for part in parts if isinstance(part, str) and part)
+
+
+def _count(found: pd.DataFrame) -> str:
+    first, last = found["started"].min(), found["started"].max()
+    changed = int(found["change"].isin(["slower", "faster"]).sum())
+    runs = found["folder"].nunique()
+    said = (
+        f"{runs} run{'s' * (runs != 1)}, {_day(first)} to {_day(last)}; {changed} change{'s' * (changed != 1)} of time"
+    )
+    return f"{said}\nits runs, case by case: bwprof history CASE"

@@ -1,0 +1,78 @@
+"""What a run leaves for others at its end: rows in the classic columns, and a proof bundle."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bwprof import registry
+from bwprof.cli.sweep.targets import Targets, UnwritableError
+from bwprof.records import proof
+from bwprof.results import csvfile
+from bwprof.results.files import atomic_write, is_plain_target
+from bwprof.results.writer import Store
+from bwprof.text import quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def check(parsed: argparse.Namespace, targets: Targets) -> None:
+    """Before anything is measured: what cannot be written then.
+
+    Raises
+    ------
+    ValueError
+        When it is so.
+    """
+    root = parsed.proof_bundle
+    if root in {operation["name"] for operation in registry.operations()} and not os.path.isdir(root):
+        raise ValueError(
+            f"--proof-bundle {root} would be a folder: put operations before the option, or write ./{root}"
+        )
+    try:
+        if root is not None:
+            proof.check_root(root)
+        for target in targets.classic:
+            if isinstance(target, Path) and is_plain_target(target) and not os.access(target.parent, os.W_OK):
+                raise OSError(None, "its folder cannot be written to, or is not there", str(target))
+    except OSError as error:
+        raise UnwritableError(f"{quoted(error.filename)} cannot be written: {error.strerror}") from None
+
+
+def write_classic(store: Store, targets: Targets) -> None:
+    """The rows as older tools read them; OSError when they cannot be written."""
+    for target in targets.classic:
+        text = csvfile.classic_text(store.rows)
+        if isinstance(target, Path):
+            atomic_write(target, text)
+        else:
+            target.write(text)
+            target.flush()
+
+
+def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> bool:
+    """The bundle, with the pictures that the run has drawn; False, and a sentence, when it cannot be written."""
+    if parsed.proof_bundle is None:
+        return True
+    from bwprof.results import frame as frames
+
+    def draw(data: pd.DataFrame, folder: Path) -> None:
+        drawn = sorted(targets.folder.glob(f"{proof.PICTURE}*")) if targets.folder is not None else []
+        for path in drawn:
+            shutil.copyfile(path, folder / path.name)
+        if not drawn and targets.folder is None:
+            proof.drawn(data, folder)
+
+    whole = frames.from_rows(store.rows, store.run, store.samples)
+    try:
+        run_id = str(store.run["run_id"])
+        targets.bundle = proof.write_bundle(whole, run_id, parsed.proof_bundle, force=True, draw=draw)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""Two runs, case by case: which became slower, by more than chance.
+
+`bwprof.compare(...)` is the function below; ``python -m bwprof.compare`` is the command.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare"]
+
+
+def compare(
+    base: Any,
+    new: Any,
+    *,
+    gate: float | str | None = None,
+    across: bool = False,
+    metric: str = "time_ms",
+    folder: str | PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Compare two runs, baselines, frames or rows, case by case.
+
+    Rows are joined on everything that identifies a case: operation, parameters, precision, variant, cache, timer,
+    backend and device. Two measurements differ when their 95 % intervals are apart and they are further apart than the
+    case's threshold.
+
+    * Against a baseline of several processes the threshold is what each case has been seen to wander between processes,
+      moderated by what all cases do (Smyth 2004, see `bwprof.records.comparing.thresholds`), at a chance of 5 % that
+      any of all cases is called slower without being so (Sidak's correction); it is never below 1 %, or `gate`.
+    * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out, and nothing is
+      promised of false alarms.
+
+    Parameters
+    ----------
+    base, new : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
+        A run folder, a .json or .csv file of results, a baseline (its file, its name, "baseline:NAME"); a frame of
+        `bwprof.sweep` or `bwprof.load`, rows of `bwprof.measure`.
+    gate : float or str, optional
+        The smallest change worth a word: 0.03 or "3%".
+    across : bool
+        Compare what ran on another device, driver or timer, too, instead of saying so.
+    metric : str
+        "time_ms", "bandwidth_gb_s", or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
+    folder : path, optional
+        Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each case of either side: case, precision, variant; base_ms, new_ms (of several processes the
+        geometric mean of their medians), speedup (base / new time), change_pct (of the metric), base_gb_s, new_gb_s;
+        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled),
+        not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and
+        ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times in 100), the intervals of both
+        times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison);
+        operation, cache, and parameters (those that tell lines of one case apart).
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such file or baseline.
+    TypeError, ValueError
+        For what holds no rows, a gate that is no fraction, and an unknown metric.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> before = bwprof.load_example("h200")
+    >>> after = before.assign(**{name: before[name] * 1.1 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
+    >>> found = bwprof.compare(before, after)
+    >>> found["verdict"].unique().tolist(), float(round(found["change_pct"].max(), 3))
+    (['slower'], 10.0)
+    """
+    from bwprof.records.comparing.comparison import compared
+    from bwprof.records.sides import side
+    from bwprof.text import truth
+
+    sides = (side(base, folder=folder), side(new, folder=folder))
+    return compared(*sides, gate=gate, across=truth(across, "across"), metric=metric).frame()

@@ -1,0 +1,63 @@
+"""The bandwidths of each case in a panel of its own."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bwprof import plot
+from bwprof.results import schema
+from bwprof.text import figure_text, spelt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST = 60  # panels that somebody looks at; which are left out is said
+_COLUMNS = 3
+_LONGEST = 40  # letters of a panel's title
+
+_log = logging.getLogger("bwprof.plot")
+
+
+def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
+    """Draw a panel for each case: its precisions' bandwidths in GB/s; the format is that of the target's ending.
+
+    Raises
+    ------
+    ValueError
+        When there is nothing to draw.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not means:
+        raise ValueError("there are no rows to draw")
+    if len(means) > MOST:
+        _log.warning("the picture shows the first %d of %d cases", MOST, len(means))
+    cases = list(means)[:MOST]
+    columns = min(_COLUMNS, len(cases))
+    lines = math.ceil(len(cases) / columns)
+    figure = Figure(figsize=(3.6 * columns, 2.6 * lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, case in enumerate(cases):
+        _draw(figure.add_subplot(lines, columns, number + 1), case, means[case])
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))
+    target.write_bytes(content.getvalue())
+
+
+def _draw(ax: Axes, case: str, means: Mapping[str, float]) -> None:
+    names: Sequence[str] = list(means)
+    for place, name in enumerate(names):
+        look = plot.style(name)
+        ax.bar(place, means[name], width=0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
+        ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
+    ax.set_xticks(range(len(names)), [spelt(name).upper() for name in names], fontsize=8, parse_math=False)
+    ax.set_title(spelt(case)[:_LONGEST], fontsize=9, parse_math=False)
+    ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
+    ax.margins(y=0.15)
+    ax.spines[["top", "right"]].set_visible(False)

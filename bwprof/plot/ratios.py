@@ -1,0 +1,207 @@
+"""The picture of a comparison: a row a case, its ratio with its interval, and what the gate takes for noise."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.plot.paper import check_ending, cut, write_figure
+from bwprof.results import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_log = logging.getLogger("bwprof.plot")
+
+# Okabe and Ito's colours, and marks that tell without them.
+_LOOKS = {
+    "slower": ("#D55E00", "v"),
+    "same": ("#555555", "o"),
+    "faster": ("#0072B2", "^"),
+    "disturbed": ("#CC79A7", "x"),
+}
+_BAND = "#e4e4e4"
+_MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.5, 60.0, 2.6
+_ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
+_LONGEST_NAME = 60
+_LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
+_FACTORS = (0.01, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
+_NEEDED = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    name: str
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    limit: float
+
+
+def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Each case's ratio, new / base, with its 95 % interval, sorted; the band is what the gate takes for noise.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.compare`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's, of a fitting size, when left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When it is no comparison, or no case of it was compared.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.load_example("h200")
+    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    'change of the time (%)'
+    """
+    lines, left_out = _lines(data)
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=_size(lines), layout="constrained").add_subplot()
+    _draw(ax, lines, left_out, data.attrs)
+    return ax
+
+
+def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+    """Write `ratios` into a file, whose ending says the format; returns its path."""
+    target = Path(path)
+    check_ending(target)
+    lines, left_out = _lines(data)
+    write_figure(_size(lines), lambda ax: _draw(ax, lines, left_out, data.attrs), [target])
+    return target
+
+
+def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
+    """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
+    missing = [name for name in _NEEDED if name not in data.columns]
+    if missing:
+        raise ValueError(f"not a comparison: column {', '.join(missing)} is missing; bwprof.compare makes one")
+    found = []
+    for record in data.to_dict(orient="records"):
+        ratio = float(record["ratio"])
+        if math.isfinite(ratio) and ratio > 0 and record["verdict"] in _LOOKS:
+            told = (record["case"], record["precision"], record.get("parameters"))
+            name = " ".join(str(word) for word in told if not schema.is_missing(word) and word)
+            low, high = (float(record[end]) for end in ("ratio_lo", "ratio_hi"))
+            limit = abs(math.log1p(float(record["threshold_pct"]) / 100))
+            found.append(_Line(cut(name, _LONGEST_NAME), record["verdict"], ratio, low, high, limit))
+    if not found:
+        raise ValueError("there is nothing to draw: no case was compared")
+    found.sort(key=lambda line: -line.ratio)
+    most = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_INCHES[-1][1])
+    if len(found) <= most:
+        return found, ""
+    left_out = f"the {most // 2} largest and the {most // 2} smallest of {len(found)} ratios"
+    _log.warning("the picture shows %s", left_out)
+    return found[: most // 2] + found[-(most // 2) :], left_out
+
+
+def _row(count: int) -> tuple[float, float]:
+    """Inches of a row, and points of its letters."""
+    return next((height, letters) for most, height, letters in _ROW_INCHES if count <= most)
+
+
+def _size(lines: Sequence[_Line]) -> tuple[float, float]:
+    return 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * _row(len(lines))[0])
+
+
+def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any) -> None:
+    height, letters = _row(len(lines))
+    low, high, factors = _range(lines)
+
+    def at(ratio: float) -> float:
+        """Where a ratio is drawn: the axis is one of factors, or of percent."""
+        kept = min(max(ratio, low), high)
+        return kept if factors else 100 * (kept - 1)
+
+    if factors:
+        ax.set_xscale("log")
+    for place, line in enumerate(lines):
+        color, mark = _LOOKS[line.verdict]
+        reach = min(line.limit, 50.0)
+        left, right = at(math.exp(-reach)), at(math.exp(reach))
+        ax.barh(place, right - left, left=left, height=1.0, color=_BAND, linewidth=0)
+        ax.plot([at(line.low), at(line.high)], [place, place], color=color, linewidth=1.4, solid_capstyle="butt")
+        size = min(5.5, 24 * height)
+        ax.plot([at(line.ratio)], [place], color=color, marker=mark, markersize=size, linestyle="none")
+    ax.axvline(at(1.0), color="#222222", linewidth=0.8)
+    ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=letters, parse_math=False)
+    ax.set_ylim(len(lines) - 0.5, -0.5)
+    ax.set_xlim(at(low), at(high))
+    _axis(ax, attrs, factors=factors)
+    _legend(ax, lines)
+    sides = [cut(str(attrs[name]), 48) for name in ("new", "base") if attrs.get(name)]
+    words = [" against ".join(sides)] if len(sides) == 2 else []
+    ax.set_title("\n".join([*words, *([left_out] if left_out else [])]), loc="left", fontsize=9, parse_math=False)
+    ax.grid(axis="x", color="#cccccc", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _range(lines: Sequence[_Line]) -> tuple[float, float, bool]:
+    """The axis: all ratios, and bands and intervals where there is room; whether it is one of factors."""
+    middles = [math.log(line.ratio) for line in lines]
+    ends = [math.log(end) for line in lines for end in (line.low, line.high) if 0 < end < math.inf]
+    bands = [sign * line.limit for line in lines if math.isfinite(line.limit) for sign in (-1, 1)]
+    room = 3 * max(map(abs, middles)) + 0.05
+    wanted = [*middles, *(min(max(end, -room), room) for end in (*ends, *bands)), -0.01, 0.01]
+    low, high = 1.08 * min(wanted), 1.08 * max(wanted)
+    return math.exp(low), math.exp(high), max(-low, high) > math.log(_LOGARITHMIC)
+
+
+def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+    column = schema.column(str(attrs.get("metric", "time_ms")))
+    title = column.title or column.name.replace("_", " ")
+    if factors:
+        ax.set_xlabel(f"{title}, new / base")
+        low, high = ax.get_xlim()
+        steps = [step for step in _FACTORS if low <= step <= high]
+        ax.set_xticks(steps, [f"{step:g}x" for step in steps])
+        ax.xaxis.set_minor_locator(NullLocator())
+        return
+    ax.set_xlabel(f"change of the {title} (%)")
+    ax.xaxis.set_major_locator(MaxNLocator(9))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.3g}" if abs(value) > 1e-9 else "0"))
+
+
+def _legend(ax: Axes, lines: Sequence[_Line]) -> None:
+    """Below the axis, so that rows keep their room."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = []
+    for verdict, (color, mark) in _LOOKS.items():
+        count = sum(line.verdict == verdict for line in lines)
+        if count:
+            handles.append(Line2D([], [], color=color, marker=mark, linewidth=1.4, label=f"{verdict} ({count})"))
+    handles.append(Patch(facecolor=_BAND, label="taken for noise"))
+    ax.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.0),
+        borderaxespad=4.0,
+        ncols=len(handles),
+        fontsize=8,
+        frameon=False,
+    )

@@ -1,0 +1,255 @@
+"""Times of cases over time: `trend`, a picture of what `bwprof.history` gives."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.plot.looks import style
+from bwprof.plot.paper import cut
+from bwprof.results.difference import DISTURBED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_NEEDED = ("case", "precision", "started", "time_ms", "time_ms_lo", "time_ms_hi", "series", "change", "marks")
+_MOST_CASES = 24  # panels of a picture
+_MOST_LINES = 12  # of a panel's legend
+_MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
+_LONGEST = 28  # letters of a name
+_MARKERS = "osD^vP*X"
+_SLOWER, _FASTER = "#B00020", "#00692B"
+_DISTURBED = "|".join(sorted(DISTURBED))
+_RAW_UNTIL = 60  # runs of a line that get a marker each
+_WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
+
+
+def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """One case's times over time: medians with their intervals, a line for each series.
+
+    Triangles mark where a time differs from the run's before (upwards: slower), dotted lines where driver, bwprof's
+    version, variant or device changed.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.history`, of one case; of several the first.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's when left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When it is no history, or has no times.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> (folder / "monday").mkdir()
+    >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
+    >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
+    'time (us)'
+    """
+    panels = _panels(data)
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=(9.5, 4.2), layout="constrained").add_subplot()
+    _panel(ax, panels[0], relative=_is_relative(panels[:1]), span=_span(panels[:1]), words=True)
+    return ax
+
+
+def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+    """Draw every case of a history, a panel each, into a file in the format of its ending."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = _panels(data)
+    shown = panels[:_MOST_CASES]
+    columns = 1 if len(shown) == 1 else 2
+    rows = math.ceil(len(shown) / columns)
+    size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
+    relative, span = _is_relative(shown), _span(shown)
+    for place, ax in enumerate(axes):
+        if place < len(shown):
+            _panel(ax, shown[place], relative=relative, span=span, words=columns == 1 or place < columns)
+        else:
+            ax.set_axis_off()
+    _title(figure, data, shown, len(panels))
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format=Path(path).suffix.lower().removeprefix("."))
+    target = Path(path)
+    target.write_bytes(content.getvalue())
+    return target
+
+
+def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each case, in the order of the first run; ValueError where there is nothing to draw."""
+    missing = [name for name in _NEEDED if name not in data.columns]
+    if missing:
+        raise ValueError(f"not a history: column {', '.join(missing)} is missing; bwprof.history gives one")
+    drawn = data[data["time_ms"].notna() & data["started"].notna() & (data["time_ms"] < math.inf)]
+    found = [rows for _, rows in drawn.groupby("case", sort=False, observed=True)]
+    if not found:
+        raise ValueError("there are no times to draw")
+    return sorted(found, key=lambda rows: int(rows["series"].iloc[0]))
+
+
+def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:
+    """Whether lines of one panel lie too far apart for changes of a few percent to be seen, if there are any."""
+    if all(rows["series"].is_unique for rows in panels):
+        return False
+    for rows in panels:
+        medians = rows.groupby("series")["time_ms"].median()
+        if medians.max() > _WIDE * medians.min():
+            return True
+    return False
+
+
+def _span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
+    """The first and the last time; one run alone stands in the middle of a day."""
+    import pandas as pd
+
+    first = min(rows["started"].min() for rows in panels)
+    last = max(rows["started"].max() for rows in panels)
+    room = max((last - first) * 0.03, pd.Timedelta(minutes=1)) if last > first else pd.Timedelta(hours=12)
+    return first - room, last + room
+
+
+def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any], words: bool) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
+    lines = [line for _, line in rows.groupby("series", sort=False)]
+    for place, line in enumerate(lines):
+        middle = float(line["time_ms"].median())
+        _line(ax, line, 100 / middle if relative else scale, _label(line, lines, middle * scale, unit), place)
+    _vertical(ax, rows, words=words)
+    ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
+    ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    ax.set_xlim(*span)
+    _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
+    ax.tick_params(labelsize=8, labelbottom=True)
+    ax.grid(color="#e4e4e4", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    legend = ax.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _room(ax: Axes, *, least: float) -> None:
+    """Room above for words; and a run that repeats within a fraction of a percent is no mountain."""
+    bottom, top = ax.get_ylim()
+    middle, half = (bottom + top) / 2, max((top - bottom) / 2, least)
+    ax.set_ylim(middle - half * 1.05, middle + half * 1.3)
+    ax.ticklabel_format(axis="y", useOffset=False, style="plain")
+
+
+def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) -> None:
+    """Medians as a line, with their intervals; triangles where a time changed, hollow where a row is disturbed."""
+    look = style(str(line["precision"].iloc[0]))
+    when = line["started"].dt.tz_localize(None).to_numpy()
+    time, low, high = (line[name].to_numpy() * scale for name in ("time_ms", "time_ms_lo", "time_ms_hi"))
+    marker = _MARKERS[place % len(_MARKERS)]
+    few = len(line) <= _RAW_UNTIL
+    shown = label if place < _MOST_LINES else "_"
+    ax.plot(
+        when, time, color=look.color, linewidth=1.1, marker=marker if few else "", markersize=3.6, label=shown, zorder=2
+    )
+    if few:
+        below, above = (_finite(time - low), _finite(high - time))
+        ax.errorbar(when, time, [below, above], fmt="none", ecolor=look.color, elinewidth=0.9, capsize=1.8, zorder=2)
+    else:
+        ax.fill_between(
+            when, time - _finite(time - low), time + _finite(high - time), color=look.color, alpha=0.25, linewidth=0
+        )
+    doubted = line["flags"].astype(str).str.contains(_DISTURBED).to_numpy() if "flags" in line else time < 0
+    ax.plot(
+        when[doubted],
+        time[doubted],
+        linewidth=0,
+        marker="o",
+        markersize=5,
+        color="white",
+        markeredgecolor=look.color,
+        zorder=3,
+    )
+    for word, shape, color in (("slower", "^", _SLOWER), ("faster", "v", _FASTER)):
+        changed = (line["change"] == word).to_numpy()
+        ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7, color=color, zorder=4)
+
+
+def _finite(values: Any) -> Any:
+    """Distances from the median to the ends of its interval; none where an end is not known, or infinite."""
+    import numpy as np
+
+    return np.where(np.isfinite(values), np.maximum(values, 0), 0)
+
+
+def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
+    """A dotted line for each run in which something beside the time changed, with words for the last of them."""
+    marked = rows[rows["marks"].notna() & (rows["marks"] != "")]
+    said = marked.assign(marks=marked["marks"].astype(str)).groupby("started", sort=True)["marks"].unique()
+    for number, (when, texts) in enumerate(said.items()):
+        naive = when.tz_localize(None)  # type: ignore[attr-defined]
+        ax.axvline(naive, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        if words and number >= len(said) - _MOST_MARKS:
+            told = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(texts).split("; ")))
+            height = -2 - 9 * (number % 3)  # neighbours' words stand below each other
+            place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            ax.annotate(
+                told,
+                (naive, 1.0),
+                xytext=(2, height),
+                fontsize=6.5,
+                color="#444444",
+                va="top",
+                parse_math=False,
+                **place,
+            )
+
+
+def _after(mark: str) -> str:
+    """Of "driver 1 -> 2" what holds from here on: "driver 2"."""
+    before, arrow, after = mark.partition(" -> ")
+    return f"{before.partition(' ')[0]} {after}" if arrow else mark
+
+
+def _label(line: pd.DataFrame, lines: Sequence[pd.DataFrame], middle: float, unit: str) -> str:
+    """The precision with the median of all runs, and what else tells the lines of a panel apart."""
+    first = line.iloc[-1]
+    words = [str(first["precision"]).upper()]
+    for name in ("variant", "cache", "timer", "M", "device", "hostname", "device_uuid"):
+        if name in line and len({str(other[name].iloc[-1]) for other in lines}) > 1:
+            words.append(str(first[name]))
+    return f"{cut(' '.join(words), _LONGEST)}\n{middle:.4g} {unit}"
+
+
+def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], count: int) -> None:
+    devices = list(dict.fromkeys(str(name) for name in data["device"].dropna())) if "device" in data else []
+    words = ["Time of a launch, median and 95 % interval"]
+    words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
+    words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
+    figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False)
+    told = (
+        "\u25b2 slower, \u25bc faster than the run before; \u25cb disturbed; dotted: driver, version, variant or device"
+    )
+    figure.supxlabel(f"{told} changed", fontsize=8)

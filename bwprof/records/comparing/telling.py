@@ -1,0 +1,252 @@
+"""A comparison in words: its summary, tables of words, annotations of a pull request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bwprof.records.comparing.comparison import Comparison, parameters
+from bwprof.records.comparing.thresholds import FAMILY_CHANCE, LEAST
+from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER, VERDICTS, Judged
+from bwprof.results import schema
+from bwprof.results.difference import DEFAULT_GATE
+from bwprof.text import figure_text, quoted, seconds_text, spelt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LARGE = 9.99  # of a change, a fraction: more is told as so much
+_HUGE = math.log(1e6)  # from which on powers of ten are enough
+_MOST_NAMES = 8  # of one cause
+_TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
+
+NUMBERS = ("base", "new", "change %", "95 %", "limit %")
+POWER_NUMBERS = ("processes", "noise %", "limit %", "found %")
+
+
+def names(comparison: Comparison) -> list[str]:
+    """What each line is called: case, precision, and what tells it apart."""
+    labels = parameters(comparison.lines)
+    return [
+        " ".join(quoted(word) for word in (line.pair.row.get("case"), line.pair.row.get("precision"), label) if word)
+        for line, label in zip(comparison.lines, labels, strict=True)
+    ]
+
+
+def in_order(comparison: Comparison, *, everything: bool) -> list[int]:
+    """The places of the lines to show: those that are not the same first, the worst first."""
+    places = [
+        place
+        for place, line in enumerate(comparison.lines)
+        if everything or line.verdict != SAME or place in comparison.again
+    ]
+
+    def rank(place: int) -> tuple[int, float]:
+        line = comparison.lines[place]
+        badness = comparison.badness(line)
+        return VERDICTS.index(line.verdict), 0.0 if math.isnan(badness) or line.verdict == SAME else -badness
+
+    return sorted(places, key=rank)
+
+
+def summary(comparison: Comparison) -> str:
+    """One line: how many became slower, and the worst.
+
+    It looks like ``2 slower, 1 faster, 60 same (gate 3 %): worst decode_gemm fp16 +7.1 %``.
+    """
+    counts = comparison.counts
+    shown = [word for word in VERDICTS if counts[word] or word in (SLOWER, FASTER, SAME)]
+    ordered = [SLOWER, FASTER, SAME, *(word for word in shown if word not in (SLOWER, FASTER, SAME))]
+    said = ", ".join(f"{counts[word]} {_spelt(word)}" for word in ordered)
+    called = names(comparison)
+    extremes = [
+        f"{title} {called[place]} {change_text(comparison.lines[place])}"
+        for title, verdict in (("worst", SLOWER), ("best", FASTER))
+        if (place := _extreme(comparison, verdict)) is not None
+    ]
+    return f"{said} ({gate_text(comparison)})" + (f": {', '.join(extremes)}" if extremes else "")
+
+
+def _extreme(comparison: Comparison, verdict: str) -> int | None:
+    places = [place for place, line in enumerate(comparison.lines) if line.verdict == verdict]
+    return max(places, key=lambda place: abs(comparison.lines[place].difference), default=None)
+
+
+def _spelt(verdict: str) -> str:
+    return verdict.replace("_", " ")
+
+
+def gate_text(comparison: Comparison) -> str:
+    """What differences are held against, in a few words."""
+    learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
+    if not learnt:
+        return f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
+    least = max(LEAST, comparison.gate or 0.0)
+    return f"thresholds learnt from {comparison.processes} processes, from {100 * least:g} %"
+
+
+def promise(comparison: Comparison) -> str:
+    """What the thresholds promise of false alarms."""
+    learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
+    if not learnt:
+        return ""
+    twice = ", before a second process is asked" if comparison.confirmed else ""
+    return (
+        f"chance of any false alarm among {len(learnt)} cases: at most {100 * FAMILY_CHANCE:g} % (Sidak's correction, "
+        f"normal noise){twice}"
+    )
+
+
+def change_text(line: Judged) -> str:
+    """A change for people: +7.1 %, or 2.00x faster."""
+    if abs(line.difference) >= (_TIMES_FROM if line.verdict in (FASTER, SLOWER) else _HUGE):
+        word = line.verdict if line.verdict in (FASTER, SLOWER) else "more" if line.difference > 0 else "less"
+        return f"{_times(abs(line.difference))}x {word}"
+    return f"{100 * math.expm1(line.difference):+.1f} %"
+
+
+def _times(difference: float) -> str:
+    return f"{math.exp(difference):.2f}" if difference < _HUGE else f"10^{difference / math.log(10):.0f} "
+
+
+def table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
+    """Lines as a table of words: case, base, new, change %, its 95 % interval, the limit, verdict."""
+    import pandas as pd
+
+    called = names(comparison)
+    rows = []
+    for place in places:
+        line = comparison.lines[place]
+        low, high = comparison.interval(line)
+        rows.append(
+            {
+                "case": called[place],
+                "base": _value(comparison, line, new=False),
+                "new": _value(comparison, line, new=True),
+                "change %": _percent(comparison.change(line)),
+                "95 %": "-" if math.isnan(low) else f"{_percent(low - 1)}..{_percent(high - 1)}",
+                "limit %": _percent(comparison.limit(line)),
+                "verdict": _spelt(line.verdict),
+            }
+        )
+    return pd.DataFrame(rows, columns=["case", *NUMBERS, "verdict"])
+
+
+def power(comparison: Comparison) -> pd.DataFrame:
+    """The smallest change that the gate can see, per case, as a table of words; the largest first."""
+    import pandas as pd
+
+    called = names(comparison)
+    rows = []
+    for place, line in enumerate(comparison.lines):
+        if line.test is None or line.base is None:
+            continue
+        rows.append(
+            {
+                "case": called[place],
+                "processes": str(len(line.base.processes)),
+                "noise %": _percent(line.test.noise, 2).lstrip("+"),
+                "limit %": _percent(comparison.limit(line), 2),
+                "found %": _percent(comparison.smallest(line), 2),
+                "_": abs(comparison.smallest(line)),
+            }
+        )
+    found = pd.DataFrame(rows, columns=["case", *POWER_NUMBERS, "_"])
+    return found.sort_values("_", ascending=False, kind="stable").drop(columns="_")
+
+
+def details(comparison: Comparison, places: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """What there is to say beyond figures, a probable cause or why there is no comparison, and of which lines."""
+    called = names(comparison)
+    found: dict[str, list[str]] = {}
+    for place in places:
+        line = comparison.lines[place]
+        words = [word for word in (comparison.cause(place), line.reason) if word]
+        if words and (line.verdict != SAME or place in comparison.again):
+            change = f" {change_text(line)}" if line.test is not None else ""
+            head = f"{_spelt(line.verdict)}: {spelt('; '.join(words))}"
+            found.setdefault(head, []).append(f"{called[place]}{change}")
+    return [(head, _first(of)) for head, of in found.items()]
+
+
+def _first(called: list[str]) -> list[str]:
+    """The first of many, which the table has all of."""
+    left = len(called) - _MOST_NAMES
+    return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more"]
+
+
+def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[int]) -> str:
+    """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
+    from bwprof.analysis.answer import markdown as written
+
+    changed = in_order(comparison, everything=False)
+    rest = [place for place in in_order(comparison, everything=True) if place not in set(changed)]
+    parts = [
+        "### bwprof: " + ("the gate failed" if failed else "no case failed the gate" if heads else "comparison"),
+        *heads[:1],
+        _plain(summary(comparison)) + ".",
+        f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
+    ]
+    if changed:
+        parts.append(_tags(written(table(comparison, changed))))
+        parts.append("\n".join(f"- {_plain(f'{head}: ' + ', '.join(of))}" for head, of in details(comparison, changed)))
+    if rest:
+        same = _tags(written(table(comparison, rest)))
+        parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
+    parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _code(text: str) -> str:
+    return quoted(text).replace("`", "'")
+
+
+def _plain(text: str) -> str:
+    """What Markdown would read as the border of a cell, or as a tag, stays text."""
+    return _tags(text).replace("|", "\\|")
+
+
+def _tags(text: str) -> str:
+    return text.replace("<", "&lt;")
+
+
+def github_lines(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], file: str) -> list[str]:
+    """Lines that a workflow of GitHub shows at the pull request: an error for each case that failed the gate."""
+    called = names(comparison)
+    lines = []
+    for place in (*failed, *missing):
+        line = comparison.lines[place]
+        said = change_text(line) if line.test is not None else line.reason
+        cause = comparison.cause(place)
+        title = _property(f"{called[place]}: {_spelt(line.verdict)}")
+        lines.append(f"::error file={_property(file)},title={title}::{_data(said + (f': {cause}' if cause else ''))}")
+    return lines
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _percent(fraction: float, digits: int = 1) -> str:
+    if math.isnan(fraction):
+        return "-"
+    if fraction >= _LARGE:
+        return f">{100 * _LARGE:g}"
+    return f"{100 * fraction:+.{digits}f}"
+
+
+def _value(comparison: Comparison, line: Judged, *, new: bool) -> str:
+    """A side's value of the metric, with its unit where the metric is a time."""
+    found = line.new if new else line.base
+    if found is None:
+        row = line.pair.new if new else line.pair.base
+        return "-" if row is None or row["status"] == "ok" else str(row["status"])
+    if comparison.metric == "time_ms":
+        return seconds_text(found.middle / 1e3)
+    unit = schema.column(comparison.metric).unit
+    return f"{figure_text(found.middle, whole_from=1000)} {unit}"

@@ -1,0 +1,180 @@
+"""All rows of all runs below a folder, in one frame: `bwprof.history`."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.records.index import crew
+from bwprof.records.index.folders import Stamp, run_folders, stamp_of
+from bwprof.records.index.store import DamagedError, Store, is_damage
+from bwprof.results.difference import DEFAULT_GATE
+from bwprof.text import fraction, quoted, shown, unknown, whole_number, words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = "bwprof-results"
+_LISTED = 5  # runs that a message lists
+_MOST_NAMES = 40  # of cases, likewise
+_log = logging.getLogger("bwprof.records")
+
+Progress = Callable[[int, int], object]
+
+
+def history(
+    folder: str | PathLike[str] = FOLDER,
+    case: str | Iterable[str] | None = None,
+    precision: str | Iterable[str] | None = None,
+    *,
+    operation: str | Iterable[str] | None = None,
+    device: str | Iterable[str] | None = None,
+    last: int | None = None,
+    gate: float | str = DEFAULT_GATE,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """What all runs below a folder have measured, over time.
+
+    The first call reads every run; what it finds is kept in an index, ``.bwprof-index`` in the folder, so that later
+    calls read only the runs that are new or have changed. The index may be deleted at any time. Where it cannot be
+    written all runs are read at each call.
+
+    Parameters
+    ----------
+    folder : path
+        Where run folders are, at any depth; hidden folders are left out. What `bwprof.sweep` leaves by itself is
+        ``bwprof-results``.
+    case, precision, operation, device : str or iterable of str, optional
+        Only rows with one of these; patterns of the shell (``"attention*"``) will do. A row's `case` is asked for, or
+        its operation's name.
+    last : int, optional
+        Only the last so many runs of those that have such rows; they are compared with the runs before them all the
+        same.
+    gate : float or str
+        The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.difference.differ`.
+    progress : callable, optional
+        Gets (done, total) while runs are read.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per run and case, the earliest run first; texts are categories (``groupby(..., observed=True)``), times
+        UTC. `series` numbers what is measured again and again: the same case, precision, cache and timer on the same
+        device of the same host; where a run has several variants, devices of one name or labels, each of them. `ratio`
+        is the time over that of the series' run before (rows without a time, and disturbed ones, are stepped over),
+        `change` is "slower" or "faster" where the two differ, and `marks` names what changed besides: driver, bwprof's
+        version, variant, device. ``attrs["unread"]`` holds the folders that could not be read, and why.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no such folder.
+    ValueError
+        For a name that nothing there has, with the nearest one.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> (folder / "monday").mkdir()
+    >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
+    >>> found = bwprof.history(folder, case="decode_gemm*", precision="fp16")
+    >>> found[["case", "precision"]].drop_duplicates().shape[0] == found["series"].nunique()
+    True
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        said = "it is no folder" if root.exists() else "no such folder; a sweep makes one"
+        raise FileNotFoundError(f"{quoted(folder)}: {said}")
+    asked = {"case": case, "precision": precision, "operation": operation, "device": device}
+    wanted = {name: words(name, value) for name, value in asked.items() if value is not None}
+    most = None if last is None else whole_number(last, "last")
+    if most is not None and most < 1:
+        raise ValueError(f"last is {shown(last)}: a number of runs from 1 is needed")
+    known = fraction(gate, "gate")
+
+    def work(store: Store) -> pd.DataFrame:
+        from bwprof.records import frames
+
+        _update(store, root, found, progress)
+        with store.reading():
+            frame = frames.read(store, found, lambda cases: _chosen(cases, wanted), most, known)
+            problems = {path: why for path, why in store.problems().items() if path in found}
+        frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": problems}
+        return frame
+
+    found = run_folders(root)
+    frame = _with_index(root, work, kept=bool(found))
+    _tell(root, frame.attrs["unread"])
+    return frame
+
+
+def _with_index(root: Path, work: Callable[[Store], pd.DataFrame], *, kept: bool) -> pd.DataFrame:
+    """What is made of the index: of its file, which is made anew if it is damaged, else of one in memory."""
+    damaged = False
+    for _ in range(2 if kept else 0):
+        try:
+            with closing(Store(root, damaged=damaged)) as store:
+                return work(store)
+        except (DamagedError, OSError, sqlite3.Error) as error:
+            if damaged or not is_damage(error):
+                _log.info("%s: the index cannot be used (%s): all runs are read", quoted(root), error)
+                break
+            damaged = True
+    with closing(Store(root, in_memory=True, damaged=damaged)) as store:
+        return work(store)
+
+
+def _update(store: Store, root: Path, found: Mapping[str, Stamp], progress: Progress | None) -> None:
+    """Bring the index up to what is found."""
+    known = store.stamps()
+    new = [path for path, stamp in found.items() if known.get(path) != stamp]
+    done = 0
+    for batch, parts in crew.read(root, new):
+        # What has gone meanwhile is not unreadable.
+        read = [one for one in batch if not one[1].problem or stamp_of(str(root / one[0])) is not None]
+        store.put([(path, found[path], content) for path, content in read], parts)
+        done += len(batch)
+        if progress is not None and batch:
+            progress(done, len(new))
+    # What another process has found since we looked is still there, and stays.
+    gone = [path for path in known.keys() - found.keys() if stamp_of(str(root / path)) is None]
+    if gone:
+        store.remove(gone)
+
+
+def _tell(root: Path, unread: Mapping[str, str]) -> None:
+    for path, why in list(unread.items())[:_LISTED]:
+        _log.warning("%s cannot be read and is left out: %s", quoted(root / path), quoted(why))
+    if len(unread) > _LISTED:
+        _log.warning("%d more runs cannot be read and are left out: attrs['unread'] names them", len(unread) - _LISTED)
+
+
+def _chosen(cases: Sequence[Mapping[str, Any]], wanted: Mapping[str, Sequence[str]]) -> list[bool]:
+    """Of each case whether it is asked for; ValueError for a name that none of them has."""
+    chosen = [True] * len(cases)
+    for name, patterns in wanted.items():
+        columns = ("case", "operation") if name == "case" else (name,)
+        values = [[str(case[column]) for column in columns if case[column]] for case in cases]
+        for pattern in patterns if cases else ():
+            if not any(fnmatchcase(value, pattern) for found in values for value in found):
+                there = sorted({found[0] for found in values if found})
+                raise ValueError(unknown(name, pattern, _near(pattern, there)))
+        for place, found in enumerate(values):
+            chosen[place] &= any(fnmatchcase(value, pattern) for value in found for pattern in patterns)
+    return chosen
+
+
+def _near(pattern: str, there: Sequence[str]) -> Sequence[str]:
+    """Of very many names those that are like it."""
+    if len(there) <= _MOST_NAMES:
+        return there
+    import difflib
+
+    return difflib.get_close_matches(pattern, there, n=_MOST_NAMES, cutoff=0.3) or there[:_MOST_NAMES]

@@ -1,0 +1,336 @@
+"""Proof bundles: a folder for each run, which holds what was measured as others read it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof import environment, results
+from bwprof.records.holding import held
+from bwprof.records.names import plain_name
+from bwprof.results import bundles, csvfile, jsonfile, schema
+from bwprof.results.files import atomic_write, read_text
+from bwprof.results.schema import Row
+from bwprof.text import amount, finite_number, quoted, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROOT = ".test-results/bandwidth"  # below the working directory
+ARTIFACTS = "artifacts"  # profilers' files
+PICTURE = "bandwidth_comparison"
+_TOLD = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
+_LONG = ("plan", "roofs", "devices")  # results.json has them
+# Of a row, behind the six: the first ones in this order, then whatever else is known.
+_FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
+
+_log = logging.getLogger("bwprof.records")
+
+
+@dataclass(slots=True)
+class BandwidthReport:
+    """What one measurement found, in a few words.
+
+    `bandwidth_gb_s` is (bytes_read + bytes_written) / time, a GB 10^9 bytes. What is not known is None, and is left out
+    of the file.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = BandwidthReport("decode_gemm", "FP16", 0.00243265, 661.509, 1607424, 1792)
+    >>> BandwidthReport.from_row(bwprof.rows(bwprof.load_example("h200"))[0]).device
+    'NVIDIA H200'
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     path = found.save_to_proof_bundle("nightly-7", root)
+    ...     path.relative_to(root).as_posix(), bwprof.load(path)["bandwidth_gb_s"].tolist()
+    ('nightly-7/bandwidth_report.json', [661.509])
+    """
+
+    operation: str
+    precision: str
+    time_ms: float
+    bandwidth_gb_s: float
+    bytes_read: int
+    bytes_written: int
+    case: str | None = None
+    variant: str | None = None
+    backend: str | None = None
+    device: str | None = None
+    run_id: str | None = None
+    timestamp: str | None = None
+    flags: str | None = None
+    verified: bool | None = None
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> BandwidthReport:
+        """The report of a row: of `bwprof.measure`, of `bwprof.rows(frame)`, or of a frame's `iloc`.
+
+        Raises
+        ------
+        ValueError
+            For a row without a time.
+        """
+        values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
+        if values["time_ms"] is None or values["bandwidth_gb_s"] is None:
+            said = ": ".join(str(values[name]) for name in ("status", "reason") if values[name])
+            raise ValueError(f"the row has no {'time' if values['time_ms'] is None else 'bandwidth'}: {quoted(said)}")
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
+
+    def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
+        """Write ``<root>/<run_id>/bandwidth_report.json``, and metadata.json beside it.
+
+        Several reports of one run become a list in that file, whichever processes save them.
+
+        Parameters
+        ----------
+        run_id : str
+            Letters A-Z a-z, digits, '.', '_' and '-', not beginning with '.'.
+        root : path
+            Parent of the runs' folders, made where there is none.
+
+        Returns
+        -------
+        pathlib.Path
+            The file; `bwprof.load` reads it.
+
+        Raises
+        ------
+        ValueError
+            For another run_id, a report that holds what it cannot, and a file there that is no bundle's.
+        OSError
+            When it cannot be written; an older file is then whole.
+        """
+        report = _checked(self)
+        folder = _folder_of(run_id, root)
+        with held(folder / bundles.NAME):
+            before = _before(folder)
+            reports = [*bundles.reports_of(before), report] if before is not None else [report]
+            told = _told_before(folder) | {
+                name: value for name, value in _metadata_of(run_id, reports).items() if value
+            }
+            document: Any = reports[0] if len(reports) == 1 else reports
+            if isinstance(before, dict) and "reports" in before:
+                document = {**before, "reports": reports}
+            _write(folder, document, told)
+        return folder / bundles.NAME
+
+
+def _checked(report: BandwidthReport) -> dict[str, Any]:
+    """A report as its file has it: precisions of ours in capital letters, and nothing that is not known."""
+    for name in ("operation", "precision"):
+        if not isinstance(getattr(report, name), str):
+            raise ValueError(f"{name} is {shown(getattr(report, name))}: text is needed")
+    for name in ("time_ms", "bandwidth_gb_s"):
+        found = finite_number(getattr(report, name))
+        if found is None or found < 0:
+            raise ValueError(f"{name} is {shown(getattr(report, name))}: a number from 0 on is needed")
+    amounts = {name: amount(getattr(report, name), name) for name in ("bytes_read", "bytes_written")}
+    values = {field.name: getattr(report, field.name) for field in fields(report)} | amounts
+    row = schema.normalise_row(values)
+    return _plain({name: row[name] for name in values})
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known, and the six in any case; precisions as classic files have them."""
+    precision = csvfile.classic_precision(values.get("precision") or "")
+    kept = {name: value for name, value in values.items() if value is not None or name in bundles.REPORT_NAMES}
+    found: dict[str, Any] = jsonfile.plain(kept | {"precision": precision})
+    return found
+
+
+def save_proof_bundle(
+    data: pd.DataFrame, run_id: str | None = None, root: str | PathLike[str] = ROOT, *, force: bool = False
+) -> Path:
+    """Write a whole frame as a proof bundle: ``<root>/<run_id>/``.
+
+    It holds bandwidth_report.json (the run, and a report of each row), metadata.json, results.csv, results.json (with
+    raw samples), a picture where matplotlib is installed and there is something to draw, and an empty folder
+    ``artifacts`` for profilers' files.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        From `bwprof.sweep`, `bwprof.load` or `bwprof.frame`.
+    run_id : str, optional
+        The frame's own when left out, or a new one where it has none.
+    root : path
+        Parent of the runs' folders.
+    force : bool
+        Replace the results of other rows under that run_id.
+
+    Returns
+    -------
+    pathlib.Path
+        The bundle's folder; `bwprof.load` reads it.
+
+    Raises
+    ------
+    ValueError
+        For a run_id that is no plain name, a frame that is none, and a file there that is no bundle's.
+    FileExistsError
+        When the bundle holds results of other rows, and `force` was not given.
+    OSError
+        When it cannot be written.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     folder = bwprof.save_proof_bundle(bwprof.load_example("h200"), "nightly-8", root)
+    ...     len(bwprof.load(folder / "bandwidth_report.json")), (folder / "results.csv").is_file()
+    (63, True)
+    """
+    return write_bundle(data, run_id, root, force=force, draw=drawn)
+
+
+def write_bundle(
+    data: pd.DataFrame,
+    run_id: str | None,
+    root: str | PathLike[str],
+    *,
+    force: bool,
+    draw: Callable[[pd.DataFrame, Path], None],
+) -> Path:
+    """The same with pictures that `draw` puts into the folder it is given."""
+    from bwprof.results import frame as frames
+
+    rows = frames.to_rows(data)
+    run = data.attrs.get("run") or {}
+    given = run_id if run_id is not None else _run_id_of(rows, run)
+    folder = _folder_of(given, root)
+    with held(folder / bundles.NAME):
+        before = _before(folder)
+        if not force:
+            _check_same(folder, rows)
+        reports = list(map(_report_of, rows))
+        earlier = [] if before is None else bundles.reports_of(before)
+        # Those of a frame, which alone have a status, make room for its later rows; reports saved one by one stay.
+        kept = [found for found in earlier if found not in reports and not (force and "status" in found)]
+        told = _told_before(folder) | {name: value for name, value in _metadata_of(given, rows, run).items() if value}
+        (folder / ARTIFACTS).mkdir(exist_ok=True)
+        for name in (results.CSV_NAME, results.JSON_NAME):
+            results.save(data, folder / name)
+        short = {name: told.get(name) for name in _TOLD}
+        _write(folder, {"run": short, "reports": [*kept, *reports]}, told)
+    draw(data, folder)
+    return folder
+
+
+def check_root(root: str | PathLike[str]) -> None:
+    """OSError where bundles cannot be made: said before anything is measured."""
+    Path(root).mkdir(parents=True, exist_ok=True)
+
+
+def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
+    """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
+    folder = Path(root) / plain_name(run_id, "run_id")
+    for path in (folder, *(folder / name for name in (bundles.NAME, bundles.METADATA_NAME, ARTIFACTS))):
+        if path.is_symlink():
+            raise ValueError(f"{quoted(path)} is a symbolic link, which may lead out of its folder: remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _before(folder: Path) -> Any:
+    """What the bundle's file says already, None where there is none; ValueError where that would be lost."""
+    path = folder / bundles.NAME
+    if not path.exists():
+        return None
+    found = jsonfile.document(read_text(path), str(path))
+    if not bundles.is_bundle(found):
+        raise ValueError(f"{path} is not a proof bundle: move it away, or take another run_id")
+    bundles.content(found, str(path))
+    return found
+
+
+def _told_before(folder: Path) -> dict[str, Any]:
+    """The metadata that are there; what is damaged is written anew."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(read_text(folder / bundles.METADATA_NAME))
+        jsonfile.check_depth(found, bundles.METADATA_NAME)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _check_same(folder: Path, rows: Sequence[Row]) -> None:
+    """FileExistsError where the folder holds results of rows that are not among these."""
+    from bwprof.results import compare
+
+    path = folder / results.JSON_NAME
+    if not path.exists():
+        return
+    try:
+        there = results.read_rows(path)[0]
+    except (OSError, ValueError):
+        there = None
+    if there is None or not {*map(compare.identity, there)} <= {*map(compare.identity, rows)}:
+        raise FileExistsError(
+            f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
+        )
+
+
+def _write(folder: Path, document: Any, told: Mapping[str, Any]) -> None:
+    """The metadata, then the reports, each in one step; the reports are read back first."""
+
+    def check(found: str) -> None:
+        bundles.content(json.loads(found), bundles.NAME)
+
+    for name, content, checked in ((bundles.METADATA_NAME, told, None), (bundles.NAME, document, check)):
+        text = json.dumps(jsonfile.plain(content), indent=2, allow_nan=False) + "\n"
+        atomic_write(folder / name, text, check=checked)
+
+
+def _report_of(row: Row) -> dict[str, Any]:
+    names = [*bundles.REPORT_NAMES, *_FIRST]
+    return _plain({name: row.get(name) for name in [*names, *(name for name in row if name not in names)]})
+
+
+def _run_id_of(rows: Sequence[Row], run: Mapping[str, Any]) -> str:
+    """The run's own name; that of its rows, if they have one in common; else a new one."""
+    found = {str(row["run_id"]) for row in rows if row.get("run_id")}
+    return str(run.get("run_id") or (found.pop() if len(found) == 1 else environment.new_run_id()))
+
+
+def _metadata_of(
+    run_id: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What is known of a run: the eight first, then the rest of its own metadata."""
+    known = dict(run or {})
+
+    def of_rows(name: str) -> list[str]:
+        return sorted({str(row[name]) for row in rows if row.get(name)})
+
+    times = of_rows("timestamp")
+    told = {
+        "run_id": run_id,
+        "device": ";".join(of_rows("device")) or known.get("device"),
+        "driver": ";".join(of_rows("driver")) or None,
+        "bwprof_version": ";".join(of_rows("bwprof_version")) or environment.versions()["bwprof"],
+        "git_commit": known.get("git_commit") or environment.git_commit(),
+        "argv": known.get("argv") or list(sys.argv),
+        "started": known.get("started") or (times[0] if times else None),
+        "finished": known.get("finished") or (times[-1] if times else None),
+    }
+    here = {} if known else {"host": environment.host(), "versions": environment.versions()}
+    return told | {name: value for name, value in (known | here).items() if name not in (*told, *_LONG)}
+
+
+def drawn(data: pd.DataFrame, folder: Path) -> None:
+    """The picture; without matplotlib, or a row with a bandwidth, there is none."""
+    if not data["bandwidth_gb_s"].notna().any():
+        return
+    try:
+        from bwprof import plot
+
+        plot.save(data, folder / PICTURE)
+    except ImportError as error:
+        _log.warning("no picture: %s", error)

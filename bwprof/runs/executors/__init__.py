@@ -1,0 +1,1 @@
+"""Where the cases of a run are measured: in this process, or in a child."""

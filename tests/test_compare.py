@@ -1,0 +1,403 @@
+"""Two runs compared: pairs, verdicts, causes, the frame; worked out by hand on rows made by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import row
+
+import bwprof
+from bwprof.records.baseline import Baseline, gathered
+from bwprof.records.comparing import causes, telling
+from bwprof.records.comparing.comparison import COLUMNS, compared
+from bwprof.records.comparing.verdicts import VERDICTS
+from bwprof.records.sides import Side, side
+from bwprof.results import frame
+from bwprof.results.schema import Row
+
+CASES = tuple("abcdefghij")
+
+
+def timed(case: str, ms: float, *, spread: float = 0.001, **more: Any) -> Row:
+    """A row of 10 kB with a time and an interval around it."""
+    ends = {"time_ms_lo": ms * (1 - spread), "time_ms_hi": ms * (1 + spread)}
+    return row(case, "fp32", **{"time_ms": ms, "bandwidth_gb_s": 1e-2 / ms, **ends, "timer": "monotonic", **more})
+
+
+def run(factor: float = 1.0, name: str = "run-1", **slower: float) -> list[Row]:
+    """Ten cases of 1 ms; some of them slower, by so much."""
+    return [timed(case, factor * (1 + slower.get(case, 0.0)), run_id=name) for case in CASES]
+
+
+def baseline(wander: float = 0.002) -> Baseline:
+    """Five processes: -1, -1/2, 0, 1/2 and 1 times `wander` around 1 ms, a standard deviation of 0.79 times that."""
+    steps = (0.0, 0.5, -0.5, 1.0, -1.0)
+    runs = [run(math.exp(wander * step), f"run-{number}") for number, step in enumerate(steps)]
+    return gathered("main", [(rows, [None] * len(rows), {"run_id": rows[0]["run_id"]}) for rows in runs])
+
+
+def of(found: pd.DataFrame, case: str) -> dict[str, Any]:
+    (line,) = found[found["case"] == case].to_dict(orient="records")
+    return {str(name): value for name, value in line.items()}
+
+
+def verdict(base: Row, new: Row, **options: Any) -> str:
+    (line,) = bwprof.compare([base], [new], **options).to_dict(orient="records")
+    return str(line["verdict"])
+
+
+def test_a_line_per_case_with_all_that_was_promised() -> None:
+    found = bwprof.compare(run(), run(a=0.10, b=-0.10, c=0.02))
+    assert tuple(found.columns) == COLUMNS
+    promised = ["case", "precision", "variant", "base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s"]
+    assert list(found.columns)[:10] == [*promised, "verdict"]
+    assert found["verdict"].tolist() == ["slower", "faster", *["same"] * 8]
+    slow = of(found, "a")
+    assert (slow["base_ms"], slow["new_ms"]) == (1.0, pytest.approx(1.1))
+    assert (slow["speedup"], slow["change_pct"]) == (pytest.approx(1 / 1.1), pytest.approx(10))
+    assert (slow["base_gb_s"], slow["new_gb_s"]) == (pytest.approx(0.01), pytest.approx(0.01 / 1.1))
+    assert slow["ratio"] == pytest.approx(1.1)
+    assert slow["ratio_lo"] < 1.1 < slow["ratio_hi"]
+    reach = math.hypot(math.log(1.001), math.log(1 / 0.999))  # of two intervals of 0.1 %
+    assert math.log(slow["ratio_hi"] / slow["ratio"]) == pytest.approx(reach, rel=1e-3)
+    assert (slow["base_ms_lo"], slow["new_ms_hi"]) == (pytest.approx(0.999), pytest.approx(1.1 * 1.001))
+    assert (slow["base_processes"], slow["threshold_pct"]) == (1, pytest.approx(3))
+
+
+def test_single_runs_need_three_percent_unless_told() -> None:
+    new = run(a=0.02)
+    assert of(bwprof.compare(run(), new), "a")["verdict"] == "same"
+    assert of(bwprof.compare(run(), new, gate=0.01), "a")["verdict"] == "slower"
+    assert of(bwprof.compare(run(), new, gate="1%"), "a")["verdict"] == "slower"
+    wide = [timed("a", 1.02, spread=0.05)]
+    assert bwprof.compare([timed("a", 1.0)], wide, gate=0.01)["verdict"].tolist() == ["same"], "intervals overlap"
+
+
+def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
+    quiet = bwprof.compare(baseline(0.0005), run(a=0.02, b=0.005, c=-0.02))
+    assert quiet["verdict"].tolist() == ["slower", "same", "faster", *["same"] * 7]
+    assert quiet["threshold_pct"].tolist() == pytest.approx([1.0] * 10), "never below 1 %"
+    assert set(quiet["base_processes"]) == {5}
+    restless = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3))
+    assert restless["verdict"].tolist() == ["same", "same", "slower", *["same"] * 7]
+    # All cases wander alike: 4 own degrees of freedom and 10 of the others' make t; Sidak's chance of one in ten.
+    sd = 0.02 * math.sqrt(2.5 / 4)
+    expected = 3.27 * sd * math.sqrt(1 + 1 / 5)  # t of 14 degrees at 1 - 0.005116 is 2.96 to 3.0
+    assert restless["threshold_pct"].iloc[0] == pytest.approx(100 * math.expm1(expected), rel=0.15)
+    assert (restless["smallest_pct"] > restless["threshold_pct"]).all()
+    assert restless["base_ms"].tolist() == pytest.approx([1.0] * 10), "the geometric mean"
+
+
+def test_two_baselines_know_more_than_one() -> None:
+    one = bwprof.compare(baseline(0.02), run())["threshold_pct"].iloc[0]
+    two = bwprof.compare(baseline(0.02), baseline(0.02))
+    assert two["threshold_pct"].iloc[0] < one
+    assert set(two["new_processes"]) == {5}
+
+
+def test_bandwidth_gets_worse_downwards_and_traffic_upwards() -> None:
+    found = bwprof.compare(run(), run(a=0.10, b=-0.10), metric="bandwidth_gb_s")
+    assert found["verdict"].tolist()[:3] == ["slower", "faster", "same"]
+    assert of(found, "a")["change_pct"] == pytest.approx(100 * (1 / 1.1 - 1))
+    assert of(found, "a")["threshold_pct"] == pytest.approx(100 * (1 / 1.03 - 1))
+    learnt = bwprof.compare(baseline(), run(a=0.10), metric="bandwidth_gb_s")
+    assert learnt["verdict"].tolist()[:2] == ["slower", "same"]
+    more = bwprof.compare(
+        [timed("a", 1.0, traffic_ratio=1.0), timed("b", 1.0, traffic_ratio=1.0), timed("c", 1.0)],
+        [timed("a", 1.0, traffic_ratio=1.2), timed("b", 1.0, traffic_ratio=1.01), timed("c", 1.0, traffic_ratio=1.0)],
+        metric="traffic_ratio",
+    )
+    assert more["verdict"].tolist() == ["slower", "same", "not_comparable"]
+    assert more["reason"].iloc[2] == "in the base traffic_ratio was not counted: measure with --counters"
+
+
+def test_cases_that_one_side_lacks_are_named() -> None:
+    found = bwprof.compare(run()[:3], run()[1:5])
+    assert dict(zip(found["case"], found["verdict"], strict=True)) == {
+        "a": "only_in_base",
+        "b": "same",
+        "c": "same",
+        "d": "only_in_new",
+        "e": "only_in_new",
+    }
+
+
+def test_another_variant_is_compared_and_said() -> None:
+    found = bwprof.compare([timed("a", 1.0)], [timed("a", 1.2, variant="tiled")])
+    assert (found["verdict"].iloc[0], found["variant"].iloc[0]) == ("slower", "tiled")
+    assert found["cause"].iloc[0] == "another variant ran: tiled, before plain"
+    several = bwprof.compare(
+        [timed("a", 1.0), timed("a", 1.0, variant="tiled")], [timed("a", 1.0), timed("a", 1.0, variant="wide")]
+    )
+    assert several["verdict"].tolist() == ["same", "same"], "of each one is left"
+    unclear = bwprof.compare([timed("a", 1.0)], [timed("a", 1.0, variant="tiled"), timed("a", 1.0, variant="wide")])
+    assert unclear["verdict"].tolist() == ["only_in_base", "only_in_new", "only_in_new"]
+
+
+def test_arguments_of_a_function_are_never_mixed_up() -> None:
+    """Rows that only the caller's own columns tell apart: another argument is another case, on another device too."""
+    base, new = [timed("f", 1.0, x=1), timed("f", 2.0, x=2)], [timed("f", 2.0, x=2), timed("f", 3.0, x=3)]
+    assert bwprof.compare(base, new)["verdict"].tolist() == ["only_in_base", "same", "only_in_new"]
+    elsewhere = [one | {"device": "Other"} for one in new]
+    assert bwprof.compare(base, elsewhere)["verdict"].tolist() == ["only_in_base", "not_comparable", "only_in_new"]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [("device", "another device: Test CPU, Other"), ("driver", "another driver: 1, Other"), ("timer", "another timer")],
+)
+def test_other_ground_is_not_comparable_unless_asked(column: str, words: str) -> None:
+    base, new = timed("a", 1.0, driver="1"), timed("a", 1.5, **{"driver": "1", column: "Other"})
+    found = bwprof.compare([base], [new])
+    assert found["verdict"].tolist() == ["not_comparable"]
+    assert found["reason"].iloc[0].startswith(words)
+    across = bwprof.compare([base], [new], across=True)
+    assert across["verdict"].tolist() == ["slower"]
+    assert f"{column}" in across["cause"].iloc[0]
+
+
+@pytest.mark.parametrize("flag", ["noisy", "throttled"])
+def test_disturbed_rows_decide_nothing(flag: str) -> None:
+    for base, new in ((flag, ""), ("", flag)):
+        found = bwprof.compare([timed("a", 1.0, flags=base)], [timed("a", 2.0, flags=new)])
+        assert found["verdict"].tolist() == ["disturbed"]
+        assert flag in found["reason"].iloc[0]
+
+
+def test_what_cannot_be_measured_any_more_has_failed() -> None:
+    base = timed("a", 1.0)
+    none = {"time_ms": None, "bandwidth_gb_s": None}
+    failed = timed("a", 1.0, **none, status="failed", reason="out of memory")
+    skipped = timed("a", 1.0, **none, status="skipped", reason="too large")
+    predicted = timed("a", 1.0, status="predicted")
+    assert verdict(base, failed) == verdict(base, skipped) == "failed"
+    assert bwprof.compare([base], [failed])["reason"].tolist() == ["failed: out of memory"]
+    assert verdict(failed, base) == verdict(skipped, skipped) == verdict(base, predicted) == "not_comparable"
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, math.inf, math.nan, None])
+def test_times_that_are_none(time: float | None) -> None:
+    base, new = timed("a", 1.0), timed("a", 1.0) | {"time_ms": time}
+    assert verdict(base, new) == "failed"
+    assert verdict(new, base) == "not_comparable"
+    assert "its time_ms is" in bwprof.compare([base], [new])["reason"].iloc[0]
+
+
+def test_intervals_that_are_missing_or_infinite() -> None:
+    without = {"time_ms_lo": None, "time_ms_hi": None}
+    assert verdict(timed("a", 1.0, **without), timed("a", 1.04, **without)) == "slower", "the gate alone decides"
+    endless = {"time_ms_lo": 0.0, "time_ms_hi": math.inf}
+    found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
+    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("same", "too few samples to tell")
+    learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
+    assert of(learnt, "a")["verdict"] == "same"
+
+
+def test_rows_of_one_key_are_compared_in_turns() -> None:
+    found = bwprof.compare([timed("a", 1.0), timed("a", 2.0)], [timed("a", 1.0), timed("a", 2.4), timed("a", 3.0)])
+    assert found["verdict"].tolist() == ["same", "slower", "only_in_new"]
+
+
+def test_parameters_tell_lines_of_one_case_apart() -> None:
+    rows = [timed("a", 1.0, M=1), timed("a", 1.0, M=2), timed("b", 1.0, M=1)]
+    assert bwprof.compare(rows, rows)["parameters"].tolist() == ["M=1", "M=2", ""]
+
+
+def test_the_same_file_twice_is_said(tmp_path: Path) -> None:
+    data = frame.from_rows(run(), {"run_id": "run-1"})
+    path = bwprof.save(data, tmp_path / "a.json")
+    assert set(bwprof.compare(path, path)["verdict"]) == {"same"}
+    found = compared(side(path), side(path))
+    assert found.notes[0] == "both sides are the same run: there is nothing to find"
+
+
+def test_nine_classic_columns_will_do(tmp_path: Path) -> None:
+    header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
+    for name, ms in (("a", 0.004), ("b", 0.005)):
+        (tmp_path / f"{name}.csv").write_text(f"{header}decode,FP16,1,896,896,{ms},402.3,1607424,1792\n")
+    found = bwprof.compare(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert found[["case", "precision", "verdict"]].values.tolist() == [["decode", "fp16", "slower"]]
+    assert found["change_pct"].iloc[0] == pytest.approx(25)
+
+
+def test_frames_files_and_baselines_are_alike(tmp_path: Path) -> None:
+    base, new = frame.from_rows(run(), {"run_id": "1"}), frame.from_rows(run(a=0.1), {"run_id": "2"})
+    paths = [bwprof.save(data, tmp_path / name) for data, name in ((base, "a.json"), (new, "b.csv"))]
+    expected = bwprof.compare(base, new)
+    pd.testing.assert_frame_equal(bwprof.compare(*paths), expected, check_flags=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"gate": 0}, ValueError, "gate is 0"),
+        ({"gate": "many"}, ValueError, "gate is 'many'"),
+        ({"metric": "time"}, ValueError, "unknown metric 'time': did you mean 'time_ms'"),
+        ({"across": "yes"}, TypeError, "across is 'yes'"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        bwprof.compare(run(), run(), **options)
+
+
+def test_sides_without_rows() -> None:
+    with pytest.raises(ValueError, match="is empty"):
+        bwprof.compare(frame.from_rows([]), run())
+    with pytest.raises(TypeError):
+        bwprof.compare(1, run())
+
+
+# Of each rule: the columns of base and new that trigger it for a slower row, what it says, and such that must not.
+RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
+    "variant": ({}, {"variant": "tiled"}, "another variant ran: tiled, before plain", {"variant": "plain"}),
+    "throttled": (
+        {"throttle": "none"},
+        {"throttle": "sw_power_cap;hw_thermal"},
+        "the clock was held down now: sw_power_cap, hw_thermal",
+        {"throttle": "none"},
+    ),
+    "clock": (
+        {"sm_clock_mhz": 1980.0},
+        {"sm_clock_mhz": 1881.0},
+        "the multiprocessors' clock was 5.0 % lower: 1881 MHz, before 1980",
+        {"sm_clock_mhz": 1990.0},
+    ),
+    "traffic": (
+        {"dram_bytes_read": 900_000, "dram_bytes_written": 100_000},
+        {"dram_bytes_read": 1_020_000, "dram_bytes_written": 100_000},
+        "DRAM traffic rose by 12.0 %: 1.12 MB, before 1.00",
+        {"dram_bytes_read": 905_000, "dram_bytes_written": 100_000},
+    ),
+    "algorithm": (
+        {"shared_wavefronts": 1000},
+        {"shared_wavefronts": 1500},
+        "another algorithm of this variant ran: shared_wavefronts 1500, before 1000",
+        {"shared_wavefronts": 1001},
+    ),
+    "method": (
+        {"buffer_sets": 40},
+        {"buffer_sets": 4, "flags": "not_cold"},
+        "measured in another way: 4 buffer sets, before 40, not_cold now",
+        {"buffer_sets": 36},
+    ),
+    "roofs": (
+        {"attainable_gb_s": 4000.0},
+        {"attainable_gb_s": 3500.0},
+        "the device's roof changed: attainable 3500 GB/s, before 4000",
+        {"attainable_gb_s": 3950.0},
+    ),
+    "ground": (
+        {"driver": "1", "bwprof_version": "0.1"},
+        {"driver": "2", "bwprof_version": "0.2"},
+        "not the same ground: driver 2, before 1; bwprof 0.2, before 0.1",
+        {"driver": "1", "bwprof_version": "0.1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("id", [rule.id for rule in causes.RULES])
+def test_each_cause_is_told_and_not_told(id: str) -> None:
+    before, after, said, innocent = RULES[id]
+    base = timed("a", 1.0, **before)
+    assert causes.probable(base, timed("a", 1.1, **after), slower=True) == said
+    assert causes.probable(base, timed("a", 1.1, **innocent), slower=True).startswith("not told by these rows")
+
+
+def test_causes_look_the_right_way() -> None:
+    """What explains a slower row does not explain a faster one; the other way round it does."""
+    slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
+    assert causes.probable(slow, fast, slower=True).startswith("not told")
+    told = (
+        "the clock was held down before: sw_thermal; the multiprocessors' clock was 5.3 % higher: 1980 MHz, before 1881"
+    )
+    assert causes.probable(slow, fast, slower=False) == told
+
+
+def test_what_counters_would_say() -> None:
+    counted = {"counters_status": "ok"}
+    assert causes.probable(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
+    both = causes.probable(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
+    assert both == "not told by these rows"
+
+
+def test_noise_is_a_cause_too() -> None:
+    found = bwprof.compare(run(), run(a=0.02))
+    assert of(found, "a")["cause"] == "noise: +2.0 % is within what is seen without any change (3.0 %)"
+    assert pd.isna(of(found, "b")["cause"])
+
+
+def test_a_second_try_must_say_so_too() -> None:
+    found = compared(side(run()), side(run(a=0.10, b=0.10, c=0.10)))
+    again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
+    assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
+    assert again.lines[0].reason == "measured again: 1.09 ms, +9.0 %: slower as well"
+    assert again.lines[1].reason == "slower at first; measured again: 1.001 ms, +0.1 %"
+    assert again.lines[2].reason == "not measured again: not at hand"
+    assert again.cause(1).startswith("noise: +10.0 %")
+    broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
+    assert broken.lines[0].verdict == "slower"
+    assert broken.lines[0].reason == "measured again, it failed: gone"
+
+
+@pytest.mark.parametrize(
+    ("slow", "fail_on", "fails"),
+    [
+        (0.10, "slower", True),
+        (0.10, 0.05, True),
+        (0.0499, 0.05, True),  # 5 % is within its interval
+        (0.045, 0.05, False),
+        (0.10, "never", False),
+        (-0.10, "slower", False),
+        (-0.10, "any", True),
+        (0.02, "any", False),
+    ],
+)
+@pytest.mark.parametrize("metric", ["time_ms", "bandwidth_gb_s"])
+def test_what_fails_a_gate(slow: float, fail_on: str | float, fails: bool, metric: str) -> None:
+    # A rate falls by 5 % where the time rises by a little more.
+    time = slow if metric == "time_ms" else 1 / (1 - slow) - 1
+    found = compared(side(run()), side(run(a=time)), metric=metric)
+    assert found.fails(found.lines[0], fail_on) == fails
+    assert not found.fails(found.lines[1], fail_on)
+
+
+_odd = st.sampled_from([None, 0.0, -1.0, 5e-324, 1e-300, 1e-3, 1.0, 1.01, 1e300, math.inf, math.nan])
+_COLUMNS = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "traffic_ratio", "sm_clock_mhz")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.sampled_from(_COLUMNS), _odd), min_size=1, max_size=4),
+    st.lists(st.dictionaries(st.sampled_from(_COLUMNS), _odd), min_size=1, max_size=4),
+    st.sampled_from(["time_ms", "bandwidth_gb_s", "traffic_ratio"]),
+    st.booleans(),
+)
+def test_odd_figures_never_get_in_the_way(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], metric: str, several: bool
+) -> None:
+    """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
+    base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
+    times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
+    found = compared(Side("base", base, learnt=times), Side("new", new), metric=metric)
+    assert {line.verdict for line in found.lines} <= set(VERDICTS)
+    assert len(found.frame()) == max(len(base), len(new))
+    assert telling.summary(found)
+    assert all(telling.change_text(line) for line in found.tested)
+    assert telling.details(found, range(len(found.lines))) is not None
+    told = found.after_second_try({place: timed("a", 1.0) for place in range(len(found.lines))})
+    assert len(told.lines) == len(found.lines)
+
+
+def test_differences_beyond_all_reason_are_told() -> None:
+    disturbed = compared(side([timed("a", 1e-290, flags="noisy")]), side([timed("a", 1e290)]))
+    assert telling.change_text(disturbed.lines[0]) == "10^580 x more"
+    slower = compared(side([timed("a", 1.0)]), side([timed("a", 2e9)]))
+    assert telling.change_text(slower.lines[0]) == "10^9 x slower"
+    assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

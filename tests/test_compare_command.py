@@ -1,0 +1,356 @@
+"""The command ``bwprof compare``: what it prints and writes, the gate, its exit codes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import csv_rows, make_brief, run_folder
+from test_compare import CASES, baseline, run, timed
+
+import bwprof
+from bwprof import plot
+from bwprof.cli import compare as command
+from bwprof.cli import main
+from bwprof.cli.compare import again
+from bwprof.measuring.spec import Spec
+from bwprof.records import baselines
+from bwprof.results import frame
+from bwprof.results.schema import Row
+from bwprof.runs.executors.local import LocalExecutor
+
+
+class Command:
+    """The whole command, as `Here` is that of the sweep."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._capsys.readouterr()
+        code = main(arguments)
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+
+@pytest.fixture
+def bw(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """The command in this process and in the test's folder; its cases are brief."""
+    make_brief(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
+
+
+def saved(name: str, rows: list[Row], folder: Path = Path(), **metadata: Any) -> str:
+    """A result file of these rows."""
+    return str(bwprof.save(frame.from_rows(rows, {"run_id": name, **metadata}), folder / f"{name}.json"))
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[str, str, str]:
+    """A base, the same again, and one with a slow, a fast, a failed, a missing and a new case."""
+    worse = run(a=0.10, b=-0.50)
+    worse[2] |= {"status": "failed", "reason": "out of memory", "time_ms": None}
+    del worse[3]
+    return (
+        saved("base", run(), tmp_path),
+        saved("same", run(1.001, "run-2"), tmp_path),
+        saved("worse", [*worse, timed("new", 1.0)], tmp_path),
+    )
+
+
+def test_the_table_and_the_summary(bw: Command, sides: tuple[str, str, str]) -> None:
+    base, _, worse = sides
+    code, out, _ = bw("compare", base, worse)
+    assert code == 0, "no gate was asked for"
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert max(map(len, lines)) <= 118
+    assert all(len(line) <= 80 for line in lines if "|" in line), "a terminal of 80 columns shows it"
+    rows = [line.split("|") for line in lines if "|" in line]
+    told = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+    assert told["a fp32"] == ["1 ms", "1.1 ms", "+10.0", "+9.8..+10.2", "+3.0", "slower"]
+    assert [cells[0].strip() for cells in rows][2:7] == ["a fp32", "c fp32", "d fp32", "b fp32", "new fp32"]
+    assert told["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or told["c fp32"][-1] == "failed"
+    assert told["d fp32"][-1] == "only in base"
+    assert "failed: failed: out of memory: c fp32" in out
+    summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
+    assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
+    assert "a baseline of several (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "expected"),
+    [("slower", 1), ("any", 1), ("5%", 1), ("0.05", 1), ("20%", 3), ("never", 0)],
+)
+def test_exit_codes(bw: Command, sides: tuple[str, str, str], fail_on: str, expected: int) -> None:
+    base, same, worse = sides
+    assert bw("compare", base, worse, "--fail-on", fail_on, "--no-confirm")[0] == expected
+    code, out, _ = bw("compare", base, same, "--fail-on", fail_on)
+    assert code == 0
+    assert ("gate --fail-on" in out) == (fail_on != "never")
+
+
+def test_a_gate_says_what_failed_it(bw: Command, sides: tuple[str, str, str]) -> None:
+    base, _, worse = sides
+    _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
+    assert "gate --fail-on 5 %: failed: 1 of 8 cases; 2 failed or missing" in out
+    errors = [line for line in out.splitlines() if line.startswith("::error ")]
+    assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25: not told by these rows")
+    assert [line.partition("title=")[2].partition("::")[0] for line in errors[1:]] == [
+        "c fp32%3A failed",
+        "d fp32%3A only in base",
+    ]
+
+
+def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Command) -> None:
+    noisy = [one | {"flags": "noisy"} for one in run(2.0, "run-2")[:3]]
+    code, out, _ = bw("compare", saved("x", run()), saved("y", noisy + run()[3:]), "--fail-on", "5%")
+    assert code == 0
+    assert "gate --fail-on 5 %: passed; 3 of 10 cases could not be judged" in out
+
+
+def test_limits_beyond_reason_are_told_in_few_letters(bw: Command) -> None:
+    baselines.write(baseline(2.0))
+    out = bw("compare", "main", saved("new", run()), "--power")[1]
+    assert ">999" in out
+    assert max(len(line.rstrip()) for line in out.splitlines() if "|" in line) <= 80
+
+
+def test_every_format(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> None:
+    base, _, worse = sides
+    code, out, _ = bw("compare", base, worse, "--format", "csv", "--json", "c.json", "--md", "c.md", "--csv", "c.csv")
+    assert code == 0
+    assert out == (tmp_path / "c.csv").read_text()
+    rows = csv_rows(out)
+    expected = bwprof.compare(base, worse)
+    assert [row["verdict"] for row in rows] == expected["verdict"].tolist()
+    assert list(rows[0]) == list(expected.columns)
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert document["counts"]["slower"] == 1
+    assert [row["case"] for row in document["rows"]] == expected["case"].tolist()
+    assert document["rows"][2]["new_ms"] is None
+    text = (tmp_path / "c.md").read_text()
+    assert text.startswith("### bwprof: comparison\n")
+    assert "| a fp32 | 1 ms | 1.1 ms | +10.0 |" in text
+    assert "<details><summary>6 the same</summary>" in text
+    assert bw("compare", base, worse, "--format", "markdown")[1] == text
+    assert json.loads(bw("compare", base, worse, "--format", "json")[1]) == document
+    _, piped, err = bw("compare", base, worse, "--csv", "-")
+    assert piped == out
+    assert "1 slower, 1 faster" in err
+
+
+def test_words_of_a_file_do_no_harm_in_markdown(bw: Command, tmp_path: Path) -> None:
+    odd = "a|b<script>\x1b[31m"
+    base, new = saved("x", [timed(odd, 1.0)]), saved("y", [timed(odd, 2.0)])
+    out = bw("compare", base, new, "--format", "markdown")[1]
+    assert "\x1b" not in out
+    assert "<script>" not in out
+    assert "\x1b" not in bw("compare", base, new)[1]
+
+
+def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
+    baselines.write(baseline(0.0005))
+    new = saved("new", run(a=0.02))
+    for name in ("main", "baseline:main", ".bwprof/baselines/main.json"):
+        code, out, _ = bw("compare", name, new, "--fail-on", "slower", "--no-confirm")
+        assert code == 1
+        assert "(thresholds learnt from 5 processes, from 1 %): worst a fp32 +2.0 %" in " ".join(out.split())
+        assert "chance of any false alarm among 10 cases: at most 5 %" in out
+    (tmp_path / ".bwprof").rename(tmp_path / "elsewhere")
+    for option in ("--dir", "--store"):
+        assert bw("compare", "main", new, option, "elsewhere/baselines")[0] == 0
+    code, _, err = bw("compare", "mian", new, "--dir", "elsewhere/baselines")
+    assert code == 2
+    assert "did you mean 'main'" in err
+
+
+def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
+    baselines.write(baseline(0.002))
+    new = saved("new", run())
+    code, out, _ = bw("compare", "main", new, "--power")
+    assert code == 0
+    table = out[out.index("The smallest change that is found 95 times in 100") :]
+    cells = [cell.strip() for cell in next(line for line in table.splitlines() if line.startswith("a fp32")).split("|")]
+    (line,) = bwprof.compare("main", new).query("case == 'a'").to_dict(orient="records")
+    assert cells[1] == "5"
+    assert float(cells[3]) == pytest.approx(line["threshold_pct"], abs=0.006)
+    assert float(cells[4]) == pytest.approx(line["smallest_pct"], abs=0.006)
+    assert float(cells[4]) > float(cells[3])
+
+
+def test_many_cases_are_folded(bw: Command) -> None:
+    rows = [timed(f"case{number}", 1.0) for number in range(150)]
+    new = [{**rows[0], "time_ms": 2.0, "time_ms_lo": 1.99, "time_ms_hi": 2.01}, *rows[1:]]
+    base, other = saved("x", rows), saved("y", new)
+    out = bw("compare", base, other)[1]
+    assert "and 149 the same (--all shows them)" in out
+    assert "case149" not in out
+    assert "case149" in bw("compare", base, other, "--all")[1]
+
+
+def test_a_picture(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> None:
+    base, _, worse = sides
+    assert bw("compare", base, worse, "--plot", "c.png")[0] == 0
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = bw("compare", base, worse, "--plot", "c.pgn")
+    assert code == 2
+    assert "did you mean '.png'" in err
+    axes = plot.ratios(bwprof.compare(base, worse))
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[0] == "a fp32"
+    assert names[-1] == "b fp32"
+    assert len(names) == 8, "what was not compared has no ratio"
+    with pytest.raises(ValueError, match="no case was compared"):
+        plot.ratios(bwprof.compare(run()[:1], run()[1:2]))
+    with pytest.raises(ValueError, match="not a comparison"):
+        plot.ratios(bwprof.load(base))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"format": "bwprof-results", "schema_ver', "is not a bwprof result file"),
+        ('{"format": "other"}', "not a"),
+        ('{"format": "bwprof-results", "schema_version": 99, "run": {}, "rows": []}', "install a newer one"),
+        ('{"format": "bwprof-results", "schema_version": 1, "run": {}, "rows": []}', "is empty"),
+        ("", "not"),
+        ('{"format": "bwprof-baseline", "version": 9, "schema_version": 1}', "install a newer one"),
+    ],
+)
+def test_bad_files_get_a_sentence(bw: Command, sides: tuple[str, str, str], content: str, words: str) -> None:
+    Path("bad.json").write_text(content)
+    for arguments in (("bad.json", sides[0]), (sides[0], "bad.json")):
+        code, _, err = bw("compare", *arguments)
+        assert code == 2
+        assert err.startswith("bwprof: error: ")
+        assert words in err
+        assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--fail-on", "slow"), "did you mean 'slower'"),
+        (("--fail-on", "500%"), "--fail-on is '500%'"),
+        (("--gate", "x"), "--gate is 'x'"),
+        (("--metric", "time"), "did you mean 'time_ms'"),
+        (("--format", "md"), "unknown --format 'md'"),
+    ],
+)
+def test_bad_options(bw: Command, sides: tuple[str, str, str], arguments: tuple[str, ...], words: str) -> None:
+    code, _, err = bw("compare", *sides[:2], *arguments)
+    assert code == 2
+    assert words in err
+
+
+def test_no_such_file(bw: Command, sides: tuple[str, str, str]) -> None:
+    code, _, err = bw("compare", sides[0], "nowhere/run")
+    assert code == 2
+    assert "no such file or folder: nowhere/run" in err
+    assert bw("compare", sides[0])[0] == 2
+
+
+def test_the_same_file_twice(bw: Command, sides: tuple[str, str, str]) -> None:
+    out = bw("compare", sides[0], sides[0])[1]
+    assert "both sides are the same run: there is nothing to find" in out
+    assert "0 slower, 0 faster, 10 same" in out
+
+
+# What a second try is worth.
+
+
+def test_a_case_that_fails_is_measured_again(
+    bw: Command, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Row] = []
+    times = {"a": 1.12, "b": 1.0}
+
+    def second(rows: list[Row], run: dict[str, Any], *_: object) -> list[Row | str]:
+        asked.extend(rows)
+        assert run["run_id"] == "two"
+        return [timed(row["case"], times[row["case"]]) for row in rows]
+
+    monkeypatch.setattr(again, "measure_again", second)
+    new = saved("two", run(a=0.10, b=0.10))
+    code, out, err = bw("compare", sides[0], new, "--fail-on", "5%")
+    assert [row["case"] for row in asked] == ["a", "b"]
+    assert code == 1
+    assert "gate --fail-on 5 %: failed: 1 of 10 cases (measured twice)" in out
+    assert "slower at first; measured again: 1 ms, +0.0 %" in " ".join(out.split())
+    assert "measuring again what failed: 2 of 10 cases" in err
+    times["a"] = 1.0
+    assert bw("compare", sides[0], new, "--fail-on", "5%")[0] == 0
+    asked.clear()
+    assert bw("compare", sides[0], new, "--fail-on", "5%", "--no-confirm")[0] == 1
+    assert bw("compare", sides[0], new)[0] == 0
+    assert not asked, "without a gate, and where it is not wanted, nothing is measured"
+
+
+def test_it_is_really_measured_as_the_run_was(bw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run held against itself with a fiftieth of its times: its case is slower, and measured again."""
+    options = ("--device", "cpu", "-p", "M=64", "-p", "N=16", "-p", "K=16", "--seed", "5", "--cache", "hot")
+    assert bw("sweep", "gemm", *options, "--precision", "fp32", "--no-roofs")[0] == 0
+    folder = run_folder(tmp_path)
+    ran = bwprof.load(folder)
+    sure = ran.assign(flags="", time_ms_lo=ran["time_ms"] * 0.999, time_ms_hi=ran["time_ms"] * 1.001)
+    quicker = sure.assign(**{name: sure[name] / 50 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
+    bwprof.save(sure, "new.json")
+    bwprof.save(quicker, "base.json")
+    specs = []
+    measure = LocalExecutor.measure
+
+    def noted(self: LocalExecutor, spec: Spec, *rest: Any) -> Any:
+        specs.append(spec)
+        return measure(self, spec, *rest)
+
+    monkeypatch.setattr(LocalExecutor, "measure", noted)
+    code, out, err = bw("compare", "base.json", "new.json", "--fail-on", "slower")
+    assert code == 1, err
+    planned = Spec.from_dict(ran.attrs["run"]["plan"][0])
+    (row,) = bwprof.rows(ran)
+    assert row.variant
+    assert (planned.seed, planned.cache, planned.variant, planned.timer) == (5, "hot", None, None)
+    assert set(map(str, specs)) == {str(replace(planned, variant=row.variant, timer=row.timer))}
+    assert "slower as well" in " ".join(out.split())
+    assert "M=64" in err
+
+
+def test_why_it_cannot_be_measured_again(bw: Command, sides: tuple[str, str, str]) -> None:
+    base, _, worse = sides
+    code, out, _ = bw("compare", base, worse, "--fail-on", "5%")
+    assert code == 1, "what cannot be measured again counts"
+    assert "not measured again: Test CPU is not at hand" in " ".join(out.split())
+    assert "measured twice" not in out
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("no device is opened")
+
+
+def test_cases_of_others_are_not_measured() -> None:
+    own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
+    assert again.measure_again([own], {}, _never, again.Progress()) == ["my_function is a caller's own function"]
+    other = own | {"operation": "gemm", "precision": "fp99"}
+    (said,) = again.measure_again([other], {}, _never, again.Progress())
+    assert isinstance(said, str)
+    assert said.startswith("its case cannot be told (")
+    assert again.measure_again([own | {"status": "failed"}], {}, _never, again.Progress()) == ["it is failed"]
+
+
+def test_another_machine_of_the_same_name_is_another_one() -> None:
+    device = bwprof.devices()["cpu:0"]
+    row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
+    (said,) = again.measure_again([row], {}, LocalExecutor, again.Progress())
+    assert said == f"the {device['name']} at hand is another one"
+
+
+def test_python_m_is_the_same_command() -> None:
+    from bwprof.compare import __main__ as module
+
+    assert module.main is command.main
+    assert len(CASES) == 10

@@ -1,0 +1,131 @@
+"""The example workflow of bwprof/examples: its commands are ours as they are now, and its steps work."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from commands import environment
+
+import bwprof
+from bwprof import examples
+from bwprof.cli import main
+
+WORKFLOW = Path(examples.__file__).parent / "bandwidth.yml"
+TINY = """
+precisions = ["fp32"]
+[[case]]
+name = "decode"
+operation = "gemm"
+params = { M = 1, N = 64, K = 64 }
+cache = "hot"
+"""
+
+
+def steps() -> dict[str, str]:
+    """The shell of each step by the step's name: of `run: one line`, or of a block."""
+    found: dict[str, str] = {}
+    name = ""
+    lines = WORKFLOW.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if match := re.fullmatch(r"      - name: (.*)", line):
+            name = match[1]
+        elif match := re.fullmatch(r"        run: (.*)", line):
+            rest = lines[number + 1 :]
+            block = rest[: next((n for n, one in enumerate(rest) if not one.startswith(" " * 10)), len(rest))]
+            found[name] = textwrap.dedent("\n".join(block)) if match[1] == "|" else match[1]
+    return found
+
+
+def commands() -> list[list[str]]:
+    """The arguments of every `bwprof` in it, variables as words."""
+    lines = [line for shell in steps().values() for line in shell.splitlines() if line.startswith("bwprof ")]
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def test_it_is_yaml() -> None:
+    """By a reader of YAML where there is one; else by what no YAML may have."""
+    text = WORKFLOW.read_text()
+    assert "\t" not in text
+    assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in text.splitlines())
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    document = yaml.safe_load(text)
+    shells = {
+        step["name"]: step["run"].rstrip("\n") for step in document["jobs"]["bandwidth"]["steps"] if "run" in step
+    }
+    assert shells == steps()
+
+
+def test_it_does_what_a_gate_needs() -> None:
+    assert [words[:2] for words in commands()] == [
+        ["sweep", "--suite"],
+        ["compare", "baseline:main"],
+        ["baseline", "save"],
+    ]
+    assert [
+        word for words in commands() for word in words if word in ("--proof-bundle", "--md", "--github", "--fail-on")
+    ]
+    names = list(steps())
+    assert names.index("Measure") < names.index("Compare") < names.index("Make the baseline")
+
+
+@pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
+def test_the_command_takes_every_option_of_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Options that are not ours are an error before anything else; --help stands in for what would run."""
+    assert main([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown, option
+    assert main([*words, "--no-such-option"]) == 2
+    said = capsys.readouterr().err
+    assert "--no-such-option" in said
+    assert not re.search(r"arguments: .*--(?!no-such-option)", said)
+
+
+def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]:
+    """A step as GitHub runs it; its exit code and what it printed."""
+    process = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps()[name]],
+        cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in process.stderr, process.stderr
+    return process.returncode, process.stdout + process.stderr
+
+
+def test_its_steps_work(tmp_path: Path) -> None:
+    """On the CPU, with a tiny suite: what main leaves is what a pull request is held against."""
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "bwprof"
+    ours = "import sys; from bwprof.cli import main; sys.exit(main())"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{ours}" "$@"\n')
+    command.chmod(0o755)
+    (tmp_path / "tiny.toml").write_text(TINY)
+    summary = tmp_path / "summary.md"
+    variables = environment(tmp_path) | {
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "SUITE": "tiny.toml",
+        "DEVICE": "cpu",
+        "PROCESSES": "2",
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+    summary.touch()
+    assert shell(tmp_path, "Make the baseline", variables) == (
+        0,
+        "bwprof: baseline main (1 cases) is in .bwprof/baselines/main.json\n",
+    )
+    code, said = shell(tmp_path, "Measure", variables)
+    assert code == 0, said
+    (run,) = (tmp_path / "r").iterdir()
+    assert (tmp_path / ".test-results" / "bandwidth" / run.name / "bandwidth_report.json").is_file()
+    code, said = shell(tmp_path, "Compare", variables)
+    assert code in (0, 1), said  # a busy machine may well be slower
+    assert "decode" in summary.read_text()
+    assert len(bwprof.history(tmp_path / "r")) == 1
+    code, said = shell(tmp_path, "Make the baseline", variables)  # main goes on
+    assert code == 0, said

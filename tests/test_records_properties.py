@@ -1,0 +1,111 @@
+"""Whatever is in rows and names: baselines and bundles come back as they were, and nothing leaves its folder."""
+
+from __future__ import annotations
+
+import string
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rows import row
+
+import bwprof
+from bwprof.records import baseline, baselines, keys
+from bwprof.records.names import plain_name
+from bwprof.results import schema
+
+PLAIN = set(string.ascii_letters + string.digits + "._-")
+times = st.floats(1e-9, 1e9, allow_nan=False)
+texts = st.text(max_size=30)
+rows = st.builds(
+    lambda case, precision, variant, time, more: schema.normalise_row(
+        row(case or "case", precision, variant=variant, time_ms=time, timer="graph") | more
+    ),
+    case=texts,
+    precision=st.sampled_from(["fp32", "fp16", "", "mine"]),
+    variant=st.one_of(st.none(), texts),
+    time=times,
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "M": st.integers(0, 2**63 - 1),
+            "reason": texts,
+            "verified": st.booleans(),
+            "label": st.one_of(st.none(), texts, st.integers(), st.floats(allow_nan=False), st.booleans()),
+            "flags": st.sampled_from(["", "noisy", "throttled;noisy"]),
+        },
+    ),
+)
+samples = st.one_of(st.none(), st.lists(st.integers(0, 2**40).map(lambda number: number / 8), max_size=5))
+runs = st.lists(st.lists(st.tuples(rows, samples), min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+def made(given_runs: list[list[tuple[Any, Any]]]) -> baseline.Baseline:
+    parts = [
+        ([one for one, _ in run], [values for _, values in run], {"run_id": f"r{number}"})
+        for number, run in enumerate(given_runs)
+    ]
+    return baseline.gathered("b", parts)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(runs)
+def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tuple[Any, Any]]]) -> None:
+    written = made(given_runs)
+    with tempfile.TemporaryDirectory() as folder:
+        baselines.write(written, folder=folder)
+        found = baselines.load_baseline("b", folder=folder)
+    assert baseline.text(found) == baseline.text(written)
+    for one, other in zip(found.cases, written.cases, strict=True):
+        assert one.samples == other.samples
+        assert [r["time_ms"] for r in one.rows] == [r["time_ms"] for r in other.rows]
+        assert [keys.key(r) for r in one.rows] == [keys.key(r) for r in other.rows]
+    assert sum(len(kept.rows) for kept in found.cases) == sum(map(len, given_runs)), "no row is lost"
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(runs, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(given_runs: list[list[tuple[Any, Any]]], chance: Any) -> None:
+    """Unless nothing but the order tells them apart."""
+    unique = [list({keys.key(one): (one, values) for one, values in run}.values()) for run in given_runs]
+    mixed = [chance.sample(run, len(run)) for run in unique]
+    assert baseline.text(made(mixed)) == baseline.text(made(unique))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(rows, max_size=5), st.lists(rows, max_size=5))
+def test_keys_are_unique_and_mutual(one: list[Any], other: list[Any]) -> None:
+    ours, theirs = keys.keys_of(one, other)
+    assert len(set(ours)) == len(one)
+    assert len(set(theirs)) == len(other)
+    assert keys.keys_of(other, one) == [theirs, ours]
+    for told, found in zip(ours, one, strict=True):
+        for theirs_told, theirs_found in zip(theirs, other, strict=True):
+            assert told != theirs_told or keys.key(found) == keys.key(theirs_found)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(times, times, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), texts, texts)
+def test_a_report_comes_back(time: float, speed: float, read: int, written: int, case: str, device: str) -> None:
+    report = bwprof.BandwidthReport("gemm", "fp16", time, speed, read, written, case=case, device=device, verified=True)
+    with tempfile.TemporaryDirectory() as root:
+        path = report.save_to_proof_bundle("run", root)
+        (found,) = bwprof.rows(bwprof.load(path))
+    assert (found.time_ms, found.bandwidth_gb_s, found.bytes_read, found.bytes_written) == (time, speed, read, written)
+    assert (found.precision, found.verified) == ("fp16", True)
+    assert found.case == (schema.clean(case) or "gemm")
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.one_of(st.text(max_size=140), st.text(alphabet=sorted(PLAIN | {"/"}), max_size=140)))
+def test_a_name_is_plain_or_refused(name: str) -> None:
+    allowed = 1 <= len(name) <= 128 and set(name) <= PLAIN and not name.startswith(".")
+    try:
+        assert plain_name(name, "run_id") == name
+    except ValueError:
+        assert not allowed
+    else:
+        assert allowed
+        assert (Path("/root") / name).resolve() == Path("/root", name)

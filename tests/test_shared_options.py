@@ -1,0 +1,42 @@
+"""Options that several commands have: one declaration says what each is called, takes and means."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+import pytest
+
+from bwprof.cli import model, predict
+from bwprof.cli.sweep import options as sweep
+
+# What these commands call alike, but is another thing in each: what may be named, and what it is for.
+OWN = {"--device", "--roofs", "--list", "--help"}
+PARSERS = {"sweep": sweep.parser("bwprof sweep"), "model": model._parser(), "predict": predict._parser()}
+
+
+def declared(parser: argparse.ArgumentParser) -> dict[str, tuple[object, ...]]:
+    """Each option's declaration, but for its group."""
+    return {
+        name: (action.dest, action.metavar, action.help, action.default, action.nargs, type(action))
+        for action in parser._actions
+        for name in action.option_strings or [str(action.metavar)]
+    }
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(PARSERS, 2)))
+def test_an_option_is_the_same_in_every_command(one: str, other: str) -> None:
+    first, second = declared(PARSERS[one]), declared(PARSERS[other])
+    common = (first.keys() & second.keys()) - OWN
+    assert {"--csv", "--json", "--force"} <= common
+    assert {name: first[name] for name in common} == {name: second[name] for name in common}
+
+
+def test_what_is_common() -> None:
+    """So that none of them is a list of its own again."""
+    sets = {name: declared(parser).keys() for name, parser in PARSERS.items()}
+    assert {"--efficiency"} <= sets["model"] & sets["predict"]
+    assert {"OPERATION", "-p", "--param", "--seq-lengths", "--kv-lens", "--precision", "--suite"} <= (
+        sets["sweep"] & sets["predict"]
+    )
+    assert {"--output", "--resume", "--quiet", "--max-seconds", "--max-total-seconds"} <= sets["sweep"] & sets["model"]
