@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import errors
+from bwprof import _core, errors
+from bwprof.measuring.spec import Spec
 from bwprof.paired import asked, run, session, statistics
 from bwprof.paired.asked import Options
 from bwprof.paired.result import sentence
 from bwprof.paired.session import FAILED, INTERRUPTED, OUT_OF_TIME, PRECISE, Found, How
-from bwprof.paired.sides import Opened, SideError, later_timer
+from bwprof.paired.sides import CaseSide, Opened, SideError, later_timer
 from bwprof.paired.statistics import ratio_of, time_of, verdict_of
 from bwprof.paired.work import Call, from_dict, to_dict
 
@@ -267,6 +268,24 @@ def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, An
     with pytest.raises(SideError, match=said):
         run.same_work([Opened(**base, **one), Opened(**base, **other)])
     run.same_work([Opened(**base, **one), Opened(**base)])
+
+
+def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random amount of memory is held back, on a host, while a side gets its own."""
+    drawn: list[int] = []
+
+    def randrange(least: int, most: int) -> int:
+        drawn.append(most)
+        return least
+
+    monkeypatch.setattr("bwprof.paired.sides.random.randrange", randrange)
+    ((work, _),) = asked.works("gemm", "gemm", Options({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    assert isinstance(work, Spec)
+    side = CaseSide(cpu, work)
+    assert side.open().renewable
+    assert side.open().verified
+    side.close()
+    assert len(drawn) == 2
 
 
 # ---- what is asked for

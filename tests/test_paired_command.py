@@ -44,6 +44,9 @@ def boom():
 def crash():
     os._exit(7)
 
+def plain():
+    sum(range(3000))
+
 def hang():
     while True:
         time.sleep(0.05)
@@ -153,6 +156,21 @@ def test_a_side_that_hangs_is_ended(kernels: Path) -> None:
         with pytest.raises(SideError, match="no answer within 200 ms: its process was ended"):
             side.open()
         assert gone(pid)
+
+
+@pytest.mark.parametrize(("name", "anew"), [("kernels:plain", True), ("kernels:once", False)])
+def test_only_a_new_process_gives_a_plain_function_other_memory(name: str, anew: bool, kernels: Path) -> None:
+    with Unasked() as stops:
+        side = ProcessSide(Call(name, cache="hot"), Place("cpu", 0, threads=1, folder=kernels), stops)
+        pids = []
+        for _ in range(2):
+            assert side.open().renewable
+            assert len(side.turn(3)) == 3
+            assert side._child is not None
+            pids.append(side._child._process.pid)
+        side.end()
+    assert (pids[0] != pids[1]) == anew
+    assert all(map(gone, pids))
 
 
 def python(folder: Path, name: str, line: str) -> str:
