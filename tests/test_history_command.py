@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -222,7 +223,7 @@ def test_dates_are_readable(tmp_path: Path, count: int) -> None:
     one = history(tmp_path)
     whole = pd.concat(
         [
-            one.assign(started=one["started"] + pd.Timedelta(days=day), time_ms=one["time_ms"] + day / 1e4)
+            one.assign(started=one["started"] + timedelta(days=day), time_ms=one["time_ms"] + day / 1e4)
             for day in range(count)
         ],
         ignore_index=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,11 +123,9 @@ def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:
 
 def _span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
     """The first and the last time; one run alone stands in the middle of a day."""
-    import pandas as pd
-
     first = min(rows["started"].min() for rows in panels)
     last = max(rows["started"].max() for rows in panels)
-    room = max((last - first) * 0.03, pd.Timedelta(minutes=1)) if last > first else pd.Timedelta(hours=12)
+    room = max((last - first) * 0.03, timedelta(minutes=1)) if last > first else timedelta(hours=12)
     return first - room, last + room
 
 

@@ -300,7 +300,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
     card = _origin(frame, rows, device)
     learnt: dict[tuple[str, str, str | None], _Learnt] = {}
-    for (operation, precision), members in rows.groupby(["operation", "precision"], sort=False):
+    for (operation, precision), members in rows.groupby(["operation", "precision"], sort=False, observed=True):
         name, kind = str(operation), str(precision)
         shape = registry.param_names(name)
         best = members.sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
