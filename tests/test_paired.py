@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof import errors
+from bwprof import _core, errors
+from bwprof.measuring.spec import Spec
 from bwprof.paired import asked, run, session, statistics
 from bwprof.paired.asked import Options
 from bwprof.paired.result import sentence
 from bwprof.paired.session import FAILED, INTERRUPTED, OUT_OF_TIME, PRECISE, Found, How
-from bwprof.paired.sides import Opened, SideError, later_timer
+from bwprof.paired.sides import CaseSide, Opened, SideError, later_timer
 from bwprof.paired.statistics import ratio_of, time_of, verdict_of
 from bwprof.paired.work import Call, from_dict, to_dict
 
@@ -269,6 +270,24 @@ def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, An
     run.same_work([Opened(**base, **one), Opened(**base)])
 
 
+def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random amount of memory is held back, on a host, while a side gets its own."""
+    drawn: list[int] = []
+
+    def randrange(least: int, most: int) -> int:
+        drawn.append(most)
+        return least
+
+    monkeypatch.setattr("bwprof.paired.sides.random.randrange", randrange)
+    ((work, _),) = asked.works("gemm", "gemm", Options({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    assert isinstance(work, Spec)
+    side = CaseSide(cpu, work)
+    assert side.open().renewable
+    assert side.open().verified
+    side.close()
+    assert len(drawn) == 2
+
+
 # ---- what is asked for
 
 
@@ -325,6 +344,7 @@ def test_three_times_the_work_is_slower() -> None:
     assert row["b_time_ms"] > row["a_time_ms"] > 0
     assert row["pairs"] == 2 * len(found.attrs["pairs"][0]["orders"]) == 2 * row["units"]
     assert found.attrs["run"]["how"]["rel_ci"] == 0.9
+    assert found.attrs["run"]["status"] == "complete"
     assert "B is slower than A: its time is" in sentence(row)
 
 

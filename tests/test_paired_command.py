@@ -44,6 +44,9 @@ def boom():
 def crash():
     os._exit(7)
 
+def plain():
+    sum(range(3000))
+
 def hang():
     while True:
         time.sleep(0.05)
@@ -89,7 +92,7 @@ def test_three_times_the_work_fails_the_gate(capsys: pytest.CaptureFixture[str])
     assert row["pairs"] == 2 * len(row["orders"])
     assert set("".join(row["orders"])) == {"A", "B"}
     assert document["run"]["b"]["executable"] == sys.executable
-    assert document["run"]["status"] == "complete"
+    assert (document["run"]["status"], document["run"]["b"]["revision"]) == ("complete", None)
     (line,) = csv.DictReader(io.StringIO(Path("o.csv").read_text()))
     assert float(line["ratio"]) == row["ratio"]
     assert line["verdict"] == "slower"
@@ -153,6 +156,21 @@ def test_a_side_that_hangs_is_ended(kernels: Path) -> None:
         with pytest.raises(SideError, match="no answer within 200 ms: its process was ended"):
             side.open()
         assert gone(pid)
+
+
+@pytest.mark.parametrize(("name", "anew"), [("kernels:plain", True), ("kernels:once", False)])
+def test_only_a_new_process_gives_a_plain_function_other_memory(name: str, anew: bool, kernels: Path) -> None:
+    with Unasked() as stops:
+        side = ProcessSide(Call(name, cache="hot"), Place("cpu", 0, threads=1, folder=kernels), stops)
+        pids = []
+        for _ in range(2):
+            assert side.open().renewable
+            assert len(side.turn(3)) == 3
+            assert side._child is not None
+            pids.append(side._child._process.pid)
+        side.end()
+    assert (pids[0] != pids[1]) == anew
+    assert all(map(gone, pids))
 
 
 def python(folder: Path, name: str, line: str) -> str:

@@ -23,7 +23,7 @@ from bwprof.paired.places import Wanted
 from bwprof.paired.process import DEFAULT_TURN_SECONDS
 from bwprof.paired.result import Table
 from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
-from bwprof.paired.statistics import DEFAULT_GATE, fails
+from bwprof.paired.statistics import DEFAULT_GATE, UNDECIDED, fails
 from bwprof.results.files import atomic_write
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.text import fraction, parse_count, quoted, seconds, words
@@ -187,7 +187,7 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
                 failed |= found.stopped == session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
-    table.run["status"] = "interrupted" if stopped else "complete"
+    table.finish("interrupted" if stopped else "failed" if failed else "complete")
     if "-" not in targets.values():
         _print(table)  # first: files may turn out not to be writable
     _write(table, targets)
@@ -201,8 +201,10 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         if row["stopped"] == session.FAILED:
             sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
     slow = [row for row in table.rows if limit is not None and _fails(row, limit)]
-    for row in slow:
-        sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: B is slower\n")
+    for row in table.rows if limit is not None else []:
+        said = "B is slower" if row in slow else row["verdict"] if row["verdict"] == UNDECIDED else ""
+        if said and row["stopped"] != session.FAILED:
+            sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
     return INCOMPLETE if failed else GATE_FAILED if slow else OK
 
 

@@ -224,13 +224,16 @@ def _all(
         for pair in pairs:
             found = run.measure(pair, how, table, lambda: None, compared)
             if found.stopped == FAILED:
+                table.finish("failed")
                 raise PairedError(found.reason, table.frame()) from found.cause
     except PairedError:
         raise
     except BaseException as error:
+        table.finish("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         with suppress(AttributeError):
             error.frame = table.frame()  # type: ignore[attr-defined]
         raise
+    table.finish("complete")
     return table.frame()
 
 

@@ -78,6 +78,10 @@ class Table:
         self.rows.append(row)
         self.details.append(session.plain(found))
 
+    def finish(self, status: str) -> None:
+        """How the run ended."""
+        self.run |= {"status": status, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+
     def frame(self) -> pd.DataFrame:
         """The rows; ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` what each row comes from."""
         import pandas as pd

@@ -126,8 +126,10 @@ def facts_of(side: Side) -> dict[str, Any]:
 
 def told_of(side: Side, opened: Opened) -> dict[str, Any]:
     """What the metadata say of a side."""
-    hello = side.hello if isinstance(side, ProcessSide) else {}
-    return {"title": opened.title, "versions": hello.get("versions"), "executable": hello.get("executable")}
+    if not isinstance(side, ProcessSide):
+        return {"title": opened.title}
+    told = {name: side.hello.get(name) for name in ("versions", "executable")}
+    return {"title": opened.title, **told, "revision": side.label or None}
 
 
 def nothing_compared(_sides: Sequence[Side]) -> tuple[bool | None, str]:
