@@ -297,6 +297,21 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 
 
+def test_what_is_doubtful_is_shown_as_such(command: Callable[..., Any], folder: Path) -> None:
+    rows = [
+        row | {"status": status, "flags": flags}
+        for row, status, flags in zip(
+            pair("decode", 100, 90), ("ok", "predicted"), ("unverified;noisy", ""), strict=True
+        )
+    ]
+    bwprof.save(frame.from_rows(rows, {"run_id": "run-1"}), folder / "1.json")
+    assert command("save", "main", "1.json")[0] == 0
+    code, out, _ = command("show", "main")
+    assert code == 0
+    assert "noisy, unverified" in " ".join(next(line for line in out.splitlines() if "fp32" in line).split())
+    assert "predicted" in next(line for line in out.splitlines() if "fp16" in line)
+
+
 def test_a_run_that_is_not_complete_is_kept_and_said(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
     code, _, err = command("save", "main", "1.json")

@@ -64,6 +64,28 @@ def test_the_last_state_of_every_case(tmp_path: Path, capsys: pytest.CaptureFixt
     assert err == ""
 
 
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"status": "predicted"}, "predicted"),
+        ({"flags": "not_cold;noisy"}, "noisy"),
+        ({"flags": "unverified"}, "unverified"),
+        ({"flags": "not_cold"}, ""),
+    ],
+)
+def test_a_time_that_is_no_good_one_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, str], word: str
+) -> None:
+    """Also where it is the last of its case: the table of all cases shows nothing else of it."""
+    write(tmp_path, 1, [timed("a", "fp32", 0.002)])
+    write(tmp_path, 2, [timed("a", "fp32", 0.001) | more])
+    out, _ = printed(capsys, "--folder", str(tmp_path))
+    (line,) = [line for line in out.splitlines() if line.startswith("a ")]
+    assert "1 us" in line
+    said = line.split("|")[-1].strip()
+    assert said.startswith(word) if word else "not_cold" not in said
+
+
 def test_the_runs_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changing(tmp_path)
     out, _ = printed(capsys, "decode*", "--dir", str(tmp_path), "--precision", "fp32")
@@ -214,6 +236,14 @@ def test_lines_marks_and_triangles(tmp_path: Path) -> None:
         line for line in ax.lines if len(set(map(str, line.get_xdata()))) == 1 and list(line.get_ydata()) == [0, 1]
     ]
     assert len(upright) == 1
+
+
+def test_predictions_are_not_drawn_among_measurements(tmp_path: Path) -> None:
+    write(tmp_path, 1, [timed("a", "fp32", 0.002)])
+    write(tmp_path, 2, [timed("a", "fp32", 0.001) | {"status": "predicted"}])
+    figure, _ = drawn(history(tmp_path))
+    (line,) = [line for line in figure.axes[0].lines if str(line.get_label()).startswith("FP32")]
+    assert len(line.get_xdata()) == 1
 
 
 @pytest.mark.parametrize("count", [1, 5, 300])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
-from bwprof.results.difference import DEFAULT_GATE
+from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.text import parse_count, quoted
 
 if TYPE_CHECKING:
@@ -184,9 +184,16 @@ def _overview(screen: Console, found: pd.DataFrame, where: str) -> Table:
         name = f"{_name(row)} {_word(row['variant'])}" if names[row["case"], row["precision"]] > 1 else _name(row)
         grid.add_row(
             *(name, _word(row["precision"]), str(len(rows)), _time(row), _figure(row["bandwidth_gb_s"])),
-            *(_percent(row), _changes(rows)),
+            *(_percent(row), "; ".join(filter(None, (_doubts(row), _changes(rows))))),
         )
     return grid
+
+
+def _doubts(row: Any) -> str:
+    """Why the time that stands for a case is not to be taken for a good one."""
+    if row["status"] != "ok":
+        return _word(row["status"]) if row["time_ms"] == row["time_ms"] else ""
+    return ", ".join((*disturbances(row), *doubts(row)))
 
 
 def _changes(rows: pd.DataFrame) -> str:

@@ -98,6 +98,8 @@ def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
     if missing:
         raise ValueError(f"not a history: column {', '.join(missing)} is missing; bwprof.history gives one")
     drawn = data[data["time_ms"].notna() & data["started"].notna() & (data["time_ms"] < math.inf)]
+    if "status" in drawn:  # what was predicted is no measurement
+        drawn = drawn[drawn["status"] == "ok"]
     found = [rows for _, rows in drawn.groupby("case", sort=False, observed=True)]
     if not found:
         raise ValueError("there are no times to draw")

@@ -19,7 +19,31 @@ def comparable(row: Row) -> bool:
     >>> comparable({"status": "ok", "flags": "near_timer_floor"}), comparable({"status": "ok", "flags": "noisy"})
     (True, False)
     """
-    return row["status"] == "ok" and DISTURBED.isdisjoint((row["flags"] or "").split(";"))
+    return row["status"] == "ok" and not disturbances(row)
+
+
+def disturbances(row: Row) -> list[str]:
+    """The flags that make a row's time tell nothing."""
+    return [word for word in _flags(row) if word in DISTURBED]
+
+
+def doubts(row: Row) -> list[str]:
+    """What makes a row doubtful, however well it was timed: a result that nobody checked, bytes that cannot be.
+
+    Examples
+    --------
+    >>> doubts({"flags": "near_timer_floor;unverified"}), doubts({"flags": "above_attainable", "verified": False})
+    (['unverified'], ['unverified', 'above_attainable'])
+    """
+    flags, verified = _flags(row), row.get("verified")
+    wrong = not is_missing(verified) and not verified
+    unchecked = ["unverified"] if "unverified" in flags or wrong else []
+    return unchecked + [word for word in flags if word == "above_attainable"]
+
+
+def _flags(row: Row) -> list[str]:
+    found = row.get("flags")
+    return [] if is_missing(found) else str(found).split(";")
 
 
 def differ(one: Row, other: Row, *, gate: float = DEFAULT_GATE) -> bool:

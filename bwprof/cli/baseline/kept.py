@@ -11,6 +11,7 @@ from bwprof.cli.shared.guard import INCOMPLETE, OK
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
 from bwprof.results import schema
+from bwprof.results.difference import disturbances, doubts
 from bwprof.results.schema import Row
 from bwprof.text import figure_text, quoted
 
@@ -83,9 +84,11 @@ def _show(options: argparse.Namespace) -> int:
     screen = console(sys.stdout)
     for line in _head(found):
         screen.print(line, soft_wrap=True)
-    grid = table(screen, "", [*_WORDS, *_NUMBERS], numbers=_NUMBERS)
-    for kept in found.cases:
-        grid.add_row(*_cells(kept))
+    doubted = [", ".join((*disturbances(row), *doubts(row))) for row in found.rows]
+    more = ["doubts"] if any(doubted) else []
+    grid = table(screen, "", [*_WORDS, *_NUMBERS, *more], numbers=_NUMBERS)
+    for kept, words in zip(found.cases, doubted, strict=True):
+        grid.add_row(*_cells(kept), *([words] if more else []))
     shown(screen, grid)
     return OK
 
@@ -109,7 +112,7 @@ def _head(found: Baseline) -> list[str]:
 def _cells(kept: Kept) -> list[str]:
     row = kept.row
     words = [str(row[name] or "-") for name in _WORDS]
-    if schema.is_missing(row["time_ms"]):
+    if row["status"] != "ok" or schema.is_missing(row["time_ms"]):
         return [*words, f"{row['status']}: {quoted(row['reason'] or '')}", *["-"] * (len(_NUMBERS) - 1)]
     times = kept.process_ms
     wander = f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-"

@@ -18,14 +18,13 @@ from bwprof.records.comparing.verdicts import (
     SAME,
     SLOWER,
     Judged,
-    disturbances,
     judge,
     verdict_of,
 )
 from bwprof.records.keys import unlike
 from bwprof.records.sides import Side
 from bwprof.results import schema
-from bwprof.results.difference import DEFAULT_GATE
+from bwprof.results.difference import DEFAULT_GATE, disturbances
 from bwprof.results.schema import Row
 from bwprof.text import fraction
 

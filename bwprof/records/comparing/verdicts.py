@@ -11,7 +11,7 @@ from bwprof.records.comparing.pairs import Pair
 from bwprof.records.comparing.thresholds import Spread, Test
 from bwprof.records.comparing.values import Value, higher_is_better, value
 from bwprof.records.keys import unlike
-from bwprof.results.difference import DEFAULT_GATE, DISTURBED
+from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.results.schema import Row
 
 FASTER, SLOWER, SAME = "faster", "slower", "same"
@@ -140,15 +140,3 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
 def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
     sides = (("base", base), ("new run", new))
     return ", ".join(f"{word} in the {where}" for where, row in sides for word in words(row))
-
-
-def disturbances(row: Row) -> list[str]:
-    """What makes a row's time tell nothing."""
-    return [word for word in str(row.get("flags") or "").split(";") if word in DISTURBED]
-
-
-def doubts(row: Row) -> list[str]:
-    """What makes a row doubtful, however well it was timed: results that nobody checked, bytes that cannot be."""
-    flags = str(row.get("flags") or "").split(";")
-    unchecked = ["unverified"] if "unverified" in flags or row.get("verified") is False else []
-    return unchecked + [word for word in flags if word == "above_attainable"]
