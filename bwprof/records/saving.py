@@ -28,7 +28,8 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
         Letters A-Z a-z, digits, '.', '_' and '-'.
     *sources : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
         Run folders, result files, frames of `bwprof.sweep`, rows of `bwprof.measure`; "baseline:NAME" for one that is
-        there. Rows of several run ids are several processes.
+        there. Rows of several run ids are several processes: let them be so. Runs of one process, one after the other,
+        agree more than those of several do, and what is learnt of them promises too much.
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
     force : bool
