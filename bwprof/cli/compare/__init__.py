@@ -34,7 +34,7 @@ single runs that is not known: intervals must be apart, and medians more than 3 
 """
 _EPILOG = """\
 exit codes: 0, 1 (the gate of --fail-on failed), 2 (what was asked for cannot be), 3 (with --fail-on: a case that BASE
-has failed, is missing or was not measured in NEW, or none could be judged)
+has failed, is missing or was not measured in NEW, or none can be compared)
 
 examples:
   %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
@@ -89,6 +89,7 @@ def _parser() -> Parser:
 
 def _run(options: argparse.Namespace) -> int:
     from bwprof.records.comparing.comparison import compared
+    from bwprof.records.comparing.verdicts import DISTURBED_WORD
     from bwprof.records.sides import side
 
     if options.format not in _FORMATS:
@@ -114,8 +115,9 @@ def _run(options: argparse.Namespace) -> int:
         from bwprof.records.comparing.telling import github_lines
 
         sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, missing, options.new))
-    incomplete = missing or (fail_on != "never" and not found.judged)
-    return GATE_FAILED if failed else INCOMPLETE if incomplete else OK
+    # What was disturbed may be measured well the next time; another driver or device stays so.
+    apart = fail_on != "never" and not found.judged and not found.counts[DISTURBED_WORD]
+    return GATE_FAILED if failed else INCOMPLETE if missing or apart else OK
 
 
 def _fail_on(given: str | None) -> str | float:
