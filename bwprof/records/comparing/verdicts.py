@@ -64,6 +64,10 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
         return Judged(pair, NOT_COMPARABLE, _with_reason(said, base))
     if new["status"] in ("failed", "skipped"):
         return Judged(pair, FAILED, _with_reason(str(new["status"]), new))
+    if new.get("verified") is False:  # whatever it was, it was not this work
+        return Judged(pair, FAILED, _with_reason("its result is wrong", new))
+    if base.get("verified") is False:
+        return Judged(pair, NOT_COMPARABLE, _with_reason("its result is wrong in the base", base))
     if new["status"] != "ok":
         return Judged(pair, NOT_COMPARABLE, f"{new['status']}: not measured")
     apart = [] if across else unlike(base, new)
@@ -133,9 +137,15 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
     reason = ""
     if doubts:
         verdict, reason = DISTURBED_WORD, ", ".join(doubts)
+    elif verdict != SLOWER and base.get("verified") and _is_unverified(new):
+        verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(test.threshold):
         reason = "too few samples to tell"
     return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test)
+
+
+def _is_unverified(row: Row) -> bool:
+    return "unverified" in str(row.get("flags") or "").split(";")
 
 
 def _disturbed(row: Row) -> list[str]:
