@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 _SUFFIXES = {
@@ -119,6 +122,23 @@ def merged(given: Mapping[str, Any] | None, keywords: Mapping[str, Any], name: s
     return {**whole, **keywords}
 
 
+def path_of(given: Any, name: str) -> Path:
+    """A path; TypeError with `name` for what is none, ValueError for one that no file can have."""
+    if not isinstance(given, (str, PathLike)) or not isinstance(os.fspath(given), str):
+        raise TypeError(f"{name} is {shown(given)}: a path is needed")
+    if "\0" in os.fspath(given):
+        raise ValueError(f"{name} is {shown(given)}: no path has a NUL in it")
+    return Path(given)
+
+
+def listed(given: Any, name: str, what: str) -> list[Any]:
+    """What an iterable holds; TypeError with `name` for what is none, and for `what` is needed."""
+    try:
+        return list(given)
+    except TypeError:
+        raise TypeError(f"{name} is {shown(given)}: {what}") from None
+
+
 def words(name: str, value: Any) -> tuple[str, ...]:
     """Names as people give them: an iterable of them, or one text with commas; none for None.
 
@@ -130,7 +150,7 @@ def words(name: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
-    found = tuple(word.strip() if isinstance(word, str) else word for word in given)
+    found = tuple(word.strip() if isinstance(word, str) else word for word in listed(given, name, "names are needed"))
     if not found:
         raise ValueError(f"{name} is {shown(value)}: at least one name is needed")
     for word in found:

@@ -196,6 +196,24 @@ def test_what_cannot_be_measured_any_more_has_failed() -> None:
     assert verdict(failed, base) == verdict(skipped, skipped) == verdict(base, predicted) == "not_comparable"
 
 
+def test_a_wrong_result_is_never_faster() -> None:
+    right, wrong = timed("a", 1.0, verified=True), timed("a", 0.5, verified=False, reason="output[0] is 2, not 1")
+    assert verdict(right, wrong) == "failed"
+    assert bwprof.compare([right], [wrong])["reason"].tolist() == ["its result is wrong: output[0] is 2, not 1"]
+    assert verdict(wrong, right) == "not_comparable"
+
+
+@pytest.mark.parametrize(("ms", "said"), [(0.5, "not_comparable"), (1.0, "not_comparable"), (2.0, "slower")])
+def test_what_is_no_longer_verified_is_no_improvement(ms: float, said: str) -> None:
+    base, new = timed("a", 1.0, verified=True), timed("a", ms, flags="unverified", reason="output[0] is 2")
+    assert verdict(base, new) == said
+    assert verdict(base, new | {"flags": ""}) != "not_comparable", "nobody said that it is"
+    assert verdict(timed("a", 1.0, flags="unverified"), new) != "not_comparable", "as before"
+    if said == "not_comparable":
+        words = "verified in the base, unverified in the new run: output[0] is 2"
+        assert bwprof.compare([base], [new])["reason"].tolist() == [words]
+
+
 @pytest.mark.parametrize("time", [0.0, -1.0, math.inf, math.nan, None])
 def test_times_that_are_none(time: float | None) -> None:
     base, new = timed("a", 1.0), timed("a", 1.0) | {"time_ms": time}

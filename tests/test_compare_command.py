@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from bwprof import plot
 from bwprof.cli import compare as command
 from bwprof.cli import main
 from bwprof.cli.compare import again
+from bwprof.cli.shared.guard import coded, guarded
 from bwprof.measuring.spec import Spec
 from bwprof.records import baselines
 from bwprof.results import frame
@@ -385,3 +387,54 @@ def test_python_m_is_the_same_command() -> None:
 
     assert module.main is command.main
     assert len(CASES) == 10
+
+
+def test_what_is_compared_is_never_written_over(bw: Command, sides: tuple[str, str, str]) -> None:
+    base, _, worse = sides
+    before = Path(base).read_bytes()
+    for option in ("--json", "--md"):
+        code, out, err = bw("compare", base, worse, option, base, "--force")
+        assert (code, out) == (2, "")
+        assert f"{option} {base} is what is read" in err
+    assert Path(base).read_bytes() == before
+
+
+def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Command, sides: tuple[str, str, str]) -> None:
+    base, _, worse = sides
+    for name in ("o.csv", "o.json", "o.md"):
+        kind = Path(name).suffix[1:]
+        Path(name).write_text("mine")
+        code, _, err = bw("compare", base, worse, f"--{kind}", name)
+        assert (code, Path(name).read_text()) == (2, "mine")
+        assert f"{name} exists already" in err
+        assert bw("compare", base, worse, f"--{kind}", name, "--force")[0] == 0
+        assert Path(name).read_text() != "mine"
+    Path("empty.md").touch()
+    assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "as a workflow's summary is"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--csv", "x.csv", "--md", "x.csv"], "--csv x.csv and --md x.csv cannot both have the same file"),
+        (["--csv", "-", "--json", "-"], "--csv - and --json - cannot both have the standard output"),
+        (["--format", "csv", "--json", "-"], "--format csv and --json - cannot both have the standard output"),
+        (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
+        (["--json", ""], "--json is ''"),
+    ],
+)
+def test_outputs_that_cannot_be_are_said_first(
+    bw: Command, sides: tuple[str, str, str], options: list[str], words: str
+) -> None:
+    base, _, worse = sides
+    code, out, err = bw("compare", base, worse, *options)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_a_file_that_may_not_grow_is_as_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> int:
+        raise OSError(errno.EFBIG, "File too large", "o.json")
+
+    assert guarded(lambda: coded(full)) == 3
+    assert "o.json: File too large" in capsys.readouterr().err

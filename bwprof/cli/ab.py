@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -150,7 +149,7 @@ def _epilog() -> str:
 
 
 def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
-    targets = _targets(options)
+    targets = targets_of(options)
     limit = None if options.fail_on is None else fraction(options.fail_on, "--fail-on")
     wanted = Wanted(
         tuple(options.python),
@@ -221,16 +220,6 @@ def _options(options: argparse.Namespace, seed: int) -> Options:
         timer=options.timer,
         seed=seed,
     )
-
-
-def _targets(options: argparse.Namespace) -> dict[str, str]:
-    """What is written where; ValueError before anything is measured where that cannot be."""
-    found = targets_of(options)
-    for kind, name in found.items():
-        folder = Path(name).parent
-        if name != "-" and not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise ValueError(f"--{kind} {quoted(name)}: there is no folder {quoted(folder)} that can be written to")
-    return found
 
 
 def _write(table: Table, targets: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from bwprof.records.baseline import Baseline
 from bwprof.records.holding import held
 from bwprof.records.names import plain_name
 from bwprof.results.files import atomic_write
-from bwprof.text import nearest, quoted
+from bwprof.text import nearest, path_of, quoted
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
 _LISTED = 10  # names that a message lists
@@ -20,10 +20,10 @@ _LISTED = 10  # names that a message lists
 
 def folder_of(folder: str | PathLike[str] | None) -> Path:
     """Where baselines are, unless `folder` says otherwise."""
-    return Path(FOLDER) if folder is None else Path(folder)
+    return Path(FOLDER) if folder is None else path_of(folder, "folder")
 
 
-def path_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
+def file_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """A baseline's file; ValueError for a name that is none."""
     return folder_of(folder) / f"{plain_name(name, 'the name of a baseline')}.json"
 
@@ -120,7 +120,7 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     ...     bwprof.load_baseline("main", folder=folder).driver
     '580.159.04'
     """
-    path = path_of(name, folder)
+    path = file_of(name, folder)
     try:
         return documents.read(path)
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
     ...     bwprof.delete_baseline("main", folder=folder).name
     'main.json'
     """
-    path = path_of(name, folder)
+    path = file_of(name, folder)
     if not os.path.lexists(path):
         raise missing(name, folder)
     with held(path):
@@ -162,7 +162,7 @@ def write(baseline: Baseline, *, folder: str | PathLike[str] | None = None, forc
     OSError
         When it cannot be written; an older file is then whole.
     """
-    path = path_of(baseline.name, folder)
+    path = file_of(baseline.name, folder)
     content = documents.text(baseline)
     path.parent.mkdir(parents=True, exist_ok=True)
     with held(path):
@@ -180,7 +180,7 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
         As `write` would.
     """
     check_free(name, folder, force=force)
-    path = path_of(name, folder)
+    path = file_of(name, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with held(path):
         pass
@@ -188,6 +188,6 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
     """FileExistsError when a baseline of that name is there and may not be replaced."""
-    path = path_of(name, folder)
+    path = file_of(name, folder)
     if not force and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")

@@ -15,7 +15,7 @@ from bwprof.records.index import crew
 from bwprof.records.index.folders import Stamp, run_folders, stamp_of
 from bwprof.records.index.store import DamagedError, Store, is_damage
 from bwprof.results.difference import DEFAULT_GATE
-from bwprof.text import fraction, quoted, shown, unknown, whole_number, words
+from bwprof.text import fraction, path_of, quoted, shown, unknown, whole_number, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ def history(
     >>> found[["case", "precision"]].drop_duplicates().shape[0] == found["series"].nunique()
     True
     """
-    root = Path(folder)
+    root = path_of(folder, "folder")
     if not root.is_dir():
         said = "it is no folder" if root.exists() else "no such folder; a sweep makes one"
         raise FileNotFoundError(f"{quoted(folder)}: {said}")

@@ -18,7 +18,7 @@ from bwprof.records.names import plain_name
 from bwprof.results import bundles, csvfile, jsonfile, schema
 from bwprof.results.files import atomic_write, read_text
 from bwprof.results.schema import Row
-from bwprof.text import amount, finite_number, quoted, shown
+from bwprof.text import amount, finite_number, mapping, path_of, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,7 @@ def write_bundle(
     from bwprof.results import frame as frames
 
     rows = frames.to_rows(data)
-    run = data.attrs.get("run") or {}
+    run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)
     folder = _folder_of(given, root)
     with held(folder / bundles.NAME):
@@ -226,12 +226,12 @@ def write_bundle(
 
 def check_root(root: str | PathLike[str]) -> None:
     """OSError where bundles cannot be made: said before anything is measured."""
-    Path(root).mkdir(parents=True, exist_ok=True)
+    path_of(root, "root").mkdir(parents=True, exist_ok=True)
 
 
 def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
-    folder = Path(root) / plain_name(run_id, "run_id")
+    folder = path_of(root, "root") / plain_name(run_id, "run_id")
     for path in (folder, *(folder / name for name in (bundles.NAME, bundles.METADATA_NAME, ARTIFACTS))):
         if path.is_symlink():
             raise ValueError(f"{quoted(path)} is a symbolic link, which may lead out of its folder: remove it")

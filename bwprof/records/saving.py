@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from os import PathLike
@@ -71,7 +72,7 @@ def made_of(name: str, sources: Sequence[Side]) -> Baseline:
     runs: list[Run] = []
     seen: set[str] = set()
     for source in sources:
-        if not any(row["status"] == "ok" and not schema.is_missing(row["time_ms"]) for row in source.rows):
+        if not any(row["status"] == "ok" and _is_time(row["time_ms"]) for row in source.rows):
             raise ValueError(f"{quoted(source.name)} holds no measured case: nothing could be held against it")
         own = _processes(source)
         twice = sorted(seen.intersection(own) - {""})
@@ -80,6 +81,10 @@ def made_of(name: str, sources: Sequence[Side]) -> Baseline:
         seen.update(own)
         runs += own.values()
     return gathered(name, runs, saved=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _is_time(given: Any) -> bool:
+    return not schema.is_missing(given) and 0 < given < math.inf
 
 
 def _processes(source: Side) -> dict[str, Run]:

@@ -15,7 +15,7 @@ from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
 from bwprof.records.index.folders import run_folders, stamp_of
 from bwprof.results.schema import Row
-from bwprof.text import quoted, shown
+from bwprof.text import mapping, quoted, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def _run_in(path: Path) -> Path:
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Side:
     """A text that is no path's: a baseline's name, or neither."""
     try:
-        baselines.path_of(text, folder)
+        baselines.file_of(text, folder)
     except ValueError:  # it has a slash, say
         raise FileNotFoundError(f"no such file or folder: {quoted(text)}") from None
     try:
@@ -156,6 +156,6 @@ def _of_frame(data: pd.DataFrame, name: str) -> Side:
     from bwprof.results import frame as frames
 
     rows = frames.to_rows(data)
-    run = dict(data.attrs.get("run") or {})
+    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
     samples = [None if values is None else list(values) for values in frames.samples_of(data, rows)]
     return Side(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))

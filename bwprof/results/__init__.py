@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import quoted, truth
+from bwprof.text import path_of, quoted, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     from bwprof.results import compare
     from bwprof.results import frame as frames
 
-    found, values, run = _with_samples(path) if truth(samples, "samples") else read_rows(Path(path))
+    found, values, run = _with_samples(path) if truth(samples, "samples") else read_rows(path_of(path, "path"))
     if all(row["speedup_vs_fp32"] is None for row in found):
         compare.fill(found)
     whole = frames.from_rows(found, run, values)
@@ -93,7 +93,7 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
 
 def _with_samples(path: str | PathLike[str]) -> Content:
     """What `read_rows` gives; ValueError for a file that has no place for samples."""
-    found = Path(path)
+    found = path_of(path, "path")
     if found.is_file() and found.suffix.lower() == ".csv":
         raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
     return read_rows(found)
@@ -237,7 +237,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     from bwprof.results import frame as frames
     from bwprof.results.files import Claim, atomic_write, is_plain_target
 
-    target = Path(path)
+    target = path_of(path, "path")
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if truth(classic, "classic"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
 from bwprof.results.row import Row
-from bwprof.text import shown
+from bwprof.text import listed, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,16 +67,16 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     """
     from bwprof.results import frame as frames
 
-    listed = [rows] if isinstance(rows, Mapping) else list(rows)
-    for row in listed:
+    given = [rows] if isinstance(rows, Mapping) else listed(rows, "rows", "rows are needed")
+    for row in given:
         if not isinstance(row, Mapping):
             raise TypeError(f"{shown(row)} is no row: bwprof.Row or another mapping is needed")
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {shown(name)}: a str is needed")
-    own = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in listed]
+    own = [getattr(row, frames.SAMPLES, None) or row.get(frames.SAMPLES) for row in given]
     samples = [frames.checked_samples(values) for values in own]
-    whole = [{name: value for name, value in row.items() if name != frames.SAMPLES} for row in listed]
+    whole = [{name: value for name, value in row.items() if name != frames.SAMPLES} for row in given]
     return frames.from_rows(map(schema.normalise_row, whole), None, samples)
 
 

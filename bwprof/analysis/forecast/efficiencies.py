@@ -21,7 +21,7 @@ from bwprof.analysis.forecast.streams import Streams
 from bwprof.analysis.forecast.work import Estimate, Work, work_of
 from bwprof.roofs.limits import numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text import check_frame, unknown
+from bwprof.text import check_frame, mapping, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -377,8 +377,8 @@ def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
         raise ValueError(f"rows of several devices ({', '.join(names)}): learn from those of one")
     if not names:
         raise ValueError("the rows do not say of which device they are: name it by device=")
-    run = frame.attrs.get("run") or {}
-    found = run.get("roofs")
+    run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+    found = mapping(run.get("roofs"), "the frame's attrs['run']['roofs']")
     roofs = Roofs.from_dict(dict(found)) if found and found.get("device") == names[0] and found.get("points") else None
     entry = datasheets.find(names[0])
     if roofs is not None:

@@ -13,7 +13,7 @@ from bwprof.analysis.forecast.efficiencies import efficiency as learn
 from bwprof.analysis.forecast.work import Case, Estimate, Work, combined, work_of
 from bwprof.results import schema
 from bwprof.roofs import limits
-from bwprof.text import finite_number, shown
+from bwprof.text import finite_number, listed, shown, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def predict(
         return predict_rows(_cases(op, precision), device, efficiency)
     model = model_of(efficiency)
     card = card_of(device, getattr(model, "streams", None))
-    names = [op] if isinstance(op, str) else list(op)
+    names = [op] if isinstance(op, str) else listed(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
     works = []
@@ -164,8 +164,7 @@ def _precisions(operation: str, given: str | Sequence[str] | None) -> list[str]:
     allowed = registry.operation(operation)["precisions"]
     if given is None:
         return [name for name in ("fp32", "fp16") if name in allowed] or allowed[:1]
-    words = given.split(",") if isinstance(given, str) else given
-    return list(dict.fromkeys(registry.check_precision(word) for word in words))
+    return list(dict.fromkeys(registry.check_precision(word) for word in words("precision", given)))
 
 
 def _with_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, Any]:

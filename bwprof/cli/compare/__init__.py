@@ -6,13 +6,14 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
+from bwprof.cli.shared.predictions import targets_of
 from bwprof.results.files import atomic_write
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
@@ -80,6 +81,7 @@ def _parser() -> Parser:
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
+    parser.add_argument("--force", action="store_true", help="replace files that --csv, --json and --md name")
     parser.add_argument("--plot", metavar="PICTURE", help="draw the ratios; the ending says the format")
     parser.add_argument("--github", action="store_true", help="print an ::error line for each case that fails")
     add_dir(parser)
@@ -97,11 +99,12 @@ def _run(options: argparse.Namespace) -> int:
     fail_on = _fail_on(options.fail_on)
     gate = None if options.gate is None else fraction(options.gate, "--gate")
     _check_picture(options.plot)
-    for name in ("csv", "json", "md"):
-        if getattr(options, name) == "-":
-            check_open(f"--{name}")
+    targets = targets_of(options, options.base, options.new)
     if options.format != "table":
         check_open("--format")
+        for kind, name in targets.items():
+            if name == "-":
+                raise ValueError(f"--format {options.format} and --{kind} - cannot both have the standard output")
     base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
     tries = 2 if options.confirm else 1
     found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
@@ -110,7 +113,7 @@ def _run(options: argparse.Namespace) -> int:
         found = _confirmed(found, doubted, new, quiet=options.quiet)
     failed = [place for place in doubted if found.fails(found.lines[place], fail_on)]
     missing = _missing(found) if fail_on != "never" else []
-    _write(options, found, fail_on, failed)
+    _write(options, targets, found, fail_on, failed)
     if options.github:
         from bwprof.records.comparing.telling import github_lines
 
@@ -172,7 +175,13 @@ def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bo
     return found.after_second_try(dict(zip(places, answers, strict=True)))
 
 
-def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float, failed: Sequence[int]) -> None:
+def _write(
+    options: argparse.Namespace,
+    targets: Mapping[str, str],
+    found: Comparison,
+    fail_on: str | float,
+    failed: Sequence[int],
+) -> None:
     """What was asked for, into files and on standard output."""
     from bwprof.records.comparing import telling
 
@@ -180,7 +189,7 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
     if options.format == "table":
         from bwprof.terminal import console
 
-        piped = "-" in (options.csv, options.json, options.md)
+        piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
         "csv": lambda: found.frame().to_csv(index=False),
@@ -189,12 +198,12 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
     }
     if options.format in forms:
         sys.stdout.write(forms[options.format]())
-    for name, form in (("csv", "csv"), ("json", "json"), ("md", "markdown")):
-        target = getattr(options, name)
-        if target == "-":
-            sys.stdout.write(forms[form]())
-        elif target is not None:
-            atomic_write(Path(target), forms[form]())
+    for kind, name in targets.items():
+        text = forms["markdown" if kind == "md" else kind]()
+        if name == "-":
+            sys.stdout.write(text)
+        else:
+            atomic_write(Path(name), text)
     if options.plot is not None:
         from bwprof import plot
 

@@ -18,7 +18,7 @@ from bwprof.text import quoted, spelt
 # Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
 # cannot be; a case failed or rows could not be written; a signal came.
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def guarded(command: Callable[[], int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,21 +31,31 @@ def efficiency_of(given: str | None) -> float | pd.DataFrame:
 
 def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
     """What is written where, by kind; ValueError before anything is, also for a file that is one of the `inputs`."""
-    targets = {kind: name for kind, name in (("csv", given.csv), ("json", given.json)) if name is not None}
-    if list(targets.values()).count("-") > 1:
-        raise ValueError("--csv - and --json - cannot both have the standard output")
+    targets = {kind: name for kind in ("csv", "json", "md") if (name := getattr(given, kind, None)) is not None}
+    piped = [f"--{kind} -" for kind, name in targets.items() if name == "-"]
+    if len(piped) > 1:
+        raise ValueError(f"{' and '.join(piped)} cannot both have the standard output")
     for kind, name in targets.items():
         if name == "":
             raise ValueError(f"--{kind} is '': a name is needed")
         if name == "-":
             check_open(f"--{kind} -")
-        elif Path(name).suffix.lower() != f".{kind}":
+        elif kind != "md" and Path(name).suffix.lower() != f".{kind}":
             raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
+        elif kind == "md" and (other := next((one for one in ("csv", "json") if targets.get(one) == name), "")):
+            raise ValueError(f"--{other} {quoted(name)} and --md {quoted(name)} cannot both have the same file")
         elif any(_same(name, read) for read in inputs):
             raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
         elif holds_something(Path(name)) and not given.force:
             raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
+        elif not _can_be_written(Path(name).parent):
+            folder = quoted(Path(name).parent)
+            raise ValueError(f"--{kind} {quoted(name)}: there is no folder {folder} that can be written to")
     return targets
+
+
+def _can_be_written(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _same(name: str, given: str | None) -> bool:

@@ -64,6 +64,10 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
         return Judged(pair, NOT_COMPARABLE, _with_reason(said, base))
     if new["status"] in ("failed", "skipped"):
         return Judged(pair, FAILED, _with_reason(str(new["status"]), new))
+    if new.get("verified") is False:  # whatever it was, it was not this work
+        return Judged(pair, FAILED, _with_reason("its result is wrong", new))
+    if base.get("verified") is False:
+        return Judged(pair, NOT_COMPARABLE, _with_reason("its result is wrong in the base", base))
     if new["status"] != "ok":
         return Judged(pair, NOT_COMPARABLE, f"{new['status']}: not measured")
     apart = [] if across else unlike(base, new)
@@ -132,6 +136,8 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
     disturbed = _told(base, new, disturbances)
     if disturbed:
         verdict, reason = DISTURBED_WORD, disturbed
+    elif verdict != SLOWER and base.get("verified") and _is_unverified(new):
+        verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(test.threshold):
         verdict, reason = NOT_COMPARABLE, "too few samples to tell"
     return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test)
@@ -140,3 +146,7 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
 def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
     sides = (("base", base), ("new run", new))
     return ", ".join(f"{word} in the {where}" for where, row in sides for word in words(row))
+
+
+def _is_unverified(row: Row) -> bool:
+    return "unverified" in str(row.get("flags") or "").split(";")

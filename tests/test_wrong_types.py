@@ -1,0 +1,80 @@
+"""What Python callers give that is of no use: an exception that names the argument and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows import row
+
+import bwprof
+from bwprof.results import frame
+
+ZERO = np.array(1.0)  # it says that it can be iterated, and cannot
+
+
+def with_run(run: Any) -> pd.DataFrame:
+    data = frame.from_rows([row("a", "fp32", device="NVIDIA H200")])
+    data.attrs["run"] = run
+    return data
+
+
+@pytest.mark.parametrize("path", [True, 3, b"x", "a\0b"])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("path", bwprof.load),
+        ("path", lambda path: bwprof.save(with_run({}), path)),
+        ("folder", bwprof.history),
+        ("folder", lambda path: bwprof.load_baseline("main", folder=path)),
+        ("root", lambda path: bwprof.save_proof_bundle(with_run({}), "run-1", root=path)),
+    ],
+)
+def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{name} is "):
+        call(path)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: bwprof.frame(None), "rows is None"),
+        (lambda: bwprof.frame(ZERO), "rows is array"),
+        (lambda: bwprof.outliers(None), "data is None"),
+        (lambda: bwprof.predict(None, "H200"), "op is None"),
+        (lambda: bwprof.predict("gemm", "H200", precision=True), "precision is True"),
+        (lambda: bwprof.ab("gemm", "gemm", precision=ZERO), "precision is array"),
+        (lambda: bwprof.view(with_run({}), columns=ZERO), "columns is array"),
+    ],
+)
+def test_what_holds_nothing(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data: bwprof.compare(data, data),
+        lambda data: bwprof.save_proof_bundle(data, "run-1", root="proof"),
+        bwprof.efficiency,
+    ],
+)
+def test_metadata_of_another_kind(
+    call: Callable[[pd.DataFrame], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=r"the frame's attrs\['run'\] is 3: a mapping"):
+        call(with_run(3))
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, math.inf])
+def test_a_time_that_is_none_makes_no_baseline(ms: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no measured case"):
+        bwprof.save_baseline("main", [row("a", "fp32", time_ms=ms)], folder=tmp_path)
+    assert not list(tmp_path.iterdir())
