@@ -206,9 +206,9 @@ def _percent(ratio: float) -> str:
     Examples
     --------
     >>> _percent(1.021), _percent(0.95), _percent(2.5)
-    ('+2.10 %', '-5.00 %', '2.50 times A')
+    ('+2.10 %', '-5.00 %', "2.50 times A's")
     """
-    return f"{100 * (ratio - 1):+.2f} %" if 0.5 < ratio < 1.5 else f"{ratio:.2f} times A"
+    return f"{100 * (ratio - 1):+.2f} %" if 0.5 < ratio < 1.5 else f"{ratio:.2f} times A's"
 
 
 def level_text() -> str:
