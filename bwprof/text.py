@@ -66,6 +66,8 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     --------
     >>> unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
+    >>> unknown("precision", "fp8", ["fp32", "fp16", "fp8_e4m3"])
+    "unknown precision 'fp8': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
     >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
     "unknown column 'tims': did you mean 'times' or 'time'? All 3: bwprof columns"
     """
@@ -74,9 +76,9 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in choices}
     typed = str(given)[:_LONGEST_QUOTE].lower()
-    near = [
-        f"'{quoted(lowered[name])}'" for name in difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
-    ]
+    begun = [name for name in lowered if typed and name.startswith(typed)]
+    alike = difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
+    near = [f"'{quoted(lowered[name])}'" for name in [*dict.fromkeys(begun[:1] + alike)][: 3 if see else 1]]
     hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
     told = f"All {len(choices)}: {see}" if see else f"Allowed: {', '.join(choices) or '(none)'}"

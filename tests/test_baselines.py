@@ -293,6 +293,10 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
     assert "0.99" in line.split("|")[-1], "101 and 102 GB/s are 0.99 % apart"
     code, out, _ = command("list", "--dir", "kept")
     assert (code, "main" in out) == (0, True)
+    bwprof.save(a_run(3, flags="noisy"), folder / "3.json")
+    assert command("save", "main", "1.json", "2.json", "3.json", "--dir", "kept", "--force")[0] == 0
+    line = next(line for line in command("show", "main", "--dir", "kept")[1].splitlines() if "fp32" in line)
+    assert [cell.strip() for cell in line.split("|")[-2:]] == ["2 of 3", "0.99"], "a disturbed process does not count"
     for action in ("delete", "remove"):
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 

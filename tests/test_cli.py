@@ -221,6 +221,7 @@ def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None
         (["gemm", "-p", "M=1", "-p", "M=2"], "--param M is given twice"),
         (["gemm", "-p", "L=1"], "unknown parameter of gemm 'L'"),
         (["gemm", "--precision", "fp23"], "unknown precision 'fp23': did you mean 'fp32'?"),
+        (["gemm", "--precision", "fp8"], "unknown precision 'fp8': did you mean 'fp8_e4m3'?"),
         (["gemm", "--backend", "cpuu"], "unknown backend 'cpuu': did you mean 'cpu'?"),
         (["gemm", "--backend", "cpu", "--device", "9"], "has no device 9: allowed are 0"),
         (["gemm", "--cache", "warm"], "unknown cache 'warm'"),

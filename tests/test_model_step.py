@@ -210,6 +210,7 @@ def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     executor = Pretended(facts={"memory_bytes": 17_000_000_000})
     found = answered(Question(LLAMA, (point(), point(weights="int8"))), executor)
     assert "does not fit" not in found.answer  # INT8 does, and is the first that has a time
+    assert found.answer.endswith(" Too large for the memory: weights FP16, batch 1, context 4096.")
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
     large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None

@@ -127,7 +127,7 @@ def test_its_steps_work(tmp_path: Path) -> None:
     (run,) = (tmp_path / "r").iterdir()
     assert (tmp_path / ".test-results" / "bandwidth" / run.name / "bandwidth_report.json").is_file()
     code, said = shell(tmp_path, "Compare", variables)
-    assert code in (0, 1), said  # a busy machine may well be slower
+    assert code in (0, 1, 3), said  # a busy machine may well be slower, or disturb all there is to judge
     assert "decode" in summary.read_text()
     assert len(bwprof.history(tmp_path / "r")) == 1
     code, said = shell(tmp_path, "Make the baseline", variables)  # main goes on
@@ -143,6 +143,8 @@ def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(FileNotFoundError, match="holds neither"):
         side(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"holds neither .*: name a run in it, .*run-02 say"):
+        bwprof.load(tmp_path / "r")
 
 
 def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ class ModelStep:
     @property
     def answer(self) -> str:
         """What limits the first step, how fast it is, and what narrower weights would bring."""
-        return telling.answer(self._first, self.model, self._formats)
+        return telling.answer(self._first, self.model, self._formats, self._steps)
 
     # ---- as frames ----
 

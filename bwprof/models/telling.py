@@ -29,8 +29,8 @@ def may_fit(step: Step) -> bool:
 # ---- the answer ----
 
 
-def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
-    """What limits a step, how fast it is, and what narrower weights would bring; or that it does not fit."""
+def answer(step: Step, model: Architecture, formats: Sequence[Format], steps: Sequence[Step]) -> str:
+    """What limits a step, how fast it is, and what narrower weights would bring; or that it, or others, do not fit."""
     name, point = model.name, step.point
     if step.fit is not None and not may_fit(step):
         return _does_not_fit(step, name, formats)
@@ -52,7 +52,16 @@ def answer(step: Step, model: Architecture, formats: Sequence[Format]) -> str:
     if brings:
         said.append(brings)
     formats_said = f"weights {format_name(point.weights)}, cache {format_name(point.kv)}"
-    return f"{'; '.join(said)}. {name}, batch {point.batch}, context {point.context}, {formats_said}."
+    which = f"{name}, batch {point.batch}, context {point.context}, {formats_said}"
+    return f"{'; '.join(said)}. {which}.{_too_large(steps)}"
+
+
+def _too_large(steps: Sequence[Step]) -> str:
+    """Which of the steps that were asked for do not fit, where others do."""
+    refused = [step.point for step in steps if not may_fit(step)]
+    names = [*dict.fromkeys(f"weights {format_name(p.weights)}, batch {p.batch}, context {p.context}" for p in refused)]
+    more = f"; and {len(names) - 2} more" if len(names) > 2 else ""
+    return f" Too large for the memory: {'; '.join(names[:2])}{more}." if names else ""
 
 
 def _gain(step: Step, formats: Sequence[Format]) -> str:

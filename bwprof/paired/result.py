@@ -188,27 +188,33 @@ def sentence(row: Row) -> str:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:
         return f"{row['case']}: nothing was measured"
-    said = _percent(row["ratio"])
-    between = f" ({_percent(row['ratio_lo'])} to {_percent(row['ratio_hi'])})" if row["ratio_lo"] is not None else ""
+    said = _change(row["ratio"], row["ratio_lo"], row["ratio_hi"])
     words = {
-        statistics.SLOWER: f"B is slower than A: its time is {said}{between}",
-        statistics.FASTER: f"B is faster than A: its time is {said}{between}",
-        statistics.SAME: f"A and B are the same: B's time is {said}{between}",
-        statistics.UNDECIDED: f"undecided: B's time is {said}{between}",
+        statistics.SLOWER: f"B is slower than A: its time is {said}",
+        statistics.FASTER: f"B is faster than A: its time is {said}",
+        statistics.SAME: f"A and B are the same: B's time is {said}",
+        statistics.UNDECIDED: f"undecided: B's time is {said}",
     }[row["verdict"]]
     why = f"; {row['reason']}" if row["reason"] else ""
     return f"{row['case']}: {words}, {after}{why}"
 
 
-def _percent(ratio: float) -> str:
-    """A ratio as the difference to 1; a large one as it is.
+def _change(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """A ratio and its interval as differences to 1; where one of the three is large, all as they are.
 
     Examples
     --------
-    >>> _percent(1.021), _percent(0.95), _percent(2.5)
-    ('+2.10 %', '-5.00 %', '2.50 times A')
+    >>> _change(1.021), _change(0.95, 0.94, 0.96)
+    ('+2.10 %', '-5.00 % (-6.00 % to -4.00 %)')
+    >>> _change(0.62, 0.4, 0.85)
+    "0.62 times A's (0.40 to 0.85)"
     """
-    return f"{100 * (ratio - 1):+.2f} %" if 0.5 < ratio < 1.5 else f"{ratio:.2f} times A"
+    ends = [] if low is None or high is None else [low, high]
+    if all(0.5 < value < 1.5 for value in (ratio, *ends)):
+        said = [f"{100 * (value - 1):+.2f} %" for value in (ratio, *ends)]
+    else:
+        said = [f"{ratio:.2f} times A's", *(f"{value:.2f}" for value in ends)]
+    return f"{said[0]} ({said[1]} to {said[2]})" if ends else said[0]
 
 
 def level_text() -> str:

@@ -168,7 +168,9 @@ def _read_folder(folder: Path) -> Content:
             raise ValueError("; ".join(map(str, wrong)))
         if (folder / bundles.NAME).exists():
             return _read_json(folder / bundles.NAME)
-        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {bundles.NAME}")
+        inside = [path.parent for name in (JSON_NAME, CSV_NAME) for path in sorted(folder.glob(f"*/{name}"))]
+        hint = f": name a run in it, {quoted(inside[-1])} say" if inside else ""
+        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {bundles.NAME}{hint}")
     for unread in wrong:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = found[0]

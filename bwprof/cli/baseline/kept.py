@@ -42,6 +42,8 @@ def show(arguments: Sequence[str]) -> int:
 
 
 _SHOWN = """\
+time: of the process in the middle, with its interval; bwprof compare has the geometric mean of those that count.
+processes: those that count; disturbed ones are left out where others are not ("1 of 3").
 wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
 """
 
@@ -118,7 +120,8 @@ def _cells(kept: Kept) -> list[str]:
     wander = f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-"
     ends = [_time(row, name) for name in ("time_ms", "time_ms_lo", "time_ms_hi")]
     speed = row["bandwidth_gb_s"]
-    return [*words, *ends, "-" if speed is None else figure_text(speed, whole_from=1000), str(len(times)), wander]
+    counted = str(len(times)) if len(times) == len(kept.rows) else f"{len(times)} of {len(kept.rows)}"
+    return [*words, *ends, "-" if speed is None else figure_text(speed, whole_from=1000), counted, wander]
 
 
 def _time(row: Row, name: str) -> str:

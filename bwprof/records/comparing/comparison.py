@@ -241,7 +241,8 @@ def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
         notes.append("both sides are the same run: there is nothing to find")
     plain = [line for line in lines if line.test is not None and not line.test.learnt]
     if plain:
-        share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else f"{len(plain)} cases'"
+        some = "1 case's" if len(plain) == 1 else f"{len(plain)} cases'"
+        share = "the cases'" if len(plain) == sum(line.test is not None for line in lines) else some
         notes.append(
             f"{share} wander between processes is not known: intervals apart, and the gate of a single process "
             f"({100 * DEFAULT_GATE:g} % unless --gate says otherwise); "
