@@ -28,6 +28,7 @@ SHIPPED_FILES = (
     "MANIFEST.in",
     "README.md",
     "pyproject.toml",
+    "pytest_bwprof.py",
     "setup.py",
 )
 LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.so", ".ipynb_checkpoints")
@@ -106,7 +107,7 @@ def test_wheel_carries_the_package_and_nothing_else(package: Package) -> None:
     with zipfile.ZipFile(package.wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     info = f"bwprof-{package.version}.dist-info/"
-    modules = {name for name in package.expected if name.startswith("bwprof/")}
+    modules = {name for name in package.expected if name.startswith("bwprof/")} | {"pytest_bwprof.py"}
     extension = {name for name in names if re.fullmatch(r"bwprof/_core\.[^/]*\.so", name)}
     assert len(extension) == 1
     assert {name for name in names if not name.startswith(info)} == modules | extension
