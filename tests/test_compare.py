@@ -170,6 +170,21 @@ def test_disturbed_rows_decide_nothing(flag: str) -> None:
         assert flag in found["reason"].iloc[0]
 
 
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"flags": "near_timer_floor;unverified"}, "unverified"),
+        ({"verified": False}, "unverified"),
+        ({"flags": "above_attainable"}, "above_attainable"),
+        ({"flags": "near_timer_floor"}, ""),
+    ],
+)
+def test_a_doubtful_row_is_not_faster_without_a_word(more: dict[str, Any], word: str) -> None:
+    found = of(bwprof.compare([timed("a", 1.0)], [timed("a", 0.5, **more)]), "a")
+    assert found["verdict"] == "faster"
+    assert found["reason"] == f"{word} in the new run" if word else pd.isna(found["reason"])
+
+
 def test_what_cannot_be_measured_any_more_has_failed() -> None:
     base = timed("a", 1.0)
     none = {"time_ms": None, "bandwidth_gb_s": None}
@@ -194,9 +209,9 @@ def test_intervals_that_are_missing_or_infinite() -> None:
     assert verdict(timed("a", 1.0, **without), timed("a", 1.04, **without)) == "slower", "the gate alone decides"
     endless = {"time_ms_lo": 0.0, "time_ms_hi": math.inf}
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
-    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("same", "too few samples to tell")
+    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("not_comparable", "too few samples to tell")
     learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
-    assert of(learnt, "a")["verdict"] == "same"
+    assert of(learnt, "a")["verdict"] == "not_comparable", "twice the time is not the same"
 
 
 def test_rows_of_one_key_are_compared_in_turns() -> None:
@@ -344,6 +359,21 @@ def test_a_second_try_must_say_so_too() -> None:
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
     assert broken.lines[0].reason == "measured again, it failed: gone"
+
+
+def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
+    found = compared(side(run()), side(run(a=0.10, b=0.10)))
+    noisy = {"flags": "near_timer_floor;noisy"}
+    again = found.after_second_try({0: timed("a", 1.10, **noisy), 1: timed("b", 1.0, **noisy)})
+    assert [line.verdict for line in again.lines[:2]] == ["slower", "disturbed"]
+    assert again.lines[0].reason == "measured again: 1.1 ms, +10.0 %, noisy: slower as well"
+    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.0 %, noisy"
+
+
+def test_a_second_try_on_other_ground_is_none() -> None:
+    found = compared(side([timed("a", 1.0, driver="1")]), side([timed("a", 1.1, driver="1")]))
+    again = found.after_second_try({0: timed("a", 1.0, driver="2")})
+    assert (again.lines[0].verdict, again.lines[0].reason) == ("slower", "not measured again: another driver: 1, 2")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,29 @@ def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Command) -> None:
     assert "gate --fail-on 5 %: passed; 3 of 10 cases could not be judged" in out
 
 
+@pytest.mark.parametrize(
+    ("more", "line", "title"),
+    [
+        ({"status": "predicted"}, "incomplete; 10 failed or missing", "cases failed or are missing"),
+        ({"status": "failed", "time_ms": None}, "incomplete; 10 failed or missing", "cases failed or are missing"),
+        (
+            {"driver": "another"},
+            "nothing to judge by; 10 of 10 cases could not be judged",
+            "no case could be judged",
+        ),
+        ({"flags": "noisy"}, "nothing to judge by; 10 of 10 cases could not be judged", "no case could be judged"),
+    ],
+)
+def test_a_gate_is_not_passed_by_what_was_not_measured(bw: Command, more: Row, line: str, title: str) -> None:
+    before = [one | {"driver": "one"} for one in run()]
+    base, new = saved("x", before), saved("y", [one | more for one in before])
+    code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--md", "it.md")
+    assert code == 3
+    assert f"gate --fail-on 5 %: {line}" in " ".join(out.split())
+    assert Path("it.md").read_text().startswith(f"### bwprof: {title}\n")
+    assert bw("compare", base, new)[0] == 0, "no gate was asked for"
+
+
 def test_limits_beyond_reason_are_told_in_few_letters(bw: Command) -> None:
     baselines.write(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
@@ -160,7 +183,7 @@ def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
         code, out, _ = bw("compare", name, new, "--fail-on", "slower", "--no-confirm")
         assert code == 1
         assert "(thresholds learnt from 5 processes, from 1 %): worst a fp32 +2.0 %" in " ".join(out.split())
-        assert "chance of any false alarm among 10 cases: at most 5 %" in out
+        assert "chance that any of 10 cases is called slower without being so: at most 5 %" in " ".join(out.split())
     (tmp_path / ".bwprof").rename(tmp_path / "elsewhere")
     for option in ("--dir", "--store"):
         assert bw("compare", "main", new, option, "elsewhere/baselines")[0] == 0

@@ -57,7 +57,8 @@ def compare(
         verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled),
         not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and
         ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times in 100), the intervals of both
-        times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison);
+        times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison, or
+        what makes a row doubtful: unverified, above_attainable);
         operation, cache, and parameters (those that tell lines of one case apart).
 
     Raises

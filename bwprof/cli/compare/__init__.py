@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bwprof.records.comparing.comparison import Comparison
     from bwprof.records.sides import Side
+    from bwprof.results.schema import Row
 
 _DESCRIPTION = """\
 Compare two runs case by case: which became slower, by more than chance, and probably why.
@@ -33,7 +34,7 @@ single runs that is not known: intervals must be apart, and medians more than 3 
 """
 _EPILOG = """\
 exit codes: 0, 1 (the gate of --fail-on failed), 2 (what was asked for cannot be), 3 (with --fail-on: a case that BASE
-has failed or is missing in NEW)
+has failed, is missing or was not measured in NEW, or none could be judged)
 
 examples:
   %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
@@ -113,7 +114,8 @@ def _run(options: argparse.Namespace) -> int:
         from bwprof.records.comparing.telling import github_lines
 
         sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, missing, options.new))
-    return GATE_FAILED if failed else INCOMPLETE if missing else OK
+    incomplete = missing or (fail_on != "never" and not found.judged)
+    return GATE_FAILED if failed else INCOMPLETE if incomplete else OK
 
 
 def _check_picture(target: str | None) -> None:
@@ -126,13 +128,13 @@ def _check_picture(target: str | None) -> None:
 
 def _missing(found: Comparison) -> list[int]:
     """What was measured before and is not now."""
-    from bwprof.records.comparing.verdicts import FAILED, ONLY_IN_BASE
+    from bwprof.records.comparing.verdicts import FAILED
+
+    def gone(base: Row | None, new: Row | None) -> bool:
+        return base is not None and base["status"] == "ok" and (new is None or new["status"] != "ok")
 
     return [
-        place
-        for place, line in enumerate(found.lines)
-        if line.verdict == FAILED
-        or (line.verdict == ONLY_IN_BASE and line.pair.base is not None and line.pair.base["status"] == "ok")
+        place for place, line in enumerate(found.lines) if line.verdict == FAILED or gone(line.pair.base, line.pair.new)
     ]
 
 
@@ -169,7 +171,7 @@ def _write(options: argparse.Namespace, found: Comparison, fail_on: str | float,
     forms = {
         "csv": lambda: found.frame().to_csv(index=False),
         "json": lambda: _json(found, fail_on, failed),
-        "markdown": lambda: telling.markdown(found, heads, failed=failed),
+        "markdown": lambda: telling.markdown(found, heads, failed=failed, missing=_missing(found)),
     }
     if options.format in forms:
         sys.stdout.write(forms[options.format]())
@@ -191,11 +193,16 @@ def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -
 
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
     second = " (measured twice)" if found.confirmed and failed else ""
-    said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else "passed"
-    missing = len(_missing(found))
-    unjudged = found.counts[DISTURBED_WORD] + found.counts[NOT_COMPARABLE]
+    missing = _missing(found)
+    passed = "incomplete" if missing else "passed" if found.judged else "nothing to judge by"
+    said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else passed
+    unjudged = sum(
+        line.verdict in (DISTURBED_WORD, NOT_COMPARABLE)
+        for place, line in enumerate(found.lines)
+        if place not in set(missing)
+    )
     more = [
-        *([f"{missing} failed or missing"] if missing else []),
+        *([f"{len(missing)} failed or missing"] if missing else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])

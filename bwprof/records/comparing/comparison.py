@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from bwprof.records.comparing import causes, thresholds
 from bwprof.records.comparing.pairs import join
 from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
-from bwprof.records.comparing.verdicts import DISTURBED_WORD, FASTER, SAME, SLOWER, Judged, judge, verdict_of
+from bwprof.records.comparing.verdicts import (
+    DISTURBED_WORD,
+    FASTER,
+    SAME,
+    SLOWER,
+    Judged,
+    disturbances,
+    judge,
+    verdict_of,
+)
+from bwprof.records.keys import unlike
 from bwprof.records.sides import Side
 from bwprof.results import schema
 from bwprof.results.difference import DEFAULT_GATE
@@ -59,6 +69,11 @@ class Comparison:
     def counts(self) -> Counter[str]:
         """How many lines have each verdict."""
         return Counter(line.verdict for line in self.lines)
+
+    @property
+    def judged(self) -> int:
+        """How many lines have a verdict that is one: faster, slower or the same."""
+        return sum(self.counts[word] for word in (FASTER, SLOWER, SAME))
 
     @property
     def tested(self) -> list[Judged]:
@@ -126,7 +141,7 @@ class Comparison:
     def after_second_try(self, tries: Mapping[int, Row | str]) -> Comparison:
         """The same when lines, by their places, were measured once more in a fresh process: both must say the same.
 
-        A text stands for a try that could not be made; that line stays.
+        A text stands for a try that could not be made; that line stays. One that was disturbed clears nothing.
         """
         lines, said = list(self.lines), {}
         for place, row in tries.items():
@@ -141,6 +156,10 @@ class Comparison:
         if row["status"] != "ok":
             said = f"measured again, it {row['status']}: {row['reason']}"
             return replace(line, reason=_joined(line.reason, said)), said
+        apart = [] if line.pair.new is None else unlike(line.pair.new, row)
+        if apart:
+            said = f"not measured again: {'; '.join(apart)}"
+            return replace(line, reason=_joined(line.reason, said)), said
         found = value(row, (), self.metric)
         if isinstance(found, str) or line.test is None or line.base is None:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
@@ -148,9 +167,13 @@ class Comparison:
         difference = math.log(found.middle) - math.log(line.base.middle)
         figure = said_value(found.middle, self.metric)
         said = f"measured again: {figure}, {100 * (_exp(difference) - 1):+.1f} %"
+        disturbed = disturbances(row)
+        if disturbed:
+            said = f"{said}, {', '.join(disturbed)}"
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
-        return replace(line, verdict=SAME, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
+        verdict = DISTURBED_WORD if disturbed else SAME
+        return replace(line, verdict=verdict, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
 
     def frame(self) -> pd.DataFrame:
         """A row for each line; see `bwprof.compare`."""

@@ -93,8 +93,8 @@ def promise(comparison: Comparison) -> str:
         return ""
     twice = ", before a second process is asked" if comparison.confirmed else ""
     return (
-        f"chance of any false alarm among {len(learnt)} cases: at most {100 * FAMILY_CHANCE:g} % (Sidak's correction, "
-        f"normal noise){twice}"
+        f"chance that any of {len(learnt)} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
+        f"(Sidak's correction, normal noise){twice}"
     )
 
 
@@ -175,14 +175,16 @@ def _first(called: list[str]) -> list[str]:
     return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more"]
 
 
-def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[int]) -> str:
+def markdown(
+    comparison: Comparison, heads: Sequence[str], *, failed: Sequence[int], missing: Sequence[int] = ()
+) -> str:
     """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
     from bwprof.analysis.answer import markdown as written
 
     changed = in_order(comparison, everything=False)
     rest = [place for place in in_order(comparison, everything=True) if place not in set(changed)]
     parts = [
-        "### bwprof: " + ("the gate failed" if failed else "no case failed the gate" if heads else "comparison"),
+        f"### bwprof: {outcome(comparison, failed, missing) if heads else 'comparison'}",
         *heads[:1],
         _plain(summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
@@ -195,6 +197,15 @@ def markdown(comparison: Comparison, heads: Sequence[str], *, failed: Sequence[i
         parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
     parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def outcome(comparison: Comparison, failed: Sequence[int], missing: Sequence[int]) -> str:
+    """What became of a gate."""
+    if failed:
+        return "the gate failed"
+    if missing:
+        return "cases failed or are missing"
+    return "no case failed the gate" if comparison.judged else "no case could be judged"
 
 
 def _code(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bwprof.records.comparing import thresholds
@@ -128,15 +128,27 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
     base, new = one.pair.base, one.pair.new
     assert base is not None
     assert new is not None
-    doubts = [f"{word} in the {where}" for where, row in (("base", base), ("new run", new)) for word in _disturbed(row)]
-    verdict = verdict_of(one.difference, test, metric)
-    reason = ""
-    if doubts:
-        verdict, reason = DISTURBED_WORD, ", ".join(doubts)
+    verdict, reason = verdict_of(one.difference, test, metric), _told(base, new, doubts)
+    disturbed = _told(base, new, disturbances)
+    if disturbed:
+        verdict, reason = DISTURBED_WORD, disturbed
     elif math.isinf(test.threshold):
-        reason = "too few samples to tell"
+        verdict, reason = NOT_COMPARABLE, "too few samples to tell"
     return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test)
 
 
-def _disturbed(row: Row) -> list[str]:
+def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:
+    sides = (("base", base), ("new run", new))
+    return ", ".join(f"{word} in the {where}" for where, row in sides for word in words(row))
+
+
+def disturbances(row: Row) -> list[str]:
+    """What makes a row's time tell nothing."""
     return [word for word in str(row.get("flags") or "").split(";") if word in DISTURBED]
+
+
+def doubts(row: Row) -> list[str]:
+    """What makes a row doubtful, however well it was timed: results that nobody checked, bytes that cannot be."""
+    flags = str(row.get("flags") or "").split(";")
+    unchecked = ["unverified"] if "unverified" in flags or row.get("verified") is False else []
+    return unchecked + [word for word in flags if word == "above_attainable"]
