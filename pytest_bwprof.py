@@ -6,6 +6,7 @@ one of them is used; what they do is `bwprof.testing`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,7 +76,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
+def bandwidth(request: pytest.FixtureRequest) -> Iterator[Bandwidth]:
     """Measure memory bandwidth: of an operation of bwprof's, or of a function.
 
     ``row = bandwidth("gemm", M=1, N=4096, K=4096, precision="fp16")``, ``row = bandwidth(function, bytes_read=...)``:
@@ -89,7 +90,8 @@ def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
         request.node.nodeid, _session(request.config), device_of(list(request.node.iter_markers("bandwidth")))
     )
     request.node.stash[_FIXTURES] = made
-    return made
+    yield made
+    made.forget()
 
 
 @pytest.hookimpl(trylast=True)
@@ -119,6 +121,7 @@ class _Collector:
         rows = getattr(report, "bwprof_rows", None)
         if rows:
             _session(self.config).add(rows)
+            report.bwprof_rows = ""  # type: ignore[attr-defined] # reports are kept
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if _KEY in self.config.stash and not _session(self.config).finish(int(exitstatus)):

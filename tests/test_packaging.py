@@ -155,6 +155,13 @@ def test_console_script(package: Package, tmp_path: Path) -> None:
     assert "usage: bwprof" in said
 
 
+def test_pytest_knows_what_is_installed(package: Package, tmp_path: Path) -> None:
+    """By its entry point, from the folder that it was installed into."""
+    environment = {"PYTHONPATH": str(package.installed), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    said = run(sys.executable, "-m", "pytest", "--help", cwd=tmp_path, **environment)
+    assert "--bwprof-baseline" in said
+
+
 @pytest.fixture(params=["this environment's", "the wheel's"])
 def module(request: pytest.FixtureRequest) -> Path:
     if shutil.which("readelf") is None or shutil.which("nm") is None:

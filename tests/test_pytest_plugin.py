@@ -233,6 +233,52 @@ def test_a_baseline_is_replaced_only_when_told_so(inside: pytest.Pytester) -> No
     assert path.read_text() != before
 
 
+def test_a_gate_that_judges_nothing_is_none(inside: pytest.Pytester) -> None:
+    inside.makepyfile(TWO)
+    run(inside, "--bwprof-save", "main").assert_outcomes(passed=2)
+    path = inside.path / ".bwprof" / "baselines" / "main.json"
+    path.write_text(path.read_text().replace('"device": "D"', '"device": "E"'))
+    told = run(inside, "--bwprof-baseline", "main")
+    assert told.ret == pytest.ExitCode.OK
+    told.stdout.fnmatch_lines(["*test_one*not comparable*", "2 of 2 rows not comparable: another device: E, D*"])
+    gated = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%")
+    assert gated.ret == pytest.ExitCode.TESTS_FAILED
+    gated.stdout.fnmatch_lines(["--bwprof-fail-on failed: baseline 'main' could judge none of the rows"])
+
+
+def test_a_new_test_is_no_regression(inside: pytest.Pytester) -> None:
+    inside.makepyfile(TWO)
+    run(inside, "--bwprof-save", "main").assert_outcomes(passed=2)
+    inside.makepyfile(TWO + "\n    def test_three(bandwidth):\n        bandwidth('gemm', precision='bf16')\n")
+    result = run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*test_three*only in new*", "1 of 3 rows only in new: *"])
+
+
+def test_what_was_measured_is_let_go_after_the_test(inside: pytest.Pytester) -> None:
+    inside.makepyfile(
+        """
+        import gc, weakref
+
+        class Work:
+            def __call__(self):
+                pass
+
+        seen = []
+
+        def test_first(bandwidth):
+            work = Work()
+            seen.append(weakref.ref(work))
+            bandwidth(work)
+
+        def test_second():
+            gc.collect()
+            assert seen[0]() is None
+        """
+    )
+    run(inside).assert_outcomes(passed=2)
+
+
 def test_a_session_that_fails_saves_nothing(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO + "\n    def test_three():\n        assert False\n")
     result = run(inside, "--bwprof-save", "main")

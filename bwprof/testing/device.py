@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,18 @@ def why_absent(marks: Sequence[Any]) -> str:
     return ""
 
 
+@cache
+def _name(backend: str, index: int) -> str:
+    """A device's, whatever number it has in this process."""
+    with hardware.opened(backend, index) as device:
+        known = device.facts().get("uuid") or index
+    return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{known}")
+
+
 @contextmanager
 def alone_on(choice: Choice) -> Iterator[None]:
     """Nobody else who asks times on the device inside: other workers of pytest-xdist, and other sessions, wait."""
-    with hardware.opened(choice.backend, choice.index) as device:
-        facts = device.facts()
-    name = re.sub(r"[^A-Za-z0-9-]+", "-", f"{choice.backend}-{facts.get('uuid') or choice.index}")
-    path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{name}.lock"
+    path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_name(choice.backend, choice.index)}.lock"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)

@@ -119,7 +119,11 @@ class Bandwidth:
     def taken(self) -> str:
         """The rows since it was last asked, with what is known of them, as text."""
         rows, self._measured = self._measured, []
-        return self._session.told(self._test, rows)
+        return self._session.told(rows)
+
+    def forget(self) -> None:
+        """After the test: what was measured may hold much memory."""
+        self._again.clear()
 
     def _keep(self, row: Row, again: Again) -> None:
         self._again[id(row)] = row, again
@@ -131,8 +135,10 @@ class Bandwidth:
         with alone_on(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
             row = _row(what, {"roofs": roofs, **options})
-            if "roofs" not in options and roofs != "auto" and _lacks_roofs(row):  # those of fewer threads, say
+            missing = "roofs" not in options and roofs != "auto" and _lacks_roofs(row)  # those of fewer threads, say
+            if missing and self._session.may_lack_roofs():
                 row = _row(what, {"roofs": "auto", **options})
+                self._session.may_lack_roofs(found=not _lacks_roofs(row))
         row["case"], row["run_id"] = name, self._session.run_id
         return row
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,8 @@ from bwprof.hardware import Choice
 from bwprof.records import baselines
 from bwprof.records.comparing.comparison import compared, read_fail_on
 from bwprof.records.comparing.telling import change_text
-from bwprof.records.keys import key
+from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER
+from bwprof.records.keys import bare, key
 from bwprof.records.saving import save_baseline
 from bwprof.records.sides import Side, side
 from bwprof.results.row import Row
@@ -52,7 +54,8 @@ class Session:
                     f"--bwprof-save: there is a baseline '{save}' already; --bwprof-force replaces it"
                 ) from None
         self._seen: set[tuple[str, int, str]] = set()
-        self._verdicts: dict[object, str] = {}
+        self._verdicts: dict[object, dict[str, str]] = {}
+        self._hopeless = False
         self._rows: dict[object, dict[str, Any]] = {}
         self._notes: list[str] = []
 
@@ -63,6 +66,12 @@ class Session:
         self._seen.add(seen)
         return "auto" if first else "stored"
 
+    def may_lack_roofs(self, *, found: bool | None = None) -> bool:
+        """Whether a row without roofs is worth another try with "auto"; `found`: whether one brought them."""
+        if found is not None:
+            self._hopeless = not found
+        return not self._hopeless
+
     def hold(self, row: Row, again: Callable[[], Row]) -> str:
         """Hold a row against the baseline; "", or in words what fails the test.
 
@@ -72,7 +81,7 @@ class Session:
         if self._base is None:
             return ""
         base, own = self._base, key(row)
-        others = [one for one in base.rows if key(one) != own]
+        others = [one for one in base.rows if bare(one) != bare(row)]
         found = compared(base, Side("this session", [*others, dict(row)]), tries=2)
         place = next(place for place, line in enumerate(found.lines) if line.pair.new is not None and _same(line, own))
         failed = found.fails(found.lines[place], self._fail_on)
@@ -81,17 +90,20 @@ class Session:
             failed = found.fails(found.lines[place], self._fail_on)
         line = found.lines[place]
         change = "" if line.test is None else f"{change_text(line)} "
-        self._verdicts[own] = f"{change}{line.verdict.replace('_', ' ')}"
+        word = line.verdict.replace("_", " ")
+        self._verdicts[own] = {"verdict": f"{change}{word}"}
+        if line.verdict not in (SLOWER, FASTER, SAME):
+            self._verdicts[own]["unjudged"] = f"{word}: {line.reason}" if line.reason else word
         if not failed:
             return ""
         words = [f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"]
         words += [f"  {said}" for said in (found.cause(place), line.reason) if said]
         return "\n".join(words)
 
-    def told(self, test: str, rows: Sequence[Row]) -> str:
+    def told(self, rows: Sequence[Row]) -> str:
         """Rows as text, which a report can carry; "" for none."""
         found = [
-            {"test": test, "row": dict(row), "samples": row.samples_ns, "verdict": self._verdicts.get(key(row), "")}
+            {"row": dict(row), "samples": row.samples_ns if self._save else None, **self._verdicts.get(key(row), {})}
             for row in rows
         ]
         return json.dumps(found, default=str) if found else ""
@@ -102,22 +114,38 @@ class Session:
             self._rows[key(one["row"])] = one
 
     def finish(self, exit_status: int) -> bool:
-        """At the end, where all rows are: save them. False when that was asked for and could not be."""
-        if self._save is None:
+        """At the end, where all rows are: what the gate could judge, and the baseline. False when it was no gate, or
+        nothing could be saved.
+        """
+        judged = self._judged()
+        return (self._save is None or self._saved(self._save, exit_status)) and judged
+
+    def _judged(self) -> bool:
+        """Says what the baseline did not judge; False when a gate judged nothing of what was measured."""
+        if self._base is None or not self._rows:
             return True
+        why = Counter(one["unjudged"] for one in self._rows.values() if one.get("unjudged"))
+        self._notes += [f"{count} of {len(self._rows)} rows {said}" for said, count in why.items()]
+        gated = self._fail_on != "never"
+        if gated and why.total() == len(self._rows):
+            self._notes.append(f"--bwprof-fail-on failed: baseline '{self._base.name}' could judge none of the rows")
+            return False
+        return True
+
+    def _saved(self, name: str, exit_status: int) -> bool:
         known = list(self._rows.values())
         if exit_status:
-            self._notes.append(f"baseline '{self._save}' was not saved: the session failed")
+            self._notes.append(f"baseline '{name}' was not saved: the session failed")
             return True
         source = Side("session", [one["row"] for one in known], [one["samples"] for one in known])
         try:
             if not known:
                 raise ValueError("no test measured anything with the fixture 'bandwidth'")
-            path = save_baseline(self._save, source, folder=self._folder, force=self._force)
+            path = save_baseline(name, source, folder=self._folder, force=self._force)
         except (OSError, ValueError) as error:
-            self._notes.append(f"baseline '{self._save}' was not saved: {error}")
+            self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{self._save}' ({len(known)} cases) is in {path}")
+        self._notes.append(f"baseline '{name}' ({len(known)} cases) is in {path}")
         return True
 
     def lines(self) -> list[str]:
@@ -154,7 +182,7 @@ def _cells(one: dict[str, Any]) -> dict[str, str]:
         figure("time_ms", ".4g"),
         figure("bandwidth_gb_s", ".4g"),
         figure("pct_attainable", ".1f"),
-        one["verdict"],
+        one.get("verdict", ""),
         str(row.get("flags") or ""),
     )
     return dict(zip(_COLUMNS, values, strict=True))
