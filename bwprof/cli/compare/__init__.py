@@ -90,13 +90,13 @@ def _parser() -> Parser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.records.comparing.comparison import compared
+    from bwprof.records.comparing.comparison import compared, read_fail_on
     from bwprof.records.comparing.verdicts import DISTURBED_WORD
     from bwprof.records.sides import side
 
     if options.format not in _FORMATS:
         raise ValueError(unknown("--format", options.format, _FORMATS))
-    fail_on = _fail_on(options.fail_on)
+    fail_on = read_fail_on(options.fail_on, "--fail-on")
     gate = None if options.gate is None else fraction(options.gate, "--gate")
     _check_picture(options.plot)
     targets = targets_of(options, options.base, options.new)
@@ -121,18 +121,6 @@ def _run(options: argparse.Namespace) -> int:
     # What was disturbed may be measured well the next time; another driver or device stays so.
     apart = fail_on != "never" and not found.judged and not found.counts[DISTURBED_WORD]
     return GATE_FAILED if failed else INCOMPLETE if missing or apart else OK
-
-
-def _fail_on(given: str | None) -> str | float:
-    from bwprof.records.comparing.comparison import FAIL_ON
-
-    if given is None:
-        return "never"
-    if given in FAIL_ON:
-        return given
-    if not any(letter.isdigit() for letter in given):
-        raise ValueError(unknown("--fail-on", given, (*FAIL_ON, "5%")))
-    return fraction(given, "--fail-on")
 
 
 def _check_picture(target: str | None) -> None:

@@ -26,7 +26,7 @@ from bwprof.records.sides import Side
 from bwprof.results import schema
 from bwprof.results.difference import DEFAULT_GATE, disturbances
 from bwprof.results.schema import Row
-from bwprof.text import fraction
+from bwprof.text import fraction, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,6 +216,17 @@ class Comparison:
             "reason": line.reason or None,
             "parameters": label,
         }
+
+
+def read_fail_on(given: str | None, name: str) -> str | float:
+    """What a gate fails on: one of `FAIL_ON`, or a fraction; ValueError with the option's `name` for anything else."""
+    if given is None:
+        return "never"
+    if given in FAIL_ON:
+        return given
+    if not any(letter.isdigit() for letter in given):
+        raise ValueError(unknown(name, given, (*FAIL_ON, "5%")))
+    return fraction(given, name)
 
 
 def compared(
