@@ -28,7 +28,6 @@ SHIPPED_FILES = (
     "MANIFEST.in",
     "README.md",
     "pyproject.toml",
-    "pytest_bwprof.py",
     "setup.py",
 )
 LEFT_BEHIND = shutil.ignore_patterns("__pycache__", "*.so", ".ipynb_checkpoints")
@@ -107,7 +106,7 @@ def test_wheel_carries_the_package_and_nothing_else(package: Package) -> None:
     with zipfile.ZipFile(package.wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     info = f"bwprof-{package.version}.dist-info/"
-    modules = {name for name in package.expected if name.startswith("bwprof/")} | {"pytest_bwprof.py"}
+    modules = {name for name in package.expected if name.startswith("bwprof/")}
     extension = {name for name in names if re.fullmatch(r"bwprof/_core\.[^/]*\.so", name)}
     assert len(extension) == 1
     assert {name for name in names if not name.startswith(info)} == modules | extension
@@ -153,13 +152,6 @@ def test_console_script(package: Package, tmp_path: Path) -> None:
     script = package.installed / "bin" / "bwprof"
     said = run(sys.executable, script, "--help", cwd=tmp_path, PYTHONPATH=str(package.installed))
     assert "usage: bwprof" in said
-
-
-def test_pytest_knows_what_is_installed(package: Package, tmp_path: Path) -> None:
-    """By its entry point, from the folder that it was installed into."""
-    environment = {"PYTHONPATH": str(package.installed), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
-    said = run(sys.executable, "-m", "pytest", "--help", cwd=tmp_path, **environment)
-    assert "--bwprof-baseline" in said
 
 
 @pytest.fixture(params=["this environment's", "the wheel's"])

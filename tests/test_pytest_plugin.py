@@ -16,6 +16,7 @@ from bwprof import hardware
 from bwprof.testing import asked, device, fixture, session
 
 pytest_plugins = ["pytester"]
+PLUGIN = "bwprof.testing.plugin"
 ROOT = Path(bwprof.__file__).resolve().parent.parent
 LOADED = (fixture, session, pandas)  # once, for all sessions in this process: what one imports is gone after it
 # A measurement that takes no time, of so many ms; the real ones are tested on their own.
@@ -56,14 +57,7 @@ def inside(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
 
 def run(inside: pytest.Pytester, *options: str, times: str = "[1.0]") -> pytest.RunResult:
     inside.makeconftest(PRETEND.format(times=times))
-    return inside.runpytest_inprocess("-p", "pytest_bwprof", "-p", "no:cacheprovider", *options)
-
-
-def test_installing_is_enough(source_tree: Path) -> None:
-    import tomllib
-
-    project = tomllib.loads((source_tree / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"pytest_bwprof": "pytest_bwprof"}
+    return inside.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider", *options)
 
 
 def test_nothing_is_imported_before_it_is_used(inside: pytest.Pytester) -> None:
@@ -72,21 +66,14 @@ def test_nothing_is_imported_before_it_is_used(inside: pytest.Pytester) -> None:
         import sys
 
         def test_it():
-            assert "pytest_bwprof" in sys.modules
-            assert [name for name in sys.modules if name.partition(".")[0] in ("bwprof", "_core")] == []
+            assert "bwprof.testing.plugin" in sys.modules
+            used = [f"bwprof.testing.{name}" for name in ("asked", "device", "fixture", "session")]
+            assert not {*used, "bwprof.records", "pandas"} & set(sys.modules)
         """
     )
-    result = inside.runpytest_subprocess("-p", "pytest_bwprof")
+    result = inside.runpytest_subprocess("-p", PLUGIN)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*= bandwidth =*")
-
-
-def test_the_plugin_itself_imports_no_more_than_pytest_has() -> None:
-    script = "import pytest, sys; before = set(sys.modules); import pytest_bwprof; print(*set(sys.modules) - before)"
-    said = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert said.stdout.split() == ["pytest_bwprof"]
 
 
 def test_measures_an_operation_and_a_function(inside: pytest.Pytester) -> None:
@@ -103,7 +90,7 @@ def test_measures_an_operation_and_a_function(inside: pytest.Pytester) -> None:
             assert bandwidth(bytes, case="mine", **how).case == "mine"
         """
     )
-    result = inside.runpytest_inprocess("-p", "pytest_bwprof", "-p", "no:cacheprovider")
+    result = inside.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*= bandwidth =*", "*test_both*fp32*", "*test_both #2*", "mine *"])
 
@@ -383,7 +370,7 @@ def test_workers_of_xdist_hand_their_rows_over(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     inside.makeconftest(PRETEND.format(times="[1.0]"))
     result = inside.runpytest_subprocess(
-        *("-p", "pytest_bwprof", "-p", "xdist", "-p", "no:cacheprovider", "-n", "2"), "--bwprof-save", "main"
+        *("-p", PLUGIN, "-p", "xdist", "-p", "no:cacheprovider", "-n", "2"), "--bwprof-save", "main"
     )
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*= bandwidth =*", "baseline 'main' (2 cases)*"])

@@ -1,7 +1,7 @@
 """bwprof in pytest: the fixture `bandwidth`, the mark of that name, and the options `--bwprof-...`.
 
-Installing bwprof makes it known to pytest. It stands beside the package so that nothing of bwprof is imported before
-one of them is used; what they do is `bwprof.testing`.
+``pytest -p bwprof.testing.plugin`` makes it known to pytest, or ``pytest_plugins = ["bwprof.testing.plugin"]`` in the
+topmost conftest.py. What they do is imported when one of them is used.
 """
 
 from __future__ import annotations
