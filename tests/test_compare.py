@@ -174,7 +174,6 @@ def test_disturbed_rows_decide_nothing(flag: str) -> None:
     ("more", "word"),
     [
         ({"flags": "near_timer_floor;unverified"}, "unverified"),
-        ({"verified": False}, "unverified"),
         ({"flags": "above_attainable"}, "above_attainable"),
         ({"flags": "near_timer_floor"}, ""),
     ],

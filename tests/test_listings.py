@@ -97,7 +97,7 @@ def test_errors_have_one_base() -> None:
 
 def test_dir_shows_what_the_readme_tells_people_to_use(source_tree: Path) -> None:
     text = (source_tree / "README.md").read_text()
-    told = set(re.findall(r"(?<!-m )(?<![\w./-])bwprof\.([A-Za-z_]+)", text))
+    told = set(re.findall(r"(?<!-[mp] )(?<![\w./-])bwprof\.([A-Za-z_]+)", text))
     assert {"measure", "Case", "columns", "frame", "Row", "Profiler"} <= told
     assert told <= set(dir(bwprof))
     assert len(set(dir(bwprof))) == len(dir(bwprof))
