@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from os import PathLike
@@ -25,7 +26,7 @@ _MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
 _LONGEST = 28  # letters of a name
 _MARKERS = "osD^vP*X"
 _SLOWER, _FASTER = "#B00020", "#00692B"
-_DISTURBED = "|".join(sorted(DISTURBED))
+_DISTURBED = re.compile("|".join(sorted(DISTURBED)))
 _RAW_UNTIL = 60  # runs of a line that get a marker each
 _WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
 
@@ -176,7 +177,8 @@ def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) ->
         ax.fill_between(
             when, time - _finite(time - low), time + _finite(high - time), color=look.color, alpha=0.25, linewidth=0
         )
-    doubted = line["flags"].astype(str).str.contains(_DISTURBED).to_numpy() if "flags" in line else time < 0
+    flags = line["flags"].tolist() if "flags" in line else [""] * len(line)  # a category of nothing has no text
+    doubted = [bool(_DISTURBED.search(str(found))) for found in flags]
     ax.plot(
         when[doubted],
         time[doubted],
