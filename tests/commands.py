@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +93,14 @@ def _executor(backend: str, index: int, _interrupts: object, **_options: object)
 class Here:
     """The command in this process and in a folder of its own."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capsys: pytest.CaptureFixture[str], command: Callable[[Sequence[str]], int] = main) -> None:
         self._capsys = capsys
+        self._command = command
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
         self._capsys.readouterr()
-        code = main(arguments)
+        code = self._command(arguments)
         shown = self._capsys.readouterr()
         return code, shown.out, shown.err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import csv_rows, make_brief, run_folder
+from commands import Here, csv_rows, make_brief, run_folder
 from test_compare import CASES, baseline, run, timed
 
 import bwprof
@@ -25,26 +25,12 @@ from bwprof.results.schema import Row
 from bwprof.runs.executors.local import LocalExecutor
 
 
-class Command:
-    """The whole command, as `Here` is that of the sweep."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
-        self._capsys.readouterr()
-        code = main(arguments)
-        shown = self._capsys.readouterr()
-        return code, shown.out, shown.err
-
-
 @pytest.fixture
-def bw(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+def bw(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
     """The command in this process and in the test's folder; its cases are brief."""
     make_brief(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    return Command(capsys)
+    return Here(capsys, main)
 
 
 def saved(name: str, rows: list[Row], folder: Path = Path(), **metadata: Any) -> str:
@@ -65,7 +51,7 @@ def sides(tmp_path: Path) -> tuple[str, str, str]:
     )
 
 
-def test_the_table_and_the_summary(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     code, out, _ = bw("compare", base, worse)
     assert code == 0, "no gate was asked for"
@@ -88,7 +74,7 @@ def test_the_table_and_the_summary(bw: Command, sides: tuple[str, str, str]) -> 
     ("fail_on", "expected"),
     [("slower", 1), ("any", 1), ("5%", 1), ("0.05", 1), ("20%", 3), ("never", 0)],
 )
-def test_exit_codes(bw: Command, sides: tuple[str, str, str], fail_on: str, expected: int) -> None:
+def test_exit_codes(bw: Here, sides: tuple[str, str, str], fail_on: str, expected: int) -> None:
     base, same, worse = sides
     assert bw("compare", base, worse, "--fail-on", fail_on, "--no-confirm")[0] == expected
     code, out, _ = bw("compare", base, same, "--fail-on", fail_on)
@@ -96,7 +82,7 @@ def test_exit_codes(bw: Command, sides: tuple[str, str, str], fail_on: str, expe
     assert ("gate --fail-on" in out) == (fail_on != "never")
 
 
-def test_a_gate_says_what_failed_it(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
     assert "gate --fail-on 5 %: failed: 1 of 8 cases; 2 failed or missing" in out
@@ -108,7 +94,7 @@ def test_a_gate_says_what_failed_it(bw: Command, sides: tuple[str, str, str]) ->
     ]
 
 
-def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Command) -> None:
+def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Here) -> None:
     noisy = [one | {"flags": "noisy"} for one in run(2.0, "run-2")[:3]]
     code, out, _ = bw("compare", saved("x", run()), saved("y", noisy + run()[3:]), "--fail-on", "5%")
     assert code == 0
@@ -130,7 +116,7 @@ def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Command) -> None:
     ],
 )
 def test_a_gate_is_not_passed_by_what_was_not_measured(
-    bw: Command, more: Row, expected: int, line: str, title: str
+    bw: Here, more: Row, expected: int, line: str, title: str
 ) -> None:
     before = [one | {"driver": "one"} for one in run()]
     base, new = saved("x", before), saved("y", [one | more for one in before])
@@ -141,14 +127,14 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
 
-def test_limits_beyond_reason_are_told_in_few_letters(bw: Command) -> None:
+def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
     baselines.write(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
     assert max(len(line.rstrip()) for line in out.splitlines() if "|" in line) <= 80
 
 
-def test_every_format(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> None:
+def test_every_format(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> None:
     base, _, worse = sides
     code, out, _ = bw("compare", base, worse, "--format", "csv", "--json", "c.json", "--md", "c.md", "--csv", "c.csv")
     assert code == 0
@@ -172,7 +158,7 @@ def test_every_format(bw: Command, sides: tuple[str, str, str], tmp_path: Path) 
     assert "1 slower, 1 faster" in err
 
 
-def test_words_of_a_file_do_no_harm_in_markdown(bw: Command, tmp_path: Path) -> None:
+def test_words_of_a_file_do_no_harm_in_markdown(bw: Here, tmp_path: Path) -> None:
     odd = "a|b<script>\x1b[31m"
     base, new = saved("x", [timed(odd, 1.0)]), saved("y", [timed(odd, 2.0)])
     out = bw("compare", base, new, "--format", "markdown")[1]
@@ -181,7 +167,7 @@ def test_words_of_a_file_do_no_harm_in_markdown(bw: Command, tmp_path: Path) -> 
     assert "\x1b" not in bw("compare", base, new)[1]
 
 
-def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
+def test_a_baseline_by_its_name(bw: Here, tmp_path: Path) -> None:
     baselines.write(baseline(0.0005))
     new = saved("new", run(a=0.02))
     for name in ("main", "baseline:main", ".bwprof/baselines/main.json"):
@@ -197,7 +183,7 @@ def test_a_baseline_by_its_name(bw: Command, tmp_path: Path) -> None:
     assert "did you mean 'main'" in err
 
 
-def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
+def test_power_is_the_smallest_change_that_is_found(bw: Here) -> None:
     baselines.write(baseline(0.002))
     new = saved("new", run())
     code, out, _ = bw("compare", "main", new, "--power", "--no-confirm")
@@ -216,7 +202,7 @@ def test_power_is_the_smallest_change_that_is_found(bw: Command) -> None:
     assert float(line_twice.split("|")[4]) > float(cells[4]), "what two tries must find is larger"
 
 
-def test_many_cases_are_folded(bw: Command) -> None:
+def test_many_cases_are_folded(bw: Here) -> None:
     rows = [timed(f"case{number}", 1.0) for number in range(150)]
     new = [{**rows[0], "time_ms": 2.0, "time_ms_lo": 1.99, "time_ms_hi": 2.01}, *rows[1:]]
     base, other = saved("x", rows), saved("y", new)
@@ -226,7 +212,7 @@ def test_many_cases_are_folded(bw: Command) -> None:
     assert "case149" in bw("compare", base, other, "--all")[1]
 
 
-def test_a_picture(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> None:
+def test_a_picture(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> None:
     base, _, worse = sides
     assert bw("compare", base, worse, "--plot", "c.png")[0] == 0
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -255,7 +241,7 @@ def test_a_picture(bw: Command, sides: tuple[str, str, str], tmp_path: Path) -> 
         ('{"format": "bwprof-baseline", "version": 9, "schema_version": 1}', "install a newer one"),
     ],
 )
-def test_bad_files_get_a_sentence(bw: Command, sides: tuple[str, str, str], content: str, words: str) -> None:
+def test_bad_files_get_a_sentence(bw: Here, sides: tuple[str, str, str], content: str, words: str) -> None:
     Path("bad.json").write_text(content)
     for arguments in (("bad.json", sides[0]), (sides[0], "bad.json")):
         code, _, err = bw("compare", *arguments)
@@ -275,20 +261,20 @@ def test_bad_files_get_a_sentence(bw: Command, sides: tuple[str, str, str], cont
         (("--format", "md"), "unknown --format 'md'"),
     ],
 )
-def test_bad_options(bw: Command, sides: tuple[str, str, str], arguments: tuple[str, ...], words: str) -> None:
+def test_bad_options(bw: Here, sides: tuple[str, str, str], arguments: tuple[str, ...], words: str) -> None:
     code, _, err = bw("compare", *sides[:2], *arguments)
     assert code == 2
     assert words in err
 
 
-def test_no_such_file(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_no_such_file(bw: Here, sides: tuple[str, str, str]) -> None:
     code, _, err = bw("compare", sides[0], "nowhere/run")
     assert code == 2
     assert "no such file or folder: nowhere/run" in err
     assert bw("compare", sides[0])[0] == 2
 
 
-def test_the_same_file_twice(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_the_same_file_twice(bw: Here, sides: tuple[str, str, str]) -> None:
     out = bw("compare", sides[0], sides[0])[1]
     assert "both sides are the same run: there is nothing to find" in out
     assert "0 slower, 0 faster, 10 same" in out
@@ -298,7 +284,7 @@ def test_the_same_file_twice(bw: Command, sides: tuple[str, str, str]) -> None:
 
 
 def test_a_case_that_fails_is_measured_again(
-    bw: Command, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+    bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Row] = []
     times = {"a": 1.12, "b": 1.0}
@@ -324,7 +310,7 @@ def test_a_case_that_fails_is_measured_again(
     assert not asked, "without a gate, and where it is not wanted, nothing is measured"
 
 
-def test_it_is_really_measured_as_the_run_was(bw: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run held against itself with a fiftieth of its times: its case is slower, and measured again."""
     options = ("--device", "cpu", "-p", "M=64", "-p", "N=16", "-p", "K=16", "--seed", "5", "--cache", "hot")
     assert bw("sweep", "gemm", *options, "--precision", "fp32", "--no-roofs")[0] == 0
@@ -353,7 +339,7 @@ def test_it_is_really_measured_as_the_run_was(bw: Command, tmp_path: Path, monke
     assert "M=64" in err
 
 
-def test_why_it_cannot_be_measured_again(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     code, out, _ = bw("compare", base, worse, "--fail-on", "5%")
     assert code == 1, "what cannot be measured again counts"
@@ -389,7 +375,7 @@ def test_python_m_is_the_same_command() -> None:
     assert len(CASES) == 10
 
 
-def test_what_is_compared_is_never_written_over(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_what_is_compared_is_never_written_over(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     before = Path(base).read_bytes()
     for option in ("--json", "--md"):
@@ -399,7 +385,7 @@ def test_what_is_compared_is_never_written_over(bw: Command, sides: tuple[str, s
     assert Path(base).read_bytes() == before
 
 
-def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Command, sides: tuple[str, str, str]) -> None:
+def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     for name in ("o.csv", "o.json", "o.md"):
         kind = Path(name).suffix[1:]
@@ -424,7 +410,7 @@ def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Command, side
     ],
 )
 def test_outputs_that_cannot_be_are_said_first(
-    bw: Command, sides: tuple[str, str, str], options: list[str], words: str
+    bw: Here, sides: tuple[str, str, str], options: list[str], words: str
 ) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, *options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof import plot
+from bwprof.plot.paper import write_panels
 from bwprof.results import schema
 from bwprof.text import figure_text, spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST = 60  # panels that somebody looks at; which are left out is said
 _COLUMNS = 3
@@ -31,9 +32,6 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
     ValueError
         When there is nothing to draw.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not means:
         raise ValueError("there are no rows to draw")
     if len(means) > MOST:
@@ -41,13 +39,12 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
     cases = list(means)[:MOST]
     columns = min(_COLUMNS, len(cases))
     lines = math.ceil(len(cases) / columns)
-    figure = Figure(figsize=(3.6 * columns, 2.6 * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    for number, case in enumerate(cases):
-        _draw(figure.add_subplot(lines, columns, number + 1), case, means[case])
-    content = io.BytesIO()
-    figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))
-    target.write_bytes(content.getvalue())
+
+    def draw(figure: Figure) -> None:
+        for number, case in enumerate(cases):
+            _draw(figure.add_subplot(lines, columns, number + 1), case, means[case])
+
+    write_panels((3.6 * columns, 2.6 * lines), draw, [target], dpi=dpi)
 
 
 def _draw(ax: Axes, case: str, means: Mapping[str, float]) -> None:
