@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import sys
@@ -180,7 +181,7 @@ def _write(
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: found.frame().to_csv(index=False),
+        "csv": lambda: _csv(found),
         "json": lambda: _json(found, fail_on, failed),
         "markdown": lambda: telling.markdown(found, heads, failed=failed, missing=_missing(found)),
     }
@@ -240,6 +241,14 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
+
+
+def _csv(found: Comparison) -> str:
+    from bwprof.results import frame
+
+    text = io.StringIO()
+    frame.write_csv(found.frame(), text)
+    return text.getvalue()
 
 
 def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:
