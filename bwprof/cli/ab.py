@@ -13,7 +13,7 @@ from bwprof import hardware, registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.shared.options import numbers, read_params
+from bwprof.cli.shared.options import add_kv_lens, add_param, numbers, read_params
 from bwprof.cli.shared.predictions import targets_of
 from bwprof.paired import asked, places, result, run, session
 from bwprof.paired.asked import Options
@@ -83,15 +83,8 @@ def _parser() -> Parser:
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--threads", metavar="N", help="of a CPU (default: all); one scatters least on a busy machine")
     what = parser.add_argument_group("what to measure")
-    what.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="of the operation, or the functions; lists make a comparison for each combination (repeatable)",
-    )
-    what.add_argument("--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens")
+    add_param(what)
+    add_kv_lens(what)
     what.add_argument("--precision", metavar="P,…", help=f"of an operation (default: {asked.DEFAULT_PRECISION})")
     what.add_argument("--cache", metavar="cold|hot|both", help="as in bwprof sweep (default: cold)")
     what.add_argument("--timer", metavar="NAME", help="as in bwprof sweep")
