@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from commands import GIVE_UP_SECONDS, environment
 
 import bwprof
 from bwprof import errors
-from bwprof.cli import main
+from bwprof.cli import ab, main
 from bwprof.paired.process import Place, ProcessSide
+from bwprof.paired.result import Table
 from bwprof.paired.sides import SideError
 from bwprof.paired.work import Call
 from bwprof.runs.interrupts import Unasked
@@ -98,6 +100,39 @@ def test_three_times_the_work_fails_the_gate(capsys: pytest.CaptureFixture[str])
     assert line["verdict"] == "slower"
     code, _, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json")
     assert (code, "exists already" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_is_undecided_passes_no_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["0.001" if word == "60" else word for word in QUICK]
+    assert main(["ab", "kernels:once", "kernels:thrice", *short, "--fail-on", "2%"]) == 3
+    said = capsys.readouterr().err
+    assert "--fail-on 2%: kernels:once and kernels:thrice: undecided: nothing says how much slower B may be (" in said
+    assert "9 are needed); --max-seconds is 0.001: more would tell" in said
+    assert main(["ab", "kernels:once", "kernels:thrice", *short]) == 0, "no gate was asked for"
+
+
+# The interval's upper end, the verdict, what stopped it; the exit code of --fail-on 2%, and what it says.
+GATES = [
+    (1.03, "undecided", "time", 3, "undecided: B may be 3.00 % slower (why); --max-seconds is 60: more would tell"),
+    (1.03, "undecided", "precise", 3, "undecided: B may be 3.00 % slower (why); --rel-ci is 0.01: less would tell"),
+    (1.015, "undecided", "time", 0, ""),  # not by as much, whatever it is
+    (1.03, "same", "time", 0, ""),
+    (1.06, "slower", "time", 1, "B is slower"),
+]
+
+
+@pytest.mark.parametrize(("high", "verdict", "stopped", "code", "words"), GATES)
+def test_what_a_gate_makes_of_an_interval(
+    high: float, verdict: str, stopped: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"case": "x", "ratio": high - 0.005, "ratio_hi": high, "verdict": verdict, "stopped": stopped}
+    options = Namespace(fail_on="2%", max_seconds="60", rel_ci="0.01")
+    rows = [row | {"reason": "why"}]
+    assert ab._gate(Table({}, rows), 0.02, options) == code
+    assert capsys.readouterr().err == (f"bwprof: --fail-on 2%: x: {words}\n" if words else "")
+    slow = rows[0] | {"ratio": 2.0, "ratio_hi": 2.1, "verdict": "slower"}
+    assert ab._gate(Table({}, [slow, *rows]), 0.02, options) == 1, "one that is slower is said first of all"
 
 
 def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from bwprof.paired.places import Wanted
 from bwprof.paired.process import DEFAULT_TURN_SECONDS
 from bwprof.paired.result import Table
 from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
-from bwprof.paired.statistics import DEFAULT_GATE, UNDECIDED, fails
+from bwprof.paired.statistics import DEFAULT_GATE, fails, may_fail
 from bwprof.results.files import atomic_write
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.text import fraction, parse_count, quoted, seconds, words
@@ -43,7 +43,8 @@ examples:
 
 A function is called without arguments but those of -p; where it returns something callable, that is measured, and the
 call prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
-exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed), 130 interrupted.
+exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: B may be slower by more,
+but it is undecided), 130 interrupted.
 """
 _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
@@ -108,7 +109,11 @@ def _parser() -> Parser:
         default=f"{DEFAULT_GATE}",
         help=f"smallest difference worth a word (default: {DEFAULT_GATE:.0%})".replace("%", "%%"),
     )
-    how.add_argument("--fail-on", metavar="FRACTION", help="exit code 1 where B is slower by more than this: 2%%")
+    how.add_argument(
+        "--fail-on",
+        metavar="FRACTION",
+        help="exit code 1 where B is slower by more than this: 2%%; 3 where it is undecided, and may be",
+    )
     how.add_argument(
         "--max-turn-seconds",
         metavar="SECONDS",
@@ -192,16 +197,34 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     for row in table.rows:
         if row["stopped"] == session.FAILED:
             sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
-    slow = [row for row in table.rows if limit is not None and _fails(row, limit)]
-    for row in table.rows if limit is not None else []:
-        said = "B is slower" if row in slow else row["verdict"] if row["verdict"] == UNDECIDED else ""
-        if said and row["stopped"] != session.FAILED:
+    gate = OK if limit is None else _gate(table, limit, options)
+    return INCOMPLETE if failed else gate
+
+
+def _gate(table: Table, limit: float, options: argparse.Namespace) -> int:
+    """What --fail-on makes of the rows whose sides could go on, in words too; the exit code."""
+    code = OK
+    for row in table.rows:
+        if row["stopped"] == session.FAILED:
+            continue
+        said = ""
+        if row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit):
+            code, said = GATE_FAILED, "B is slower"
+        elif may_fail(row["ratio_hi"], row["verdict"], limit):
+            code, said = code or INCOMPLETE, _missing(row, options)
+        if said:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
-    return INCOMPLETE if failed else GATE_FAILED if slow else OK
+    return code
 
 
-def _fails(row: dict[str, Any], limit: float) -> bool:
-    return row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit)
+def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
+    """What is not known, and which option brings it."""
+    high = row["ratio_hi"]
+    known = "nothing says how much slower B may be" if high is None else f"B may be {100 * (high - 1):.2f} % slower"
+    more = f"--max-seconds is {options.max_seconds}: more would tell"
+    if row["stopped"] == session.PRECISE:
+        more = f"--rel-ci is {options.rel_ci}: less would tell"
+    return f"undecided: {known} ({row['reason']}); {more}"
 
 
 def _options(options: argparse.Namespace, seed: int) -> Options:
