@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,19 @@ def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) ->
 def test_an_unknown_operation_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert operations.main(["gemmm"]) == 2
     assert "unknown operation 'gemmm': did you mean 'gemm'?" in capsys.readouterr().err
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    root = NOTEBOOKS.parent
+    assert len((root / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *NOTEBOOKS.glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_commands_that_pages_name_are_there() -> None:
+    from bwprof.cli import _COMMANDS
+
+    for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):
+        told = set(re.findall(r"(?:^|`)bwprof ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert {"sweep", "analyze", "compare"} <= told <= set(_COMMANDS), page.name
