@@ -193,6 +193,17 @@ def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
     return found
 
 
+def lengths_of(row: Mapping[str, Any]) -> list[int] | None:
+    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
+    said = row.get("kv_lens")
+    if not said:
+        return None
+    try:
+        return [int(length) for length in str(said).split(";")]
+    except ValueError:
+        raise ValueError(f"kv_lens is {shown(said)}: lengths are needed, as in '100;7000'") from None
+
+
 def complete(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
