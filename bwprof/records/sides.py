@@ -40,7 +40,8 @@ class Side:
     learnt : list of tuple
         Of each row the medians, in ms, of the processes that measured its case for a baseline; () of a run.
     cases, processes : tuple
-        Of a baseline: all rows of each case, and each process's run_id, started and finished.
+        Of a baseline, and of several runs joined: all rows of each case; of a baseline each process's run_id, started
+        and finished.
     """
 
     name: str
