@@ -401,6 +401,23 @@ def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Here, sides: 
     assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "nothing is lost with it"
 
 
+def test_a_function_is_held_against_yesterday(bw: Here) -> None:
+    """As the README says it: in Python, and in a shell."""
+    work = bytearray(1 << 16)
+    row = bwprof.measure(lambda: sum(work), name="sum", device="cpu", cache="hot", roofs=False, max_seconds=0.02)
+    assert bwprof.save_baseline("mine", row).is_file()
+    again = bwprof.measure(lambda: sum(work), name="sum", device="cpu", cache="hot", roofs=False, max_seconds=0.02)
+    assert bwprof.compare("baseline:mine", again)["case"].tolist() == ["sum"]
+    still = {"flags": "", "status": "ok", "time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
+    bwprof.save_baseline("mine", bwprof.frame([row]).assign(**still), force=True)
+    slow = bwprof.frame([again]).assign(**still | {"time_ms": 2.0, "time_ms_lo": 1.98, "time_ms_hi": 2.02})
+    assert bwprof.compare("baseline:mine", slow)["verdict"].tolist() == ["slower"]
+    bwprof.save(slow, "today.json")
+    code, out, _ = bw("compare", "baseline:mine", "today.json", "--fail-on", "5%")
+    assert code == 1
+    assert "not measured again: sum is a caller's own function" in " ".join(out.split())
+
+
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_a_steps_summary_is_added_to(
     bw: Here, sides: tuple[str, str, str], force: list[str], monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import GIVE_UP_SECONDS, environment
+from commands import GIVE_UP_SECONDS, csv_rows, environment
 
 import bwprof
 from bwprof import errors
+from bwprof.cli import ab as ab_command
 from bwprof.cli import main
 from bwprof.paired.process import Place, ProcessSide
 from bwprof.paired.sides import SideError
@@ -129,6 +131,27 @@ def test_a_side_that_cannot_go_on_is_named(a: str, b: str, error: str, capsys: p
     code, _, err = said(capsys, a, b)
     assert code == 3
     assert error.replace("PYTHON", sys.executable) in err
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_cannot_be_written_is_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is full costs neither the table nor the other file; its data are on standard error."""
+
+    def write(path: Path, text: str) -> None:
+        if path.name == "o.json":
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        path.write_text(text)
+
+    monkeypatch.setattr(ab_command, "atomic_write", write)
+    code, out, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json", "--csv", "o.csv")
+    assert code == 3
+    assert "kernels:once" in out
+    head, _, document = err.partition("bwprof: what was measured follows as JSON, so that it is not lost:\n")
+    assert "bwprof: error: results cannot be written to o.json: File too large" in head
+    (row,) = json.loads(document)["rows"]
+    assert row["pairs"] > 0
+    (line,) = csv_rows(Path("o.csv").read_text())
+    assert (line["case"], int(line["pairs"])) == (row["case"], row["pairs"])
 
 
 def gone(pid: int) -> bool:
