@@ -134,7 +134,9 @@ def test_a_side_that_cannot_go_on_is_named(a: str, b: str, error: str, capsys: p
 
 
 @pytest.mark.usefixtures("kernels")
-def test_what_cannot_be_written_is_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A file that is full costs neither the table nor the other file; its data are on standard error."""
 
     def write(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 
@@ -136,7 +137,7 @@ def _cells(kept: Kept) -> list[str]:
 
 
 def _time(row: Row, name: str) -> str:
-    return "-" if row[name] is None else f"{row[name]:.5g}"
+    return f"{row[name]:.5g}" if row[name] and math.isfinite(row[name]) else "-"
 
 
 def _delete(options: argparse.Namespace) -> int:
