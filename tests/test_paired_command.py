@@ -23,6 +23,7 @@ import bwprof
 from bwprof import errors
 from bwprof.cli import ab as ab_command
 from bwprof.cli import main
+from bwprof.paired import revisions
 from bwprof.paired.process import Place, ProcessSide
 from bwprof.paired.sides import SideError
 from bwprof.paired.work import Call
@@ -381,6 +382,24 @@ def test_revisions_that_cannot_be_had(
     assert code == 2
     assert error.replace("REPO", str(repository)) in err
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize("how", ["as it is", "gone", "locked"])
+def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_path: Path) -> None:
+    """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
+    git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
+    shutil.rmtree(tmp_path / "mine")
+    with revisions.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
+        if how == "gone":
+            shutil.rmtree(found[0].folder)
+        elif how == "locked":
+            git(repository, "worktree", "lock", str(found[1].folder))
+    listed = git(repository, "worktree", "list", "--porcelain")
+    assert [line.split()[1] for line in listed.splitlines() if line.startswith("worktree ")] == [
+        str(repository),
+        str(tmp_path / "mine"),
+    ]
+    assert not found[0].folder.parent.exists()
 
 
 def test_no_repository(tmp_path: Path) -> None:
