@@ -33,8 +33,9 @@ def operations() -> Operations:
     -------
     Operations
         A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
-        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
-        text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
+        bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
+        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
 
     Examples
     --------
