@@ -18,13 +18,17 @@ from bwprof.results.schema import Row
 from bwprof.runs.loop import Executor, better, case_seconds, is_disturbed
 from bwprof.runs.progress import Progress
 from bwprof.runs.resuming import key_of_row, key_of_spec
-from bwprof.text import finite_number, quoted
+from bwprof.text import counted, finite_number, quoted
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
 
 def measure_again(
-    rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress
+    rows: Sequence[Row],
+    run: Mapping[str, Any],
+    make: MakeExecutor,
+    progress: Progress,
+    say: Callable[[str], object] = lambda _: None,
 ) -> list[Row | str]:
     """Each row's case once more, under the row's own conditions: operation, parameters, variant, cache, seed and timer.
 
@@ -37,6 +41,9 @@ def measure_again(
     make : callable
         An executor, whose device lives in a process of its own, of a backend and a device's number.
 
+    say : callable
+        Gets a sentence when the cases of a device that is at hand begin.
+
     Returns
     -------
     list
@@ -48,15 +55,16 @@ def measure_again(
         groups.setdefault(tuple(row.get(name) for name in ("backend", "device", "device_uuid", "hostname")), []).append(
             place
         )
-    progress.begin(len(rows))
     for places in groups.values():
-        answers = _on_device([rows[place] for place in places], run, make, progress)
+        answers = _on_device([rows[place] for place in places], run, make, progress, say)
         for place, answer in zip(places, answers, strict=True):
             found[place] = answer
     return found
 
 
-def _on_device(rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress) -> list[Row | str]:
+def _on_device(
+    rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress, say: Callable[[str], object]
+) -> list[Row | str]:
     """The same of rows of one device."""
     numbers = _numbers(rows[0], run)
     if not numbers:
@@ -68,6 +76,9 @@ def _on_device(rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, 
     executor, facts, why = _opened(rows[0], numbers, make)
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
+    count = sum(isinstance(spec, Spec) for spec in specs)
+    say(f"measuring again what failed: {counted(count, 'case')} on {quoted(rows[0].get('device'))}")
+    progress.begin(count)
     try:
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, None))
         return [spec if isinstance(spec, str) else _measured(spec, executor, run, progress) for spec in specs]
