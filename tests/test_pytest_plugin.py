@@ -315,16 +315,20 @@ def test_a_marked_test_is_skipped_where_its_device_is_absent(inside: pytest.Pyte
             assert bandwidth._device == "cpu"
 
         @pytest.mark.bandwidth(devise="cpu")
-        def test_misspelt():
+        def test_misspelt(bandwidth):
             pass
 
         @pytest.mark.bandwidth(device="gpu")
-        def test_no_device():
+        def test_no_device(bandwidth):
+            pass
+
+        @pytest.mark.bandwidth("10 Mbit/s", burst=3)
+        def test_of_somebody_else():
             pass
         """
     )
     result = run(inside, "-rs", "--strict-markers")
-    result.assert_outcomes(passed=1, skipped=1, errors=2)
+    result.assert_outcomes(passed=2, skipped=1, errors=2)
     result.stdout.fnmatch_lines(
         [
             "*ValueError: pytest.mark.bandwidth has *devise*: allowed is device= alone*",
