@@ -16,7 +16,7 @@ import bwprof
 from bwprof import plot
 from bwprof.cli import compare as command
 from bwprof.cli import main
-from bwprof.cli.compare import again
+from bwprof.runs import again
 from bwprof.cli.shared.guard import coded, guarded
 from bwprof.measuring.spec import Spec
 from bwprof.records import baselines
