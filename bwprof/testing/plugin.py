@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bwprof-fail-on",
         metavar="WHAT",
         help="a test fails when a row of it is: slower, any (differs), 5%% (slower, and 5%% is within its interval); "
-        "measured twice before it counts",
+        "measured twice before it counts, an operation in a fresh process",
     )
     group.addoption("--bwprof-save", metavar="NAME", help="keep the session's rows as a baseline")
     group.addoption("--bwprof-force", action="store_true", help="--bwprof-save replaces a baseline of that name")
