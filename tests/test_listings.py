@@ -94,7 +94,8 @@ def test_errors_have_one_base() -> None:
 
 
 def test_dir_shows_what_the_readme_tells_people_to_use(source_tree: Path) -> None:
-    text = (source_tree / "README.md").read_text()
+    pages = ("README.md", "notebooks/guide.md", "notebooks/method.md")
+    text = "".join((source_tree / page).read_text() for page in pages)
     told = set(re.findall(r"(?<!-[mp] )(?<![\w./-])bwprof\.([A-Za-z_]+)", text))
     assert {"measure", "Case", "columns", "frame", "Row", "Profiler"} <= told
     assert told <= set(dir(bwprof))

@@ -68,8 +68,9 @@ def test_columns_are_those_of_the_schema() -> None:
 
 
 def test_every_flag_is_told(source_tree: Path) -> None:
-    """The README's line, the column's text and the code name the same flags, in the same order."""
-    (line,) = re.findall(r"^\| `flags` \|.*$", (source_tree / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    """The page's line, the column's text and the code name the same flags, in the same order."""
+    page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| `flags` \|.*$", page, re.MULTILINE)
     told = [word for word in re.findall(r"`(\w+)`", line)[1:] if word in schema.FLAGS]
     assert list(dict.fromkeys(told)) == list(schema.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
