@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 from commands import Here, csv_rows, make_brief, run_folder
 from test_compare import CASES, baseline, run, timed
+from toy_roofs import ROOFS
 
 import bwprof
-from bwprof import plot
+from bwprof import _core, plot
 from bwprof.cli import compare as command
 from bwprof.cli import main
-from bwprof.cli.compare import again
 from bwprof.cli.shared.guard import coded, guarded
 from bwprof.measuring.spec import Spec
 from bwprof.records import baselines
 from bwprof.results import frame
 from bwprof.results.schema import Row
+from bwprof.runs import again
 from bwprof.runs.executors.local import LocalExecutor
 
 
@@ -369,6 +370,23 @@ def test_another_machine_of_the_same_name_is_another_one() -> None:
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
     (said,) = again.measure_again([row], {}, LocalExecutor, again.Progress())
     assert said == f"the {device['name']} at hand is another one"
+
+
+def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:
+    facts = cpu.facts()
+    roofs = replace(ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
+    with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:
+        row = case.measure(roofs=roofs, max_seconds=0.01, rel_ci=0.5)
+    run = {"max_seconds": 0.01, "rel_ci": 0.5}
+    (found,) = again.measure_again([row], run, LocalExecutor, again.Progress(), given=roofs)
+    assert not isinstance(found, str)
+    same = ("case", "operation", "precision", "seed", "variant", "timer", "cache", "bytes_read", "attainable_gb_s")
+    assert [found[name] for name in same] == [row[name] for name in same]
+    assert found.attainable_gb_s > 0
+    assert len(found.samples_ns) == found.samples
+    (bare,) = again.measure_again([row], run, LocalExecutor, again.Progress())
+    assert not isinstance(bare, str)
+    assert bare.attainable_gb_s is None
 
 
 def test_python_m_is_the_same_command() -> None:

@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "paired": _WORKING | {"measuring", "results", "runs"},
     "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
-    "testing": _WORKING | {"case", "measuring", "records", "results", "roofs"},
+    "testing": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "results", "roofs"},
     "examples": {"results", "roofs"},

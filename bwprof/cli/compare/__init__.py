@@ -150,7 +150,7 @@ def _missing(found: Comparison) -> list[int]:
 
 def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.cli.compare.again import measure_again
+    from bwprof.runs.again import measure_again
     from bwprof.runs.interrupts import Interrupts
     from bwprof.runs.progress import on_stderr
 
@@ -164,7 +164,7 @@ def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bo
     try:
         with Interrupts() as interrupts:
             answers = measure_again(
-                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say
+                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say=say
             )
     finally:
         progress.end()
