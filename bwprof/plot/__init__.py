@@ -6,6 +6,7 @@ from bwprof.plot.bars import comparison, save, write
 from bwprof.plot.looks import style
 from bwprof.plot.paper import check_ending, endings
 from bwprof.plot.ratios import ratios, save_ratios
+from bwprof.plot.rooflines import roofline
 from bwprof.plot.trends import save_trend, trend
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "comparison",
     "endings",
     "ratios",
+    "roofline",
     "save",
     "save_ratios",
     "save_trend",
