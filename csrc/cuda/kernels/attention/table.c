@@ -1,6 +1,8 @@
 /* attention on a GPU. The ladders:
  *   attention_prefill  unfused   scores and weights in memory: three kernels (unfused.cu)
  *                      flash     online softmax, nothing in memory but the operands (prefill/)
+ *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
+ *                                warpgroups at once (prefill/hopper_sm90.cu)
  *   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
  *                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
  *                                blocks of a K/V head to start add the parts up (decode/direct.cu up to 8 query heads
@@ -11,6 +13,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
 BW_CUDA_PREPARE(unfused, bw_unfused_choose)
 BW_CUDA_PREPARE(flash, bw_flash_choose)
+BW_CUDA_PREPARE(hopper, bw_hopper_choose)
 BW_CUDA_PREPARE(simple, bw_simple_choose)
 
 static const bw_variant prefill_rows[] = {
@@ -24,6 +27,14 @@ static const bw_variant prefill_rows[] = {
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = unfused_describe},
+    {.name = "hopper",
+     .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA, in turns of two or three warpgroups",
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
+     .refuses = bw_hopper_refuses,
+     .prepare = hopper_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = hopper_describe},
     {.name = "flash",
      .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
      .precisions = PRECISIONS,
