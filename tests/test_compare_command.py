@@ -292,7 +292,7 @@ def test_a_case_that_fails_is_measured_again(
     asked: list[Row] = []
     times = {"a": 1.12, "b": 1.0}
 
-    def second(rows: list[Row], run: dict[str, Any], *_: object) -> list[Row | str]:
+    def second(rows: list[Row], run: dict[str, Any], *_: object, **__: object) -> list[Row | str]:
         asked.extend(rows)
         assert run["run_id"] == "two"
         return [timed(row["case"], times[row["case"]]) for row in rows]

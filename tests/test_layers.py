@@ -78,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
+    "ladder": _WORKING | {"analysis", "kernels", "measuring", "results", "roofs", "runs"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "paired": _WORKING | {"measuring", "results", "runs"},
     "records": {"_core", "analysis", "environment", "plot", "registry", "results"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bwprof.plot.bars import comparison, save, write
+from bwprof.plot.ladders import ablation, save_ablation
 from bwprof.plot.looks import style
 from bwprof.plot.paper import check_ending, endings
 from bwprof.plot.ratios import ratios, save_ratios
@@ -12,6 +13,7 @@ from bwprof.plot.stacks import model, speedup
 from bwprof.plot.trends import save_trend, trend
 
 __all__ = [
+    "ablation",
     "check_ending",
     "comparison",
     "endings",
@@ -20,6 +22,7 @@ __all__ = [
     "ratios",
     "roofline",
     "save",
+    "save_ablation",
     "save_ratios",
     "save_trend",
     "speedup",
