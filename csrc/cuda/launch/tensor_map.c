@@ -8,20 +8,17 @@ typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* The driver's function: the runtime finds it, so that nothing of the driver is linked. */
-static bw_status find_encoder(bw_device *device, encode_tiled **out) {
+/* The runtime finds it, so that nothing of the driver is linked. */
+bw_status bw_tensor_encoder_find(bw_device *device, bw_tensor_encoder *out) {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *symbol = NULL;
 #ifdef BW_CUDA_HAS_VERSIONED_ENTRIES
-    BW_TRY(BW_CUDA(&device->api, driver_entry("cuTensorMapEncodeTiled", &symbol, 12000, cudaEnableDefault, &found)));
+    BW_TRY(BW_CUDA(&device->api,
+                   driver_entry("cuTensorMapEncodeTiled", &out->function, 12000, cudaEnableDefault, &found)));
 #else
-    BW_TRY(BW_CUDA(&device->api, driver_entry("cuTensorMapEncodeTiled", &symbol, cudaEnableDefault, &found)));
+    BW_TRY(BW_CUDA(&device->api, driver_entry("cuTensorMapEncodeTiled", &out->function, cudaEnableDefault, &found)));
 #endif
-    if (found != cudaDriverEntryPointSuccess || !symbol) {
-        return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
-    }
-    memcpy(out, &symbol, sizeof symbol);
-    return BW_OK;
+    if (found == cudaDriverEntryPointSuccess && out->function) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
 }
 
 const char *bw_tensor_view_refuses(const bw_tensor_view *view) {
@@ -42,14 +39,14 @@ static CUtensorMapDataType type_of(bw_dtype dtype) {
     }
 }
 
-bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
+bw_status bw_tensor_map_make(bw_tensor_encoder encoder, const bw_tensor_view *view, void *address,
                              unsigned char out[BW_TENSOR_MAP_BYTES]) {
     static_assert(sizeof(CUtensorMap) == BW_TENSOR_MAP_BYTES, "the driver's size of a map");
     encode_tiled *encode = NULL;
     CUtensorMap map; /* its type asks for the alignment */
     cuuint64_t extent[BW_TENSOR_RANK_MAX], stride[BW_TENSOR_RANK_MAX];
     cuuint32_t box[BW_TENSOR_RANK_MAX], step[BW_TENSOR_RANK_MAX];
-    BW_TRY(find_encoder(device, &encode));
+    memcpy(&encode, &encoder.function, sizeof encode);
     for (int i = 0; i < view->rank; i++) {
         extent[i] = (cuuint64_t)view->extent[i];
         box[i] = (cuuint32_t)view->box[i];

@@ -82,6 +82,33 @@ BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barr
         : "memory");
 }
 
+// ---- clusters: blocks that run at the same time and reach each other's shared memory at the same offsets ----
+
+BW_DEVICE int bw_cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return (int)rank;
+}
+// All threads of all blocks.
+BW_DEVICE void bw_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+BW_DEVICE void bw_barrier_arrive_at(uint32_t barrier, int rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+        "r"(rank)
+        : "memory");
+}
+// To the same place in all blocks whose bit is set; the bytes count for the barrier of each.
+BW_DEVICE void bw_tensor_load_to(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y, int blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)blocks)
+        : "memory");
+}
+
 // ---- a warpgroup's share of the registers ----
 
 template <int count>
