@@ -35,6 +35,10 @@ def compare(
     * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out, and nothing is
       promised of false alarms.
 
+    * What several runs on one side have measured of one case (a frame of two runs, rows of repeated `bwprof.measure`)
+      is joined, as in a baseline: several processes show how far the case wanders, several runs of one process count
+      once.
+
     Parameters
     ----------
     base, new : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
@@ -45,7 +49,8 @@ def compare(
     across : bool
         Compare what ran on another device, driver or timer, too, instead of saying so.
     metric : str
-        "time_ms", "bandwidth_gb_s", or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
+        "time_ms", "bandwidth_gb_s" (of which a change counts as much as that of the time behind it: 5 % more time is
+        4.8 % less bandwidth), or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
 

@@ -59,8 +59,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "--fail-on",
         metavar="WHAT",
-        help="exit with 1 when: slower (any case is), any (differs), 5%% (a case is slower, and 5 %% is within its "
-        "interval), never (default)",
+        help="exit with 1 when: slower (any case is), any (differs), 5%% (a case is slower, and 5 %% more time is "
+        "within its interval), never (default)",
     )
     parser.add_argument(
         "--gate", metavar="FRACTION", help="smallest change worth a word (default: 1%% where learnt, else 3%%)"

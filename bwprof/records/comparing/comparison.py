@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bwprof.records.comparing import causes, thresholds
+from bwprof.records.comparing.joining import joined
 from bwprof.records.comparing.pairs import join
 from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
 from bwprof.records.comparing.verdicts import (
@@ -122,8 +123,8 @@ class Comparison:
         if isinstance(fail_on, str):
             return fail_on == "any" or line.verdict == SLOWER
         low, high = self.interval(line)
-        reached = 1 - low if higher_is_better(self.metric) else high - 1
-        return line.verdict == SLOWER and reached >= fail_on
+        longer = 1 / low if higher_is_better(self.metric) else high  # the same of a time and of the rate that it makes
+        return line.verdict == SLOWER and longer - 1 >= fail_on
 
     def cause(self, place: int) -> str:
         """Why a line differs, probably; "" where it does not."""
@@ -240,8 +241,9 @@ def compared(
 ) -> Comparison:
     """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else fraction(gate, "gate")
+    base, new, several = joined(base, new)
     lines = judge(join(base, new), check_metric(metric), least, across=across)
-    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)), tries)
+    return Comparison(base.name, new.name, metric, least, tuple(lines), (*_notes(base, new, lines), *several), tries)
 
 
 def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:

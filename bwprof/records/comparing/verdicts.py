@@ -13,6 +13,7 @@ from bwprof.records.comparing.values import Value, higher_is_better, value
 from bwprof.records.keys import unlike
 from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.results.schema import Row
+from bwprof.text import quoted
 
 FASTER, SLOWER, SAME = "faster", "slower", "same"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
@@ -55,9 +56,9 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
     """Both values, or why there is no comparison."""
     base, new = pair.base, pair.new
     if new is None:
-        return Judged(pair, ONLY_IN_BASE, "the new side does not have it")
+        return Judged(pair, ONLY_IN_BASE, f"the new side does not have it{_others(pair)}")
     if base is None:
-        return Judged(pair, ONLY_IN_NEW, "the base does not have it")
+        return Judged(pair, ONLY_IN_NEW, f"the base does not have it{_others(pair)}")
     if base["status"] != "ok":
         same = new["status"] == base["status"]
         said = f"{base['status']} {'on both sides' if same else 'in the base'}"
@@ -81,6 +82,16 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
     if not (0 < one.middle < math.inf and 0 < other.middle < math.inf):
         return Judged(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
     return Judged(pair, "", "", one, other, math.log(other.middle) - math.log(one.middle))
+
+
+def _others(pair: Pair) -> str:
+    if not pair.others:
+        return ""
+    variants = ", ".join(map(quoted, pair.others))
+    return (
+        f", but other variants of the case: {variants}; which of them is held against which cannot be told: leave one "
+        "on each side, or give them one name"
+    )
 
 
 def _with_reason(said: str, row: Row) -> str:
