@@ -59,7 +59,8 @@ def compare(
     pandas.DataFrame
         A row for each case of either side: case, precision, variant; base_ms, new_ms (of several processes the
         geometric mean of their medians), speedup (base / new time), change_pct (of the metric), base_gb_s, new_gb_s;
-        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled),
+        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled; the reason says
+        where it is slower by more than that explains: measure it again),
         not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and
         ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times in 100), the intervals of both
         times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison, or
