@@ -68,7 +68,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.kinds.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
     lines, left_out = _lines(data)
