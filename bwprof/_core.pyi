@@ -27,8 +27,8 @@ class MemoryLimitError(BwprofError, MemoryError):
 
 def operations() -> list[dict[str, Any]]:
     """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names),
-    params (list of dicts: name, unit, text, default, default_from, minimum, maximum) and variants (dict backend -> list
-    of dicts: name, text, precisions)."""
+    formulas (expressions of bytes_read, bytes_written and flops), params (list of dicts: name, unit, text, default,
+    default_from, minimum, maximum) and variants (dict backend -> list of dicts: name, text, precisions)."""
 
 def precisions() -> list[dict[str, Any]]:
     """One dict per precision: name, text, and the type of each role: activation, weight, cache, result, compute, scale

@@ -33,8 +33,9 @@ def operations() -> Operations:
     -------
     Operations
         A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
-        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
-        text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
+        bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
+        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
 
     Examples
     --------
@@ -190,6 +191,17 @@ def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
         if is_truth(length):
             raise ValueError(f"kv_lens holds {shown(length)}: whole numbers are needed")
     return found
+
+
+def lengths_of(row: Mapping[str, Any]) -> list[int] | None:
+    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
+    said = row.get("kv_lens")
+    if not said:
+        return None
+    try:
+        return [int(length) for length in str(said).split(";")]
+    except ValueError:
+        raise ValueError(f"kv_lens is {shown(said)}: lengths are needed, as in '100;7000'") from None
 
 
 def complete(

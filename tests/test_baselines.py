@@ -267,7 +267,7 @@ def test_the_command_measures_in_fresh_processes(
     for kept in found.cases:
         assert sorted(map(str, kept.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
-    assert f"baseline main (1 cases) is in {Path('.bwprof/baselines/main.json')}" in err
+    assert f"baseline main (1 case) is in {Path('.bwprof/baselines/main.json')}" in err
 
 
 def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,6 +340,7 @@ def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path)
         (["save"], "the following arguments are required: NAME"),
         (["show", "mian"], "did you mean 'main'"),
         (["delete", "mian"], "did you mean 'main'"),
+        (["show", "main", "--dir", ""], "argument --dir/--store: '' is given: a name is needed"),
         (["sow", "main"], "unknown action 'sow': did you mean"),
     ):
         code, out, err = command(*arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -396,7 +398,54 @@ def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Here, sides: 
         assert bw("compare", base, worse, f"--{kind}", name, "--force")[0] == 0
         assert Path(name).read_text() != "mine"
     Path("empty.md").touch()
-    assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "as a workflow's summary is"
+    assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "nothing is lost with it"
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_a_steps_summary_is_added_to(
+    bw: Here, sides: tuple[str, str, str], force: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other commands of the step write there as well; a link to it is the same file."""
+    base, same, worse = sides
+    summary = Path("summary")
+    summary.write_text("### tests\nall well")
+    Path("link.md").symlink_to(summary)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary.absolute()))
+    for new, name in ((worse, str(summary)), (same, "link.md")):
+        assert bw("compare", base, new, "--md", name, *force)[0] == 0
+    text = summary.read_text()
+    assert text.startswith("### tests\nall well\n### bwprof: comparison\n")
+    assert text.count("\n### bwprof: comparison\n") == 2
+    Path("other.md").write_text("mine")
+    assert bw("compare", base, worse, "--md", "other.md")[0] == 2
+
+
+def test_a_steps_summary_on_a_full_disk_stays_as_it_is(
+    bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, _, worse = sides
+    summary = Path("summary.md")
+    summary.write_text("all well\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setattr(os, "write", _full_after(100))
+    code, out, err = bw("compare", base, worse, "--md", str(summary))
+    assert (code, summary.read_text()) == (3, "all well\n")
+    assert "a fp32" in out
+    assert "summary.md: No space left on device" in err
+
+
+def _full_after(count: int) -> Callable[[int, memoryview], int]:
+    """`os.write` on a disk that has room for so many bytes more."""
+    real, left = os.write, [count]
+
+    def write(number: int, data: memoryview) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(number, data[: left[0]])
+        left[0] -= written
+        return written
+
+    return write
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_its_steps_work(tmp_path: Path) -> None:
     summary.touch()
     assert shell(tmp_path, "Make the baseline", variables) == (
         0,
-        "bwprof: baseline main (1 cases) is in .bwprof/baselines/main.json\n",
+        "bwprof: baseline main (1 case) is in .bwprof/baselines/main.json\n",
     )
     code, said = shell(tmp_path, "Measure", variables)
     assert code == 0, said

@@ -196,7 +196,7 @@ def _bytes_in(row: Row, precision: str) -> tuple[tuple[int, int] | None, str]:
     try:
         names = registry.param_names(row["operation"])
         params = {name: row[name] for name in names if row.get(name) is not None}
-        lengths = [int(length) for length in row["kv_lens"].split(";")] if row.get("kv_lens") else None
+        lengths = registry.lengths_of(row)
         found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
     except ValueError as error:
         return None, str(error)

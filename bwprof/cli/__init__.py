@@ -28,6 +28,7 @@ _COMMANDS = (
     "predict",
     "roofs",
     "variants",
+    "operations",
     "columns",
     "selftest",
     "info",
@@ -49,6 +50,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
+       bwprof operations [NAME...]  what can be measured: parameters, formulas of bytes and FLOPs, variants
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here

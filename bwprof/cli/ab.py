@@ -25,7 +25,7 @@ from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
 from bwprof.paired.statistics import DEFAULT_GATE, UNDECIDED, fails
 from bwprof.results.files import atomic_write
 from bwprof.runs.interrupts import Interrupts, StoppedError
-from bwprof.text import fraction, parse_count, quoted, seconds, words
+from bwprof.text import counted, fraction, parse_count, quoted, seconds, words
 
 _DESCRIPTION = """\
 Which of two is faster, and by how much: A and B are measured turn by turn on one device, in an order that a coin
@@ -191,10 +191,10 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
         _print(table)  # first: files may turn out not to be writable
     _write(table, targets)
     if stopped:
-        measured = sum(row["pairs"] for row in table.rows)
+        measured = counted(sum(row["pairs"] for row in table.rows), "pair")
         left = len(works) - len(table.rows)
         more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
-        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured} pairs, is kept{more}\n")
+        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
         return INTERRUPTED
     for row in table.rows:
         if row["stopped"] == session.FAILED:

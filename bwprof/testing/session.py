@@ -20,6 +20,7 @@ from bwprof.records.saving import save_baseline
 from bwprof.records.sides import Side, side
 from bwprof.results.row import Row
 from bwprof.terminal import console, table
+from bwprof.text import counted
 
 _COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
 _WIDTH = 400  # a test keeps its line, to be searched for
@@ -145,7 +146,7 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({len(known)} cases) is in {path}")
+        self._notes.append(f"baseline '{name}' ({counted(len(known), 'case')}) is in {path}")
         return True
 
     def lines(self) -> list[str]:

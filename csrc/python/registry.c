@@ -59,10 +59,11 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
     for (int i = 0; list && i < bw_op_count(); i++) {
         const bw_op *op = bw_op_at(i);
         PyObject *item = Py_BuildValue(
-            "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:N,s:N}", "name", op->name, "family", op->family, "text", op->text,
-            "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
-            "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions), "params",
-            params_list(op), "variants", variants_dict(i));
+            "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:{s:s,s:s,s:s},s:N,s:N}", "name", op->name, "family", op->family, "text",
+            op->text, "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
+            "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
+            "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written, "flops",
+            op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
         if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

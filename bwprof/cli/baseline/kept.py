@@ -13,7 +13,7 @@ from bwprof.records.baseline import Baseline, Kept
 from bwprof.results import schema
 from bwprof.results.difference import disturbances, doubts
 from bwprof.results.schema import Row
-from bwprof.text import figure_text, quoted
+from bwprof.text import counted, figure_text, quoted
 
 _WORDS = ("case", "precision", "variant", "cache")
 _NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
@@ -22,8 +22,19 @@ _NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
 def add_dir(parser: Parser) -> None:
     """The option that says where baselines are."""
     parser.add_argument(
-        "--dir", "--store", dest="dir", metavar="DIR", help=f"where baselines are (default: {baselines.FOLDER})"
+        "--dir",
+        "--store",
+        dest="dir",
+        type=_folder,
+        metavar="DIR",
+        help=f"where baselines are (default: {baselines.FOLDER})",
     )
+
+
+def _folder(given: str) -> str:
+    if not given:
+        raise argparse.ArgumentTypeError("'' is given: a name is needed")
+    return given
 
 
 def list_all(arguments: Sequence[str]) -> int:
@@ -102,7 +113,7 @@ def _head(found: Baseline) -> list[str]:
         "one process: how far medians wander between processes is not known" if count == 1 else f"{count} processes"
     )
     versions = dict.fromkeys(str(row["bwprof_version"]) for row in found.rows if row["bwprof_version"])
-    told = [f"{found.name}: {len(found.cases)} cases, {processes}"]
+    told = [f"{found.name}: {counted(len(found.cases), 'case')}, {processes}"]
     told.append(
         f"{found.device or 'no device'}, driver {found.driver or 'unknown'}, bwprof {', '.join(versions) or '?'}"
     )

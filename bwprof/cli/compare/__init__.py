@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
-from bwprof.cli.shared.predictions import targets_of
-from bwprof.results.files import atomic_write
+from bwprof.cli.shared.predictions import is_step_summary, targets_of
+from bwprof.results.files import append_text, atomic_write
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
 
@@ -81,7 +81,11 @@ def _parser() -> Parser:
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace files that --csv, --json and --md name")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace files that --csv, --json and --md name; what $GITHUB_STEP_SUMMARY names is always added to",
+    )
     parser.add_argument("--plot", metavar="PICTURE", help="draw the ratios; the ending says the format")
     parser.add_argument("--github", action="store_true", help="print an ::error line for each case that fails")
     add_dir(parser)
@@ -190,6 +194,8 @@ def _write(
         text = forms["markdown" if kind == "md" else kind]()
         if name == "-":
             sys.stdout.write(text)
+        elif is_step_summary(kind, name):
+            append_text(Path(name), text)
         else:
             atomic_write(Path(name), text)
     if options.plot is not None:

@@ -151,7 +151,8 @@ def _pinned(spec: Spec, row: Row) -> Spec:
 def _from_row(row: Row) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not schema.is_missing(row.get(name))}
-    lens = tuple(map(int, row["kv_lens"].split(";"))) if row.get("kv_lens") else None
+    found = registry.lengths_of(row)
+    lens = None if found is None else tuple(found)
     seed = row.get("seed")
     spec = Spec(
         str(row["case"]),
