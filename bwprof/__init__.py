@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bwprof.records.history import history
     from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
+    from bwprof.report.writing import write_report
 
 # Imported when asked for: they need NumPy, draw, or are seldom used.
 _LATER = {
@@ -69,6 +70,7 @@ _LATER = {
     "save_proof_bundle": "bwprof.records.proof",
     "speedup": "bwprof.analysis.narrowing",
     "view": "bwprof.analysis.views",
+    "write_report": "bwprof.report.writing",
 }
 
 __all__ = [
@@ -119,6 +121,7 @@ __all__ = [
     "sweep",
     "variants",
     "view",
+    "write_report",
 ]
 
 
