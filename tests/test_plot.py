@@ -112,7 +112,7 @@ def test_rows_that_failed_or_are_hot_or_doubted_are_marked() -> None:
     ]
     axes = bwprof.plot.comparison(frame.from_rows(rows))
     said = [text.get_text() for text in axes.texts]
-    assert "failed" in said
+    assert "FP32 failed" in said
     assert "100*" in said
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b (hot)"]
 
@@ -164,8 +164,8 @@ def test_numbers_without_end_are_written_and_not_drawn(tmp_path: Path) -> None:
     rows = [row("a", "fp32", gb_s=50.0), row("a", "fp16", gb_s=float("inf"), attainable_gb_s=float("inf"))]
     plot.save(frame.from_rows(rows), tmp_path / "a")
     axes = plot.comparison(frame.from_rows(rows))
-    assert axes.get_xlim()[1] == pytest.approx(53.5)
-    assert "inf" in [text.get_text() for text in axes.texts]
+    assert 50 < axes.get_xlim()[1] < 60
+    assert "FP16 inf" in [text.get_text() for text in axes.texts]
 
 
 def test_a_notebook_gets_a_figure_of_pyplot() -> None:

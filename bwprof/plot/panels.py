@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bwprof import plot
+from bwprof.plot.looks import style
 from bwprof.plot.paper import write_panels
 from bwprof.results import schema
 from bwprof.text import figure_text, spelt
@@ -50,7 +50,7 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
 def _draw(ax: Axes, case: str, means: Mapping[str, float]) -> None:
     names: Sequence[str] = list(means)
     for place, name in enumerate(names):
-        look = plot.style(name)
+        look = style(name)
         ax.bar(place, means[name], width=0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
         ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(names)), [spelt(name).upper() for name in names], fontsize=8, parse_math=False)

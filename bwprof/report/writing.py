@@ -195,6 +195,7 @@ def _sections(run: Run) -> list[Section | None]:
         findings.answer(run),
         circumstances.measured(run),
         findings.narrower(run),
+        findings.roofline(run),
         findings.losses(run),
         models.of_model(run),
         findings.every_row(run),

@@ -10,11 +10,9 @@ from xml.etree import ElementTree
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 # What is drawn; all else (metadata, styles of the whole page, whatever a later matplotlib thinks of) is left out.
-_DRAWN = frozenset(
-    ("svg", "g", "path", "defs", "use", "clipPath", "rect", "circle", "ellipse", "line", "polyline", "polygon")
-    + ("text", "tspan", "pattern", "image")
-)
-_LENGTHS = frozenset(("d", "x", "y", "width", "height", "points", "r", "rx", "ry", "cx", "cy", "x1", "y1", "x2", "y2"))
+_DRAWN = {"svg", "g", "path", "defs", "use", "clipPath", "pattern", "image", "text", "tspan"}
+_DRAWN |= {"rect", "circle", "ellipse", "line", "polyline", "polygon"}
+_LENGTHS = {"d", "x", "y", "width", "height", "points", "r", "rx", "ry", "cx", "cy", "x1", "y1", "x2", "y2"}
 _ATTRIBUTES = _LENGTHS | {"id", "viewBox", "transform", "style", "clip-path", "patternUnits"}
 _PAINT = ("fill", "stroke")  # attributes; in a style they may be variables
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")

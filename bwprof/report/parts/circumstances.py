@@ -133,9 +133,7 @@ def conditions(run: Run) -> Section | None:
             ]
         ),
         table(("flag", "what it says", "rows"), held, caption="Flags: what should be doubted", wordy=True)
-        or words(
-            f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
-        ),
+        or words(none),
         table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
     )
 

@@ -93,7 +93,6 @@ def narrower(run: Run) -> Section | None:
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
             found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
             found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
-    found.append(_roofline(run))
     title = "What a narrower precision brings" if len(found) > 2 else "How fast"
     return section("precisions", title, *found)
 
@@ -107,8 +106,9 @@ def _known(names: Sequence[str]) -> bool:
         return False
 
 
-def _roofline(run: Run) -> Block | None:
-    return None
+def roofline(run: Run) -> Section | None:
+    """Where the rows stand below the roofs."""
+    return section("roofline", "Roofline", pictures.roofline(run.answer.usable, MOST_DRAWN))
 
 
 def losses(run: Run) -> Section | None:

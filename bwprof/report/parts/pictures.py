@@ -41,22 +41,47 @@ def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = 
 
 def comparison(data: pd.DataFrame, most: int) -> Block | None:
     """The bandwidths of rows with a time, of the first `most` cases that have one; None where none has."""
-    from bwprof import plot
     from bwprof.analysis import values
+    from bwprof.plot import bars
 
     timed = data[values.numbers(data, "bandwidth_gb_s") > 0]
     if not len(timed):
         return None
-    case = values.words(timed, "case").astype(str)
-    names = case.where(case != "", values.words(timed, "operation").astype(str))
-    kept = list(dict.fromkeys(names))
-    few = timed[names.isin(kept[:most])]
-    caption = (
-        f"The first {most} of {len(kept)} cases; the table of all rows has the others." if len(kept) > most else ""
-    )
+    few, count = _first_cases(timed, most)
     return drawn(
         "comparison",
-        lambda target: plot.write(few, [target]),
-        "Bars: the bandwidth of each case in each precision, beside the roof that applies",
-        caption,
+        lambda target: bars.picture(few).write([target]),
+        "The bandwidth of each case in each precision, beside the roof that applies",
+        _left_out(count, most),
     )
+
+
+def roofline(data: pd.DataFrame, most: int) -> Block | None:
+    """Rows with FLOPs below their roofs, of the first `most` cases; None where there are none, or no roofs."""
+    from bwprof.analysis import values
+    from bwprof.plot import rooflines
+
+    known = (values.numbers(data, "tflops") > 0) & (values.numbers(data, "arithmetic_intensity") > 0)
+    if not known.any():
+        return None
+    few, count = _first_cases(data, most)
+    return drawn(
+        "roofline",
+        lambda target: rooflines.picture(few).write([target]),
+        "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic",
+        _left_out(count, most),
+    )
+
+
+def _first_cases(data: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
+    """The rows of the first cases, and how many there are."""
+    from bwprof.analysis import values
+
+    case = values.words(data, "case").astype(str)
+    names = case.where(case != "", values.words(data, "operation").astype(str))
+    kept = list(dict.fromkeys(names))
+    return data[names.isin(kept[:most])], len(kept)
+
+
+def _left_out(count: int, most: int) -> str:
+    return f"The first {most} of {count} cases; the table of all rows has the others." if count > most else ""
