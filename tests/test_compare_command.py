@@ -140,7 +140,7 @@ def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
 ) -> None:
     noisy = timed("a", 1.56, flags="noisy", disturbed_pct=20.0)
     more = {} if disturbed is None else {"flags": "noisy", "disturbed_pct": disturbed}
-    monkeypatch.setattr(again, "measure_again", lambda *_: [timed("a", second, **more)])
+    monkeypatch.setattr(again, "measure_again", lambda *_, **__: [timed("a", second, **more)])
     base, new = saved("x", run()), saved("y", [noisy, *run()[1:]])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
     assert code == expected
