@@ -1,36 +1,15 @@
 """bwprof: how fast does your memory really go, operation by operation, and what does a narrower precision buy?
 
-Importing this package is quick: no CUDA context, no NumPy, pandas or matplotlib, no library opened.
+Importing this package imports nothing else: each name brings its module when it is first used.
+For pytest, which would warn that it comes too late to rewrite assertions that are not tests': PYTEST_DONT_REWRITE
 """
 
-from __future__ import annotations
+import sys
 
-from typing import TYPE_CHECKING, Any
-
-from bwprof import errors
-from bwprof._core import __version__
-from bwprof.analysis.summary import summary
-from bwprof.case import Case
-from bwprof.compare import compare
-from bwprof.costs import Cost, bandwidth_gb_s, cost
-from bwprof.errors import SweepError
-from bwprof.examples import load_example
-from bwprof.hardware import devices
-from bwprof.hooks.profiler import Profiler
-from bwprof.info import info
-from bwprof.kernels import variants
-from bwprof.measuring.function import measure
-from bwprof.models.step import model_step
-from bwprof.registry import operations
-from bwprof.results import load, save
-from bwprof.results.row import Row
-from bwprof.results.tables import columns, frame, rows
-from bwprof.roofs import Roofs
-from bwprof.selftest import selftest
-from bwprof.sweep import sweep
-
+TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
-    from bwprof import analysis, plot
+    from bwprof import analysis, errors, plot, results
+    from bwprof._core import __version__
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
     from bwprof.analysis.forecast.efficiencies import efficiency
@@ -38,37 +17,85 @@ if TYPE_CHECKING:
     from bwprof.analysis.narrowing import speedup
     from bwprof.analysis.occupancy import occupancy
     from bwprof.analysis.outliers import outliers
+    from bwprof.analysis.summary import summary
     from bwprof.analysis.views import view
+    from bwprof.case import Case
+    from bwprof.compare import compare
+    from bwprof.costs import Cost, bandwidth_gb_s, cost
+    from bwprof.errors import SweepError
+    from bwprof.examples import load_example
+    from bwprof.hardware import devices
+    from bwprof.hooks.profiler import Profiler
+    from bwprof.info import info
+    from bwprof.kernels import variants
+    from bwprof.ladder.function import ablation
+    from bwprof.measuring.function import measure
     from bwprof.models.result import ModelStep
+    from bwprof.models.step import model_step
     from bwprof.paired.function import ab
     from bwprof.records.baseline import Baseline
     from bwprof.records.baselines import baselines, delete_baseline, load_baseline
     from bwprof.records.history import history
     from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
+    from bwprof.registry import operations
     from bwprof.report.writing import write_report
+    from bwprof.results import load, save
+    from bwprof.results.row import Row
+    from bwprof.results.tables import columns, frame, rows
+    from bwprof.roofs import Roofs
+    from bwprof.selftest import selftest
+    from bwprof.sweep import sweep
 
-# Imported when asked for: they need NumPy, draw, or are seldom used.
+# Where a name is; "" for a module of this package.
 _LATER = {
-    "ab": "bwprof.paired.function",
     "AccessPattern": "bwprof.analysis.access",
     "BandwidthAnalysis": "bwprof.analysis.bandwidth",
     "BandwidthReport": "bwprof.records.proof",
     "Baseline": "bwprof.records.baseline",
+    "Case": "bwprof.case",
+    "Cost": "bwprof.costs",
     "ModelStep": "bwprof.models.result",
+    "Profiler": "bwprof.hooks.profiler",
+    "Roofs": "bwprof.roofs",
+    "Row": "bwprof.results.row",
+    "SweepError": "bwprof.errors",
+    "__version__": "bwprof._core",
+    "ab": "bwprof.paired.function",
+    "ablation": "bwprof.ladder.function",
     "analysis": "",
+    "bandwidth_gb_s": "bwprof.costs",
     "baselines": "bwprof.records.baselines",
+    "columns": "bwprof.results.tables",
+    "compare": "bwprof.compare",
+    "cost": "bwprof.costs",
     "delete_baseline": "bwprof.records.baselines",
+    "devices": "bwprof.hardware",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
+    "errors": "",
+    "frame": "bwprof.results.tables",
     "history": "bwprof.records.history",
+    "info": "bwprof.info",
+    "load": "bwprof.results",
     "load_baseline": "bwprof.records.baselines",
+    "load_example": "bwprof.examples",
+    "measure": "bwprof.measuring.function",
+    "model_step": "bwprof.models.step",
     "occupancy": "bwprof.analysis.occupancy",
+    "operations": "bwprof.registry",
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
+    "results": "",
+    "rows": "bwprof.results.tables",
+    "save": "bwprof.results",
     "save_baseline": "bwprof.records.saving",
     "save_proof_bundle": "bwprof.records.proof",
+    "selftest": "bwprof.selftest",
     "speedup": "bwprof.analysis.narrowing",
+    "summary": "bwprof.analysis.summary",
+    "sweep": "bwprof.sweep",
+    "variants": "bwprof.kernels",
     "view": "bwprof.analysis.views",
     "write_report": "bwprof.report.writing",
 }
@@ -87,6 +114,7 @@ __all__ = [
     "SweepError",
     "__version__",
     "ab",
+    "ablation",
     "analysis",
     "bandwidth_gb_s",
     "baselines",
@@ -125,20 +153,37 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
+class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without importing types
+    """`sweep`, `info` and their like stay functions when the folders of their names are imported."""
 
-        home = _LATER[name]
-        return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"bwprof.{name}")
-    if name == "Measurement":
-        from bwprof.renamed import warn
+    def __setattr__(self, name: str, value: object) -> None:
+        if _LATER.get(name) == f"{__name__}.{name}" and isinstance(value, type(sys)):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
 
-        warn("bwprof.Measurement", "bwprof.Row")
-        return Row
-    from bwprof.text import quoted
 
-    raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
+sys.modules[__name__].__class__ = _Package
+
+
+if not TYPE_CHECKING:  # a checker of types knows the names above, and no others
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            from importlib import import_module
+
+            home = _LATER[name]
+            found = getattr(import_module(home), name) if home else import_module(f"{__name__}.{name}")
+            globals()[name] = found
+            return found
+        if name == "Measurement":
+            from bwprof.renamed import warn
+            from bwprof.results.row import Row
+
+            warn("bwprof.Measurement", "bwprof.Row")
+            return Row
+        from bwprof.text import quoted
+
+        raise AttributeError(f"module 'bwprof' has no attribute '{quoted(name)}'")
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -124,7 +124,8 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
             number = match["index"] or match["alone"]
             return match["backend"], int(number) if number else None
     elif hasattr(device, "__index__") and not is_truth(device):
-        return None, int(device.__index__())
+        with suppress(TypeError):  # of an array, which is no number
+            return None, int(device.__index__())
     elif isinstance(getattr(device, "type", None), str):  # a torch.device
         return registry.check_backend(device.type), None if device.index is None else int(device.index)
     known = [name for backend in registry.backend_names() for name in (f"'{backend}'", f"'{backend}:0'")]

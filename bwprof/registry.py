@@ -33,8 +33,10 @@ def operations() -> Operations:
     -------
     Operations
         A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
-        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), params (dicts: name, unit,
-        text, default, default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
+        bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
+        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions, and as rungs of a
+        ladder: changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
     --------
@@ -177,6 +179,18 @@ def value_of(name: str, value: Any, said: str) -> int:
     return whole_number(value, said, flag=name in flag_names())
 
 
+def rung_place(at: str) -> tuple[str, dict[str, int]]:
+    """The precision and the parameters that a rung is predicted for.
+
+    Examples
+    --------
+    >>> rung_place("fp16 M=1 N=4096")
+    ('fp16', {'M': 1, 'N': 4096})
+    """
+    precision, *params = at.split()
+    return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
+
+
 def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
     """`kv_lens` as something that can be gone through more than once, texts ("4Ki", "1Ki..8Ki:x2") as the numbers that
     they stand for; the rest is left to checks.
@@ -190,6 +204,17 @@ def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:
         if is_truth(length):
             raise ValueError(f"kv_lens holds {shown(length)}: whole numbers are needed")
     return found
+
+
+def lengths_of(row: Mapping[str, Any]) -> list[int] | None:
+    """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
+    said = row.get("kv_lens")
+    if not said:
+        return None
+    try:
+        return [int(length) for length in str(said).split(";")]
+    except ValueError:
+        raise ValueError(f"kv_lens is {shown(said)}: lengths are needed, as in '100;7000'") from None
 
 
 def complete(

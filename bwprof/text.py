@@ -128,6 +128,8 @@ def path_of(given: Any, name: str) -> Path:
     """A path; TypeError with `name` for what is none, ValueError for one that no file can have."""
     if not isinstance(given, (str, PathLike)) or not isinstance(os.fspath(given), str):
         raise TypeError(f"{name} is {shown(given)}: a path is needed")
+    if os.fspath(given) == "":
+        raise ValueError(f"{name} is '': a path is needed")
     if "\0" in os.fspath(given):
         raise ValueError(f"{name} is {shown(given)}: no path has a NUL in it")
     return Path(given)
@@ -411,6 +413,17 @@ class Short(float):
 
     def __format__(self, spec: str) -> str:
         return short(float(self), spec)
+
+
+def counted(count: int, what: str) -> str:
+    """How many of something, one of it as one.
+
+    Examples
+    --------
+    >>> counted(1, "case"), counted(63, "case")
+    ('1 case', '63 cases')
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def bytes_text(count: float) -> str:

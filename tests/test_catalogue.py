@@ -89,8 +89,10 @@ def test_a_device_by_its_numbers() -> None:
     ("numbers", "said"),
     [
         ("fp16=400", "bandwidth= is missing"),
-        ("bandwidth=0", "bandwidth is '0': a positive number is needed"),
+        ("bandwidth=0", "bandwidth is '0': allowed is a number from 1e-06 to 1e\\+09"),
         ("bandwidth=-1", "bandwidth is '-1'"),
+        ("bandwidth=1e308", "bandwidth is '1e308': allowed is a number from 1e-06 to 1e\\+09"),
+        ("bandwidth=1,floor=1e-300", "floor is '1e-300'"),
         ("bandwidth=nan", "bandwidth is 'nan'"),
         ("bandwidth=1e999", "bandwidth is '1e999'"),
         ("bandwidth=1_000", "bandwidth is '1_000'"),
@@ -109,3 +111,13 @@ def test_numbers_that_cannot_be(numbers: str, said: str) -> None:
 def test_a_device_of_another_type() -> None:
     with pytest.raises(TypeError, match=r"device is 3: a name, numbers"):
         bwprof.predict("gemm", device=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bandwidth", ["1e-6", "1e9"])
+@pytest.mark.parametrize("others", ["fp32=1e-6,clock=1e9,floor=1e-6", "fp32=1e9,clock=1e-6,floor=1e9"])
+@pytest.mark.parametrize("efficiency", [1e-6, 1.0])
+def test_numbers_at_their_limits_give_times(bandwidth: str, others: str, efficiency: float) -> None:
+    """Without a warning of NumPy's, which the tests take for an error."""
+    device = f"bandwidth={bandwidth},{others}"
+    found = bwprof.predict(["gemm", "stream_read"], device, precision="fp32", efficiency=efficiency)
+    assert all(0 < ms < math.inf for ms in found["time_ms"])

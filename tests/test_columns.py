@@ -121,8 +121,8 @@ def test_what_ran_out_of_time_in_the_version_before_is_measured_again() -> None:
     assert not ran_out_of_time({"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"})
 
 
-def test_the_readmes_table_has_the_columns_and_their_units(source_tree: Path) -> None:
-    text = (source_tree / "README.md").read_text()
+def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Path) -> None:
+    text = (source_tree / "notebooks" / "method.md").read_text()
     part = text[text.index("## What the columns mean") : text.index("## How it measures")]
     lines = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", part, re.MULTILINE)
     assert len(lines) > 15

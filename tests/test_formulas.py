@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -149,6 +150,22 @@ def test_worked_values(operation, precision, params, read, written, flops):
     assert (cost["bytes_read"], cost["bytes_written"], cost["flops"]) == (read, written, flops)
     assert cost["algorithmic_bytes_read"] == read
     assert cost["algorithmic_bytes_written"] == written
+
+
+@pytest.mark.parametrize(("operation", "precision", "params", "read", "written", "flops"), WORKED)
+def test_formulas_as_text(operation, precision, params, read, written, flops):
+    """What is printed as an operation's formula gives the values worked out by hand."""
+    described = next(found for found in _core.operations() if found["name"] == operation)
+    roles = next(found for found in _core.precisions() if found["name"] == precision)
+    sizes = {found["name"]: found["block_bytes"] / found["block_elems"] for found in _core.dtypes()}
+    whole = _core.complete(operation, precision, params)
+    names = {f"e_{role}": sizes.get(roles[role], 0) for role in ("activation", "weight", "cache", "result", "scale")}
+    names |= whole | {"keys": whole.get("batch", 1) * whole.get("kv_len", 1), "ceil": math.ceil}
+    if precision == "q4_0":  # of a row's last weights the whole block counts
+        names["e_weight"] *= 32 * math.ceil(whole["K"] / 32) / whole["K"]
+    worked = [eval(text, {}, names) for text in described["formulas"].values()]
+    assert list(described["formulas"]) == ["bytes_read", "bytes_written", "flops"]
+    assert worked == pytest.approx([read, written, flops], rel=1e-12)
 
 
 def test_every_operation_has_a_worked_value():

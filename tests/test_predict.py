@@ -238,8 +238,9 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"efficiency": 0}, "efficiency is 0: above 0 and at most 1"),
+        ({"efficiency": 0}, "efficiency is 0: allowed is a share from 1e-06 to 1"),
         ({"efficiency": 1.5}, "efficiency is 1.5"),
+        ({"efficiency": 5e-324}, "efficiency is 5e-324: allowed is a share from 1e-06 to 1"),
         ({"efficiency": float("nan")}, "efficiency is nan"),
         ({"efficiency": 10**400}, "efficiency is 1000"),
         ({"M": [], "precision": "fp16"}, "gemm: M has no values"),

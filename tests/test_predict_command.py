@@ -108,7 +108,7 @@ def test_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
         (["gemm", "--device", "L4", "--roofs", "x.json"], "--device and --roofs both say which device"),
         (["gemm", "--roofs", "nowhere.json"], "no such file or folder: nowhere.json"),
         (["gemm", "--efficiency", "much"], "--efficiency is 'much'"),
-        (["gemm", "--efficiency", "120%"], "efficiency is 1.2: above 0 and at most 1"),
+        (["gemm", "--efficiency", "120%"], "efficiency is 1.2: allowed is a share from 1e-06 to 1"),
         (["gemm", "-p", "m=1"], "unknown parameter of gemm 'm'"),
         (["gemm", "--csv", "-", "--json", "-"], "cannot both have the standard output"),
         (["gemm", "--csv", "rows.txt"], "must end in .csv"),

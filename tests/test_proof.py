@@ -160,7 +160,7 @@ def test_a_measured_function_goes_into_a_bundle(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"time_ms": None}, "time_ms is None: a number from 0 on"),
+        ({"time_ms": None}, "time_ms is None: a time above 0"),
         ({"time_ms": float("nan")}, "time_ms is nan"),
         ({"bandwidth_gb_s": "fast"}, "bandwidth_gb_s is 'fast'"),
         ({"bytes_read": -1}, "bytes_read is -1: allowed is a whole number"),

@@ -60,7 +60,7 @@ def test_columns_are_those_of_the_schema() -> None:
         "bandwidth_vs_fp32 byte_ratio_vs_fp32 run_id timestamp device_uuid driver bwprof_version "
         "rows_checked rows_total measured_tflops tensor_pct fma_pct occupancy_pct stall_reasons bank_conflicts "
         "shared_wavefronts sectors_per_load sectors_per_store metrics_status replaces hostname ridge pct_limit limiter "
-        "dram_pct sm_pct"
+        "dram_pct sm_pct process disturbed_pct"
     ).split()
     assert [name for name in names if name in groups] == groups
     later = groups[groups.index("rows_checked") :]
@@ -68,8 +68,9 @@ def test_columns_are_those_of_the_schema() -> None:
 
 
 def test_every_flag_is_told(source_tree: Path) -> None:
-    """The README's line, the column's text and the code name the same flags, in the same order."""
-    (line,) = re.findall(r"^\| `flags` \|.*$", (source_tree / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    """The page's line, the column's text and the code name the same flags, in the same order."""
+    page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| `flags` \|.*$", page, re.MULTILINE)
     told = [word for word in re.findall(r"`(\w+)`", line)[1:] if word in schema.FLAGS]
     assert list(dict.fromkeys(told)) == list(schema.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
@@ -361,16 +362,30 @@ def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() ->
 
 
 def test_import_is_light() -> None:
-    """No pandas, matplotlib or NumPy, and no library of NVIDIA's, by `import bwprof`."""
+    """`import bwprof` imports nothing; what is used then brings no pandas, matplotlib or NumPy, and no library of
+    NVIDIA's; functions stay what they are when the folders of their names are imported before them.
+    """
     code = (
-        "import sys, bwprof\n"
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import bwprof\n"
+        "print(sorted(set(sys.modules) - before))\n"
+        "import bwprof.info.lines, bwprof.sweep\n"
+        "from bwprof.selftest.cache import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
-        "print(sorted(heavy & set(sys.modules)), callable(bwprof.sweep), callable(bwprof.info))\n"
+        "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
         "print(callable(bwprof.results.difference.differ), callable(bwprof.results.schema.columns))\n"
+        "print(bwprof.measure is bwprof.measure, bwprof.Case.__name__, sorted(heavy & set(sys.modules)))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] True True\nTrue True\n[]\n"
+    assert done.stdout.splitlines() == [
+        "['bwprof']",
+        "[True, True, True, True]",
+        "True True",
+        "True Case []",
+        "[]",
+    ]
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = bwprof.results.nothing
 

@@ -24,7 +24,7 @@ def with_run(run: Any) -> pd.DataFrame:
     return data
 
 
-@pytest.mark.parametrize("path", [True, 3, b"x", "a\0b"])
+@pytest.mark.parametrize("path", [True, 3, b"x", "a\0b", ""])
 @pytest.mark.parametrize(
     ("name", "call"),
     [
@@ -50,6 +50,15 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.predict("gemm", "H200", precision=True), "precision is True"),
         (lambda: bwprof.ab("gemm", "gemm", precision=ZERO), "precision is array"),
         (lambda: bwprof.view(with_run({}), columns=ZERO), "columns is array"),
+        (lambda: bwprof.view(with_run({}), np.array([1, 2])), r"which is array\(\[1, 2\]\): the name of a view"),
+        (lambda: bwprof.ab(int, int, kv_lens=np.array([1, 2])), "kv_lens= goes with names, not with two callables"),
+        (lambda: bwprof.ab(int, int, device=ZERO), r"device is array\(1.\): allowed are a number and names"),
+        (lambda: bwprof.predict(with_run({}).assign(kv_lens="long")), "kv_lens is 'long': lengths are needed"),
+        (lambda: bwprof.BandwidthReport.from_row(None), "row is None: a row is needed"),
+        (lambda: bwprof.BandwidthReport.from_row(with_run({})), "row is .*: a row is needed"),
+        (lambda: bwprof.BandwidthReport.from_row({}), "the row has no time$"),
+        (lambda: bwprof.save_baseline("main", with_run({}), force=pd.NA), "force is <NA>: allowed are True and False"),
+        (lambda: bwprof.save_proof_bundle(with_run({}), "a", force=1), "force is 1: allowed are True and False"),
     ],
 )
 def test_what_holds_nothing(call: Callable[[], Any], said: str) -> None:
@@ -71,6 +80,17 @@ def test_metadata_of_another_kind(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError, match=r"the frame's attrs\['run'\] is 3: a mapping"):
         call(with_run(3))
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, math.inf, 1e-300])
+def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> None:
+    """What the bandwidth of such a time would be is not known, and 0 would say that it was measured."""
+    with pytest.raises(ValueError, match=f"^time_ms is {ms:g}|^time_ms is {ms}"):
+        bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=ms))
+    with pytest.raises(ValueError, match=r"^time_ms is .*: a time above 0 is needed"):
+        bwprof.BandwidthReport("a", "fp32", ms, 0.0, 1, 1).save_to_proof_bundle("run-1", tmp_path)
+    still = bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=1.0, gb_s=0.0))
+    assert still.bandwidth_gb_s == 0.0, "nothing was moved"
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf])

@@ -19,7 +19,7 @@ from bwprof.analysis.narrowing import speedup_line
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import seconds_text
+from bwprof.text import counted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +223,7 @@ def _cell(value: Any) -> str:
 
 
 def _rows(count: int) -> str:
-    return f"{count} rows" if count != 1 else "1 row"
+    return counted(count, "row")
 
 
 def _classic(data: pd.DataFrame) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.results import schema
 from bwprof.roofs.limits import with_limits
-from bwprof.text import unknown, words
+from bwprof.text import shown, unknown, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,9 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
 
 
 def check_view(which: str) -> None:
-    """ValueError for an unknown view, with the nearest one."""
+    """ValueError for an unknown view, with the nearest one; TypeError for what is no name."""
+    if not isinstance(which, str):
+        raise TypeError(f"which is {shown(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
     if which not in VIEWS:
         raise ValueError(unknown("view", which, VIEWS))
 

@@ -15,6 +15,7 @@ from bwprof.text import nearest, unknown
 _COMMANDS = (
     "sweep",
     "ab",
+    "ablation",
     "model",
     "analyze",
     "report",
@@ -28,15 +29,17 @@ _COMMANDS = (
     "predict",
     "roofs",
     "variants",
+    "operations",
     "columns",
     "selftest",
     "info",
 )
-_HOMES = {"view": "show.view"}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
+       bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
@@ -49,6 +52,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
+       bwprof operations [NAME...]  what can be measured: parameters, formulas of bytes and FLOPs, variants
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here

@@ -14,12 +14,16 @@ from bwprof.results.schema import Column
 from bwprof.results.tables import TOLD
 from bwprof.text import unknown
 
+_HEADINGS = ["column", "unit", "group", "better", "what it holds"]
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the columns of results; returns the exit code."""
     parser = Parser("bwprof columns", "The columns of frames, CSV and JSON files, in their order, with what they hold.")
     parser.add_argument("names", nargs="*", metavar="COLUMN", help="the columns to print (all when none is named)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    form.add_argument("--md", action="store_true", help="as Markdown")
     return run(parser, arguments, _print)
 
 
@@ -32,12 +36,30 @@ def _print(options: argparse.Namespace) -> int:
         listed = [{name: getattr(column, name) for name in TOLD} for column in found]
         sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
         return OK
+    if options.md:
+        check_open("--md")
+        sys.stdout.write("\n\n".join(_markdown(found)) + "\n")
+        return OK
     screen = console(sys.stdout)
-    grid = table(screen, "", ["column", "unit", "group", "better", "what it holds"])
+    grid = table(screen, "", _HEADINGS)
     for column in found:
-        grid.add_row(column.name, column.unit, column.group, column.better, column.text)
+        grid.add_row(*_cells(column))
     show(screen, grid)
     return OK
+
+
+def _markdown(found: Sequence[Column]) -> list[str]:
+    import pandas as pd
+
+    from bwprof.analysis.answer import markdown
+
+    grid = markdown(pd.DataFrame([_cells(column) for column in found], columns=_HEADINGS))
+    flags = markdown(pd.DataFrame(list(schema.FLAGS.items()), columns=["flag", "what it says"]))
+    return ["# Columns", "Made by `bwprof columns --md`.", grid, "## Words of the column `flags`", flags]
+
+
+def _cells(column: Column) -> list[str]:
+    return [column.name, column.unit, column.group, column.better, column.text]
 
 
 def _asked(names: Sequence[str]) -> list[Column]:

@@ -101,9 +101,8 @@ def _told(spec: Spec) -> Spec:
 
 
 def _calls(text: str, options: Options) -> list[Work]:
-    given = {"precision": options.precisions, "kv_lens": options.kv_lens}
-    for name, value in given.items():
-        if value:
+    for name, is_given in (("precision", options.precisions != ()), ("kv_lens", options.kv_lens is not None)):
+        if is_given:
             raise ValueError(f"{name} goes with operations, not with a function")
     points: Sequence[dict[str, Any]] = list(product(axes_of(options.params)))
     return [Call(text, point, cache, options.timer) for point in points for cache in plan.caches_of(options.caches)]

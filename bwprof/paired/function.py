@@ -240,7 +240,7 @@ def _all(
 def _refuse_for_callables(options: Options, wanted: Wanted) -> None:
     given: Mapping[str, Any] = {
         "precision": options.precisions,
-        "kv_lens": options.kv_lens,
+        "kv_lens": options.kv_lens is not None,
         "python": wanted.python,
         "revision": wanted.revision,
         **options.params,

@@ -19,7 +19,7 @@ from bwprof.paired.statistics import LEAST_UNITS, LEVEL
 from bwprof.results.csvfile import quoted_formula
 from bwprof.results.jsonfile import plain
 from bwprof.results.schema import clean
-from bwprof.text import seconds_text
+from bwprof.text import counted, seconds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +183,7 @@ def _why(found: Found, verdict: str) -> str:
 
 def sentence(row: Row) -> str:
     """A row in words: what is said of B, by how much, after how many pairs."""
-    after = f"{row['pairs']} pairs in {seconds_text(max(row['seconds'], 1e-9))}"
+    after = f"{counted(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
     if row["stopped"] == session.FAILED:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:

@@ -12,7 +12,7 @@ from bwprof.records.baseline import Baseline
 from bwprof.records.holding import held
 from bwprof.records.names import plain_name
 from bwprof.results.files import atomic_write
-from bwprof.text import nearest, path_of, quoted
+from bwprof.text import nearest, path_of, quoted, truth
 
 FOLDER = ".bwprof/baselines"  # below the working directory: in a repository it can be committed
 _LISTED = 10  # names that a message lists
@@ -189,5 +189,5 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
     """FileExistsError when a baseline of that name is there and may not be replaced."""
     path = file_of(name, folder)
-    if not force and os.path.lexists(path):
+    if not truth(force, "force") and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")

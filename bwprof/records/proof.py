@@ -18,7 +18,7 @@ from bwprof.records.names import plain_name
 from bwprof.results import bundles, csvfile, jsonfile, schema
 from bwprof.results.files import atomic_write, read_text
 from bwprof.results.schema import Row
-from bwprof.text import amount, finite_number, mapping, path_of, quoted, shown
+from bwprof.text import amount, mapping, measurable, path_of, quoted, shown, truth
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,7 @@ ROOT = ".test-results/bandwidth"  # below the working directory
 ARTIFACTS = "artifacts"  # profilers' files
 PICTURE = "bandwidth_comparison"
 _TOLD = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
+_FIGURES = {"time_ms": "a time above 0", "bandwidth_gb_s": "a number from 0 on"}
 _LONG = ("plan", "roofs", "devices")  # results.json has them
 # Of a row, behind the six: the first ones in this order, then whatever else is known.
 _FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
@@ -75,13 +76,19 @@ class BandwidthReport:
 
         Raises
         ------
+        TypeError
+            For what is no row.
         ValueError
-            For a row without a time.
+            For a row without a time, or with one that nothing takes.
         """
+        if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
+            raise TypeError(f"row is {shown(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
         if values["time_ms"] is None or values["bandwidth_gb_s"] is None:
-            said = ": ".join(str(values[name]) for name in ("status", "reason") if values[name])
-            raise ValueError(f"the row has no {'time' if values['time_ms'] is None else 'bandwidth'}: {quoted(said)}")
+            told = [quoted(values[name]) for name in ("status", "reason") if values[name]]
+            lacks = f"the row has no {'time' if values['time_ms'] is None else 'bandwidth'}"
+            raise ValueError(": ".join([lacks, *told]))
+        _check_figures(values)
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
@@ -128,14 +135,19 @@ def _checked(report: BandwidthReport) -> dict[str, Any]:
     for name in ("operation", "precision"):
         if not isinstance(getattr(report, name), str):
             raise ValueError(f"{name} is {shown(getattr(report, name))}: text is needed")
-    for name in ("time_ms", "bandwidth_gb_s"):
-        found = finite_number(getattr(report, name))
-        if found is None or found < 0:
-            raise ValueError(f"{name} is {shown(getattr(report, name))}: a number from 0 on is needed")
+    _check_figures({name: getattr(report, name) for name in _FIGURES})
     amounts = {name: amount(getattr(report, name), name) for name in ("bytes_read", "bytes_written")}
     values = {field.name: getattr(report, field.name) for field in fields(report)} | amounts
     row = schema.normalise_row(values)
     return _plain({name: row[name] for name in values})
+
+
+def _check_figures(values: Mapping[str, Any]) -> None:
+    """ValueError for a time or a bandwidth that nothing has; a bandwidth of 0 may be, where nothing moves."""
+    for name, least in _FIGURES.items():
+        found = measurable(values[name])
+        if found is None or found < 0 or (found == 0 and name == "time_ms"):
+            raise ValueError(f"{name} is {shown(values[name])}: {least} is needed")
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,6 +214,7 @@ def write_bundle(
     """The same with pictures that `draw` puts into the folder it is given."""
     from bwprof.results import frame as frames
 
+    truth(force, "force")
     rows = frames.to_rows(data)
     run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)

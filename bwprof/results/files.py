@@ -297,6 +297,26 @@ def _write_synced(number: int, text: str, target: Path) -> None:
         raise OSError(error.errno, error.strerror, str(target)) from None
 
 
+def append_text(path: Path, text: str) -> None:
+    """Lines behind those of a file, whole or not at all; a last line without an end gets one.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; the file is then as it was.
+    """
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        size = os.fstat(number).st_size
+        ended = size == 0 or os.pread(number, 1, size - 1) == b"\n"
+        _write_synced(number, text if ended else f"\n{text}", path)
+    finally:
+        os.close(number)
+
+
 class GrowingFile:
     """A file that grows by whole pieces, each on disk when `append` returns, and notices when somebody else changes it.
 

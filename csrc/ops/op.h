@@ -38,6 +38,13 @@ typedef struct bw_dims {
     int64_t list_count;
 } bw_dims;
 
+/* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
+ * of an element of that role in the precision, 0 where it has none), and keys: batch * kv_len, or the sum of kv_lens.
+ */
+typedef struct bw_formula {
+    const char *bytes_read, *bytes_written, *flops;
+} bw_formula;
+
 /* Compulsory traffic (each operand moved once) and what a variant's intermediates move on top of it. */
 typedef struct bw_cost {
     int64_t bytes_read, bytes_written, flops;
@@ -109,6 +116,7 @@ typedef struct bw_op {
     const bw_param *params;
     int param_count;
     unsigned precisions; /* BW_MASK(...) */
+    bw_formula formula;  /* what `cost` works out */
     const char *list;    /* the operand (BW_RECIPE_LIST) that a caller may give as a list of lengths; NULL = none */
     bool is_stream;      /* one of the four streams that the roofs are made of */
     bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */

@@ -33,9 +33,12 @@ static PyObject *params_list(const bw_op *op) {
     return list;
 }
 
-PyObject *core_variant_dict(const bw_variant *variant) {
-    return Py_BuildValue("{s:s,s:s,s:N}", "name", variant->name, "text", variant->text, "precisions",
-                         precision_names(variant->precisions));
+PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant) {
+    const bw_rung *rung = &variant->rung;
+    PyObject *predicted = rung->predicted > 0 ? PyFloat_FromDouble(rung->predicted) : Py_NewRef(Py_None);
+    return Py_BuildValue("{s:s,s:s,s:z,s:N,s:z,s:z,s:N}", "name", variant->name, "text", variant->text, "changes",
+                         rung->changes, "predicted", predicted, "because", rung->because, "at",
+                         rung->at ? rung->at : table->at, "precisions", precision_names(variant->precisions));
 }
 
 static PyObject *variants_dict(int op_index) {
@@ -46,7 +49,7 @@ static PyObject *variants_dict(int op_index) {
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
-            if (core_append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
+            if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
         }
         if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
     }
@@ -59,10 +62,11 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
     for (int i = 0; list && i < bw_op_count(); i++) {
         const bw_op *op = bw_op_at(i);
         PyObject *item = Py_BuildValue(
-            "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:N,s:N}", "name", op->name, "family", op->family, "text", op->text,
-            "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
-            "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions), "params",
-            params_list(op), "variants", variants_dict(i));
+            "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:{s:s,s:s,s:s},s:N,s:N}", "name", op->name, "family", op->family, "text",
+            op->text, "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
+            "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
+            "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written, "flops",
+            op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
         if (core_append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

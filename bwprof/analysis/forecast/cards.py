@@ -23,6 +23,7 @@ _NUMBERS = {
     "units": ("units", 1.0),
     "floor": ("floor_seconds", 1e-6),
 }
+_LEAST, _MOST = 1e-6, 1e9  # of each of them: what is further off is no device's, and times are no floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,8 @@ def _number(text: str, name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf or not text[-1].isdigit() or "_" in text:
-        raise ValueError(f"{name} is '{quoted(text)}': a positive number is needed")
+    if not _LEAST <= value <= _MOST or not text[-1].isdigit() or "_" in text:
+        raise ValueError(f"{name} is '{quoted(text)}': allowed is a number from {_LEAST:g} to {_MOST:g}")
     return value
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_DEVICE = "A100-80GB"
 DEFAULT_EFFICIENCY = 0.9
 PREDICTED = "predicted"
+_LEAST_SHARE = 1e-6
 
 
 def predict(
@@ -50,7 +51,7 @@ def predict(
     precision : str or sequence of str
         fp32 and fp16 when left out, as far as an operation has them.
     efficiency : float, DataFrame or Efficiency
-        What share of its roof a kernel reaches, above 0 and at most 1; or a frame of measured rows, from which it is
+        What share of its roof a kernel reaches, 1e-6 to 1; or a frame of measured rows, from which it is
         learnt; or what `bwprof.efficiency` has learnt from one.
     shapes : DataFrame, optional
         Parameters as columns, a row each.
@@ -155,8 +156,8 @@ def model_of(efficiency: object) -> float | Efficiency:
     if isinstance(efficiency, bool) or not hasattr(efficiency, "__float__"):
         raise TypeError(f"efficiency is {shown(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency")
     share = finite_number(efficiency)
-    if share is None or not 0 < share <= 1:
-        raise ValueError(f"efficiency is {shown(efficiency)}: above 0 and at most 1 is needed")
+    if share is None or not _LEAST_SHARE <= share <= 1:
+        raise ValueError(f"efficiency is {shown(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
     return share
 
 
@@ -190,7 +191,7 @@ def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[C
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
-        lengths = [int(length) for length in row["kv_lens"].split(";")] if row["kv_lens"] else None
+        lengths = registry.lengths_of(row)
         for name in [row["precision"]] if precision is None else _precisions(operation, precision):
             made.append(Case(operation, params, name, row["case"] or "", lengths))
     return made

@@ -89,7 +89,7 @@ def work_of(
     if precision not in allowed:
         raise ValueError(f"{operation} has no precision '{precision}': allowed are {', '.join(allowed)}")
     if isinstance(kv_lens, str):
-        kv_lens = [int(length) for length in kv_lens.split(";")]
+        kv_lens = registry.lengths_of({"kv_lens": kv_lens})
     if kv_lens is not None:
         lengths = registry.lengths(kv_lens)
         single: dict[str, Any] = {name: np.asarray(value).item() for name, value in params.items()}

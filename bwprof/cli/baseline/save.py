@@ -19,7 +19,7 @@ from bwprof.cli.sweep import options as sweeps
 from bwprof.records import baselines, saving
 from bwprof.records.sides import Side, side
 from bwprof.runs.interrupts import Interrupts
-from bwprof.text import parse_count
+from bwprof.text import counted, parse_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +105,10 @@ def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrup
 def _write(parsed: argparse.Namespace, sources: Sequence[Side]) -> None:
     found = saving.made_of(parsed.name, sources)
     path = baselines.write(found, folder=parsed.dir, force=parsed.force)
-    sys.stderr.write(f"bwprof: baseline {parsed.name} ({len(found.cases)} cases) is in {path}\n")
+    sys.stderr.write(f"bwprof: baseline {parsed.name} ({counted(len(found.cases), 'case')}) is in {path}\n")
+    told = saving.told_of_joined(found)
+    if told:
+        _log.warning("%s", told)
 
 
 def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int) -> int:

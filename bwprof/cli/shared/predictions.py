@@ -13,7 +13,7 @@ from bwprof import results
 from bwprof.analysis.forecast.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.shared import options
 from bwprof.cli.shared.guard import check_open
-from bwprof.results.files import holds_something
+from bwprof.results.files import holds_something, is_plain_target
 from bwprof.text import quoted
 
 if TYPE_CHECKING:
@@ -46,12 +46,25 @@ def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]
             raise ValueError(f"--{other} {quoted(name)} and --md {quoted(name)} cannot both have the same file")
         elif any(_same(name, read) for read in inputs):
             raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
+        elif is_step_summary(kind, name):
+            continue
         elif holds_something(Path(name)) and not given.force:
             raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
         elif not _can_be_written(Path(name).parent):
             folder = quoted(Path(name).parent)
             raise ValueError(f"--{kind} {quoted(name)}: there is no folder {folder} that can be written to")
     return targets
+
+
+def is_step_summary(kind: str, name: str) -> bool:
+    """Whether Markdown is for the summary of a GitHub job's step: it is added to."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if kind != "md" or not summary or os.path.realpath(name) != os.path.realpath(summary):
+        return False
+    try:
+        return is_plain_target(Path(name))
+    except OSError:  # said when it is opened
+        return False
 
 
 def _can_be_written(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.spec import Spec
 from bwprof.runs.estimate import case_seconds, launch_seconds
 from bwprof.runs.plan import Plan
-from bwprof.text import bytes_text, seconds_text, spelt
+from bwprof.text import bytes_text, counted, seconds_text, spelt
 
 _WORDS = ("case", "precision", "variant")
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
@@ -32,6 +32,8 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
             for variant in variants:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
+                if verbose:
+                    stream.write(f"    {kernels.rung_line(variant)}\n")
                 where = (operation["name"], backend, variant["name"])
                 for row in known:
                     if (row["operation"], row["backend"], row["variant"]) == where:
@@ -58,7 +60,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice) -> None:
                 widths = _print_lines(stream, lines, widths)
     count = len(plan.specs)
     stream.write(
-        f"{count} {'case' if count == 1 else 'cases'} on {choice.backend}:{choice.index} {choice.name}, "
+        f"{counted(count, 'case')} on {choice.backend}:{choice.index} {choice.name}, "
         f"about {seconds_text(total)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )

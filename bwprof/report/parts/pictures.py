@@ -42,7 +42,7 @@ def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = 
 def comparison(data: pd.DataFrame, most: int) -> Block | None:
     """The bandwidths of rows with a time, of the first `most` cases that have one; None where none has."""
     from bwprof.analysis import values
-    from bwprof.plot import bars
+    from bwprof.plot.kinds import bars
 
     timed = data[values.numbers(data, "bandwidth_gb_s") > 0]
     if not len(timed):
@@ -59,7 +59,7 @@ def comparison(data: pd.DataFrame, most: int) -> Block | None:
 def roofline(data: pd.DataFrame, most: int) -> Block | None:
     """Rows with FLOPs below their roofs, of the first `most` cases; None where there are none, or no roofs."""
     from bwprof.analysis import values
-    from bwprof.plot import rooflines
+    from bwprof.plot.kinds import rooflines
 
     known = (values.numbers(data, "tflops") > 0) & (values.numbers(data, "arithmetic_intensity") > 0)
     if not known.any():

@@ -115,6 +115,7 @@ const bw_op bw_op_gemm = {
     .params = params,
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_WEIGHT_PRECISIONS,
+    .formula = {"M*K*e_activation + N*K*e_weight + beta*M*N*e_result + (M + N)*e_scale", "M*N*e_result", "2*M*N*K"},
     .is_product = true,
     .cost = gemm_cost,
     .operands = gemm_operands,

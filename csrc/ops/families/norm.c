@@ -83,6 +83,7 @@ const bw_op bw_op_rmsnorm = {
     .params = params,
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16),
+    .formula = {"(tokens + 1)*hidden*e_result", "tokens*hidden*e_result", "5*tokens*hidden"},
     .cost = norm_cost,
     .operands = norm_operands,
     .rows = norm_rows,

@@ -1,0 +1,62 @@
+"""The pages that the code writes are what it writes today."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bwprof import _core
+from bwprof.cli import columns, operations
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+
+
+def lines(text: str) -> list[str]:
+    """Without the variants of a backend that is not in this build."""
+    absent = [f"| {backend['name']} |" for backend in _core.backends() if not backend["built"]]
+    return [line for line in text.splitlines() if not line.startswith(tuple(absent))]
+
+
+@pytest.mark.parametrize("main", [columns.main, operations.main], ids=["columns", "operations"])
+def test_page_is_up_to_date(main, capsys: pytest.CaptureFixture[str]) -> None:
+    name = main.__module__.rpartition(".")[2]
+    assert main(["--md"]) == 0
+    written = lines(capsys.readouterr().out)
+    kept = lines((NOTEBOOKS / f"{name}.md").read_text(encoding="utf-8"))
+    assert kept == written, f"write it anew: bwprof {name} --md > notebooks/{name}.md, of a build with every backend"
+
+
+def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert operations.main(["gemm", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["formulas"]["flops"] == "2*M*N*K"
+    # 2*4096*4096 FLOPs; 4096 + 4096*4096 + 4096 elements of 4 bytes
+    assert told["intensity"]["fp32"] == pytest.approx(33_554_432 / (4 * 16_785_408))
+    assert operations.main(["kv_copy", "kv_copy"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("kv_copy: copy a whole contiguous cache") == 1
+    assert "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)" in said
+
+
+def test_an_unknown_operation_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert operations.main(["gemmm"]) == 2
+    assert "unknown operation 'gemmm': did you mean 'gemm'?" in capsys.readouterr().err
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    root = NOTEBOOKS.parent
+    assert len((root / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *NOTEBOOKS.glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_commands_that_pages_name_are_there() -> None:
+    from bwprof.cli import _COMMANDS
+
+    for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):
+        told = set(re.findall(r"(?:^|`)bwprof ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert {"sweep", "analyze", "compare"} <= told <= set(_COMMANDS), page.name
