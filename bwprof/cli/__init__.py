@@ -48,7 +48,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
        bwprof compare BASE NEW    what became slower, by more than chance; the gate of a CI job (bwprof compare --help)
-       bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
+       bwprof plot [KIND] RUN|FILE...  pictures: bandwidths, roofline, lines, speed-ups, ... (bwprof plot --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)
