@@ -42,7 +42,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
-       bwprof report RUN|FILE     the summary of results
+       bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
