@@ -1,7 +1,10 @@
 /* attention on a GPU. The ladders:
  *   attention_prefill  unfused   scores and weights in memory: three kernels (unfused.cu)
  *                      strided, shared, padded   online softmax, a query a warp: what memory lines, shared memory and
- * its banks are worth (prefill/ladder.cu) flash     online softmax, nothing in memory but the operands (prefill/)
+ *                                its banks are worth (prefill/ladder.cu)
+ *                      flash     online softmax, nothing in memory but the operands (prefill/)
+ *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
+ *                                warpgroups at once (prefill/hopper_sm90.cu)
  *   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
  *                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
  *                                blocks of a K/V head to start add the parts up (decode/direct.cu up to 8 query heads
@@ -15,6 +18,7 @@ BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
 BW_CUDA_PREPARE(shared, bw_prefill_shared_choose)
 BW_CUDA_PREPARE(padded, bw_prefill_padded_choose)
 BW_CUDA_PREPARE(flash, bw_flash_choose)
+BW_CUDA_PREPARE(hopper, bw_hopper_choose)
 BW_CUDA_PREPARE(simple, bw_simple_choose)
 
 /* The rungs of ladder.cu, which refuse alike. */
@@ -50,6 +54,19 @@ static const bw_variant prefill_rows[] = {
          .rung = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
                   .predicted = 7.0,
                   .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
+    {.name = "hopper",
+     .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA, in turns of two or three warpgroups",
+     .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
+              .predicted = 2.5,
+              .because =
+                  "wgmma reads K and V from shared memory, a producer keeps them coming, and one warpgroup's softmax "
+                  "hides behind another's products"},
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
+     .refuses = bw_hopper_refuses,
+     .prepare = hopper_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = hopper_describe},
     {.name = "flash",
      .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
      .rung = {.changes = "tiles of 64 to 128 queries on tensor cores, scores in registers, asynchronous copies",

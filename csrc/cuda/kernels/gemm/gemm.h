@@ -35,6 +35,10 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
 bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemv_choose;
 
+/* wgmma_sm90.cu */
+const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_wgmma_choose;
+
 /* cublaslt_search.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

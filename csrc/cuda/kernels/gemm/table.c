@@ -4,6 +4,7 @@
  *   tensor                                       mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
  *             (gemv.cu)
+ *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
 
@@ -29,6 +30,7 @@ BW_CUDA_PREPARE(tiled, bw_tiled_choose)
 BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
 BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
+BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
     RUNG(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
@@ -73,6 +75,10 @@ static const bw_variant rows[] = {
                   .predicted = 1.6,
                   .because = "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
                   .at = "fp16 M=1 N=14336 K=4096"}),
+    RUNG(wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
+         .rung = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
+                  .predicted = 1.6,
+                  .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"}),
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
      .rung = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",
