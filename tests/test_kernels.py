@@ -115,19 +115,20 @@ def gemm(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arr
 def attention(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
     q, k, v = x["q"], x["k"], x["v"]
     batch, queries, heads, dim = q.shape
-    keys = k.shape[1]
-    group = heads // k.shape[2]
-    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
-    scores = np.einsum("bshd,blhd->bhsl", q, k) / np.sqrt(dim)
-    allowed = np.ones((batch, 1, queries, keys), dtype=bool)
+    keys, groups = k.shape[1:3]
+    # The query heads of a K/V head together: batch, K/V head, query head, query, dim or key.
+    grouped = q.reshape(batch, queries, groups, heads // groups, dim).transpose(0, 2, 3, 1, 4)
+    scores = grouped @ k.transpose(0, 2, 3, 1)[:, :, None] / np.sqrt(dim)
+    allowed = np.ones((batch, 1, 1, queries, keys), dtype=bool)
     if p.get("causal"):
         allowed &= np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
     if "kv_lens" in x:
-        allowed &= (np.arange(keys) < x["kv_lens"][:, None])[:, None, None, :]
+        allowed &= (np.arange(keys) < x["kv_lens"][:, None])[:, None, None, None, :]
     scores = np.where(allowed, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return {"out": np.einsum("bhsl,blhd->bshd", weights, v)}
+    out = weights @ v.transpose(0, 2, 1, 3)[:, :, None]
+    return {"out": out.transpose(0, 3, 1, 2, 4).reshape(q.shape)}
 
 
 def append(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
