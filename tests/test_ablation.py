@@ -475,7 +475,7 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
 
 
 def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="this is no ladder"):
+    with pytest.raises(ValueError, match="not a ladder"):
         bwprof.plot.ablation(found.drop(columns="predicted_gain"))
     with pytest.raises(ValueError, match="none ran with a right result"):
         bwprof.plot.ablation(found[found["version"] == "wrong"])
