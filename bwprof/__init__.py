@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bwprof.hooks.profiler import Profiler
     from bwprof.info import info
     from bwprof.kernels import variants
+    from bwprof.ladder.function import ablation
     from bwprof.measuring.function import measure
     from bwprof.models.result import ModelStep
     from bwprof.models.step import model_step
@@ -60,6 +61,7 @@ _LATER = {
     "SweepError": "bwprof.errors",
     "__version__": "bwprof._core",
     "ab": "bwprof.paired.function",
+    "ablation": "bwprof.ladder.function",
     "analysis": "",
     "bandwidth_gb_s": "bwprof.costs",
     "baselines": "bwprof.records.baselines",
@@ -110,6 +112,7 @@ __all__ = [
     "SweepError",
     "__version__",
     "ab",
+    "ablation",
     "analysis",
     "bandwidth_gb_s",
     "baselines",

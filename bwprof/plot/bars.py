@@ -1,54 +1,80 @@
-"""The comparison: effective bandwidths of each case, a bar per precision, with the roofs that they stand below."""
+"""The comparison: effective bandwidths of each case by precision, with the roofs that they stand below.
+
+Bars where there are few cases, else a row of dots for each; on a slide by family. All of it is drawn in lines of equal
+height, headings of families among them, below a band for the legend.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.looks import style
-from bwprof.plot.paper import cut, endings, write_figure
-from bwprof.results import schema
+from bwprof.plot.given import rows_of
+from bwprof.plot.looks import Ink, Style, add_legend, dress, ink, readable, styles
+from bwprof.plot.paper import Inches, Picture, columns_for, cut, endings, width_of
+from bwprof.results import compare, schema
+from bwprof.results.compare import Group
 from bwprof.results.schema import Row
-from bwprof.roofs.limits import graded, with_limits
-from bwprof.text import figure_text, measurable, short
+from bwprof.roofs.limits import graded
+from bwprof.text import figure_text, measurable, short, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from bwprof.results.compare import Group
-
 _log = logging.getLogger("bwprof.plot")
 
-
-# Of the mark of the nearer roof: a stream, or arithmetic.
-_ROOF_COLORS = {False: "#222222", True: "#B00020"}
-# Of the picture's height; cases beyond it are left out, which is said: nobody reads so many.
-_MOST_INCHES = 60.0
-_MARGIN_INCHES = 1.9
+PAGE, SLIDE = "page", "slide"
+_MOST_BARS = 20  # cases: more are dots
+_MOST_INCHES = 60.0  # of a page; cases beyond it are left out, which is said: nobody reads so many
+_PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)
+_AROUND_INCHES = 1.05  # title, axis
+_LINE_INCHES = 0.17  # of the legend
+_DOT_INCHES = 0.26  # of a case
+_LEAST_INCHES = 0.12
+_GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
+_NUMBER_POINTS, _LEAST_POINTS = 7.0, 5.0
 _LONGEST_DOUBTS = 60  # characters of the flags in the legend
-_WIDTH_LETTERS = 150  # of the names' and the legend's size, in the picture's width
-_HANDLE_LETTERS = 8  # what a line of the legend takes beside its text
-_LONGEST_NAME = 96  # characters of a name that leave room for the bars
+_LONGEST_NAME = 64
 _LONGEST_PRECISION = 16
+_OTHERS = "other"  # the family of what the registry does not know
 
 
-def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Effective bandwidth per case, one bar per precision, with the nearer roof: a plain stream's, or arithmetic.
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is drawn: lines of cases and of headings, from top to bottom."""
+
+    lines: list[str | Group]
+    groups: list[Group]
+    precisions: list[str]
+    dots: bool
+    slide: bool
+
+    def rows(self) -> list[Row]:
+        return [row for group in self.groups for row in group.rows.values()]
+
+
+def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
+    """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
+
+    Above 20 cases dots take the place of bars; a line leads from each to its roof.
 
     Parameters
     ----------
-    data : pandas.DataFrame
-        From `bwprof.sweep` or `bwprof.load`; a frame with the nine classic columns will do.
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results; the nine classic columns will do.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
+    layout : {"page", "slide"}
+        As long as it takes, or 16:9 with the cases by family.
 
     Returns
     -------
@@ -66,13 +92,7 @@ def comparison(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
-    groups, precisions, left_out = _shown(data)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.figure(figsize=_size(groups, precisions), layout="constrained").add_subplot()
-    _draw(ax, groups, precisions, left_out)
-    return ax
+    return picture(data, layout=layout).on(ax)
 
 
 def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
@@ -83,70 +103,243 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     """
     ending = Path(path).suffix.lower()
     if ending not in (".png", ".svg") and ending.removeprefix(".") in endings():
-        return write(data, [Path(path)])
+        return picture(data).write([Path(path)])
     base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
-    return write(data, [Path(f"{base}{name}") for name in (".png", ".svg")])
+    return picture(data).write([Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def write(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
-    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
-    groups, precisions, left_out = _shown(data)
-    write_figure(_size(groups, precisions), lambda ax: _draw(ax, groups, precisions, left_out), targets, dpi=dpi)
-    return list(targets)
-
-
-def _shown(data: pd.DataFrame) -> tuple[list[Group], list[str], str]:
-    """What is drawn: the cases, their precisions, and what is said of those for which there is no room."""
-    from bwprof.results import compare, frame
-
-    rows = frame.compared_rows(with_limits(data))
+def picture(data: Any, *, layout: str = PAGE) -> Picture:
+    """The same as a picture to be drawn or written."""
+    if layout not in (PAGE, SLIDE):
+        raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
+    rows = rows_of(data)[0]
     groups = compare.groups(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
     precisions = [name for name in ordered_precisions(rows) if name in present]
-    most = max(1, int((_MOST_INCHES - _MARGIN_INCHES) / _case_inches(precisions)))
-    left_out = f"the first {most} of {len(groups)} cases" if len(groups) > most else ""
+    lines: list[str | Group] = _by_family(groups) if layout == SLIDE else [*groups]
+    slide = layout == SLIDE
+    size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
+    inner = (0.72 * size[0], size[1] - _AROUND_INCHES)
+
+    def draw(ax: Axes, room: Inches) -> None:
+        _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
+
+    return Picture(size, inner, draw)
+
+
+def _by_family(groups: Sequence[Group]) -> list[str | Group]:
+    """The cases by family, below a heading each, if there are several."""
+    families: dict[str, list[Group]] = {}
+    for group in groups:
+        families.setdefault(_family(str(group.first["operation"])), []).append(group)
+    if len(families) == 1:
+        return list(groups)
+    lines: list[str | Group] = []
+    for name, found in families.items():
+        lines += [name, *found]
+    return lines
+
+
+def _family(operation: str) -> str:
+    try:
+        return str(registry.operation(operation)["family"])
+    except ValueError:
+        return _OTHERS
+
+
+def _bar_inches(precisions: int) -> float:
+    """Of a case with a bar for each precision."""
+    return max(0.34, 0.17 * precisions + 0.10)
+
+
+def _page_inches(cases: int, precisions: int) -> float:
+    each = _bar_inches(precisions) if cases <= _MOST_BARS else _DOT_INCHES
+    return min(_MOST_INCHES, _AROUND_INCHES + 3 * _LINE_INCHES + cases * each)
+
+
+def _plan(lines: Sequence[str | Group], precisions: list[str], *, slide: bool, height: float) -> _Plan:
+    """What fits a height, in inches."""
+    room = max(height - 3 * _LINE_INCHES, _LEAST_INCHES)
+    kept = list(lines[: max(1, int(room / _LEAST_INCHES + 1e-6))])
+    while len(kept) > 1 and isinstance(kept[-1], str):
+        kept.pop()
+    groups = [line for line in kept if isinstance(line, Group)]
+    thick = 72 * 0.8 * room / len(kept) / len(precisions) >= _LEAST_POINTS + 1
+    return _Plan(kept, groups, precisions, dots=len(groups) > _MOST_BARS or not thick, slide=slide)
+
+
+def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
+    left_out = f"the first {len(plan.groups)} of {count} cases" if len(plan.groups) < count else ""
     if left_out:
         _log.warning("the picture shows %s", left_out)
-    return groups[:most], precisions, left_out
+    handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
+    columns = columns_for([str(handle.get_label()) for handle in handles], room[0], written)
+    band = (-(-len(handles) // columns) * _LINE_INCHES + 0.08) * written / 8
+    each = max((room[1] - band) / len(plan.lines), 0.02)  # inches of a line
+    longest = _longest(plan.groups)
+    gains = any(_gain(group) for group in plan.groups)
+    reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
+    canvas = _Canvas(ax, plan, styles(plan.precisions), ink(ax), each, longest, room[0] / reach)
+    for place, line in enumerate(plan.lines):
+        if isinstance(line, Group) and not plan.dots:
+            canvas.bars(line, place)
+    if plan.dots:
+        canvas.dots()
+    for place, line in enumerate(plan.lines):
+        if isinstance(line, Group) and gains:
+            canvas.gain(line, place)
+    _peak(ax, plan.groups, ink(ax))
+    names = min(11.0 if plan.slide else 8.5, 72 * each * 0.82)
+    ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
+    ax.set_ylim(
+        len(plan.lines) - 0.5, -0.5 - band / each - ((1.2 if plan.slide else 2.2) * written / 72 / each if gains else 0)
+    )
+    ax.set_xlim(0, reach)
+    ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
+    ax.set_title(_title(plan, left_out), loc="left", fontsize=14 if plan.slide else 11, parse_math=False)
+    add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=written, handlelength=1.6, labelspacing=0.35)
+    if gains:
+        canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
+    dress(ax, grid="x")
+    ax.tick_params(axis="y", length=0, labelsize=names)
+    ax.tick_params(axis="x", labelsize=written + 1)
+    for line, text in zip(plan.lines, ax.get_yticklabels(), strict=True):
+        if isinstance(line, str):
+            text.set_fontweight("bold")
 
 
-def _size(groups: Sequence[Group], precisions: Sequence[str]) -> tuple[float, float]:
-    """Width and height in inches."""
-    return 10.5, _MARGIN_INCHES + len(groups) * _case_inches(precisions)
+@dataclass(frozen=True, slots=True)
+class _Canvas:
+    """Where bars and dots are drawn: inches of a line, the longest value, inches of a GB/s."""
 
+    ax: Axes
+    plan: _Plan
+    looks: Mapping[str, Style]
+    ink: Ink
+    each: float
+    longest: float
+    inches: float
 
-def _case_inches(precisions: Sequence[str]) -> float:
-    return max(0.34, 0.17 * len(precisions) + 0.10)
+    def heights(self, group: Group, place: int) -> dict[str, float]:
+        """Of each precision that a case has, where its bar or dot lies in the case's line."""
+        there = [name for name in self.plan.precisions if name in group.rows]
+        thickness = 0.8 / len(self.plan.precisions)
+        return {name: place + (slot - (len(there) - 1) / 2) * thickness for slot, name in enumerate(there)}
 
+    def bars(self, group: Group, place: int) -> None:
+        """A case's bars, with their roofs and numbers."""
+        for precision, center in self.heights(group, place).items():
+            self._bar(group.rows[precision], center, self.looks[precision])
 
-def _draw(ax: Axes, groups: Sequence[Group], precisions: Sequence[str], left_out: str) -> None:
-    thickness = 0.8 / len(precisions)
-    longest = _longest(groups)
-    for place, group in enumerate(groups):
-        for slot, precision in enumerate(precisions):
-            row = group.rows.get(precision)
-            if row is not None:
-                center = place + (slot - (len(precisions) - 1) / 2) * thickness
-                _bar(ax, row, center, thickness, longest)
-        _gain(ax, group, place)
-    if any(group.rows.get("fp16", {}).get("speedup_vs_fp32") for group in groups):
-        heading = "FP16 speed-up\nin time"
-        ax.annotate(
-            heading, (1.07, 1.0), xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#222222"
+    def _bar(self, row: Row, center: float, look: Style) -> None:
+        value = row.get("bandwidth_gb_s")
+        thickness = 0.8 / len(self.plan.precisions)
+        points = min(_NUMBER_POINTS, 72 * self.each * thickness * 0.85)
+        if value is None or measurable(value) is None:
+            said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
+            self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
+            return
+        self.ax.barh(
+            center, value, height=thickness * 0.92, color=look.color, hatch=look.hatch,
+            edgecolor=self.ink.ground, linewidth=0,
+        )  # fmt: skip
+        roof = self._roof_mark(row, center, thickness)
+        said = figure_text(value, whole_from=100) + ("*" if row.get("flags") else "")
+        width = width_of(said, points) / self.inches
+        gap = 0.04 / self.inches
+        hidden = roof is not None and value - gap < roof < value + width + 2 * gap
+        tag = {"facecolor": look.color, "edgecolor": "none", "pad": 0.8}  # says whose number it is
+        if value > width * 1.6 + 2 * gap:  # within the bar, at its end, so that no mark comes between
+            self._write(value - gap, center, said, points, readable(look.color), ha="right", bbox=tag)
+        elif hidden and roof is not None:
+            self._write(roof + 2 * gap, center, said, points, readable(look.color), bbox=tag)
+        else:
+            self._write(value + 1.5 * gap, center, said, points, self.ink.text)
+
+    def _roof_mark(self, row: Row, center: float, thickness: float) -> float | None:
+        """The nearer roof: a line across the bar, with a diamond where that is arithmetic's."""
+        roof, arithmetic = _roof(row)
+        if roof is None or measurable(roof) is None:
+            return None
+        half, color = thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
+        self.ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
+        if arithmetic:  # told from the other roof without its colour, too
+            self.ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
+        return roof
+
+    def _write(self, x: float, y: float, said: str, points: float, color: str, **more: Any) -> None:
+        self.ax.text(
+            x, y, said, fontsize=points, color=color, va="center_baseline", parse_math=False, clip_on=True, **more
         )
-    _ceiling(ax, groups)
-    _legend(ax, groups, precisions)
-    ax.set_yticks(range(len(groups)), [_label(group, groups) for group in groups], fontsize=8.5, parse_math=False)
-    ax.set_ylim(len(groups) - 0.45, -0.55)
-    ax.set_xlim(0, longest * 1.07)
-    ax.set_xlabel(schema.column("bandwidth_gb_s").label)
-    ax.set_title(_title(groups, left_out), loc="left", fontsize=11, parse_math=False)
-    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+
+    def dots(self) -> None:
+        """Every case's values, a dot each, and the way that is left to their roofs."""
+        size = min(5.0, 72 * self.each * 0.8 / len(self.plan.precisions) * 1.15)
+        marks: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        cases = [(line, self.heights(line, at)) for at, line in enumerate(self.plan.lines) if isinstance(line, Group)]
+        for precision, look in self.looks.items():
+            found, ways = [], []
+            for group, heights in cases:
+                if precision not in heights:
+                    continue
+                row, y = group.rows[precision], heights[precision]
+                value = row.get("bandwidth_gb_s")
+                if measurable(value) is None:
+                    self._write(
+                        0.004 * self.longest, y, f"{precision.upper()} {_why_none(row)}", size * 1.2, self.ink.soft
+                    )
+                    continue
+                found.append((value, y))
+                roof, arithmetic = _roof(row)
+                if roof is not None and measurable(roof) is not None:
+                    ways.append([(value, y), (roof, y)])
+                    marks[arithmetic].append((roof, y))
+            self._way(ways, look.color)
+            if found:
+                xs, ys = zip(*found, strict=True)
+                self.ax.plot(xs, ys, color=look.color, marker=look.marker, markersize=size, linewidth=0, zorder=3)
+        for arithmetic, places in marks.items():
+            if places:
+                xs, ys = zip(*places, strict=True)
+                color, mark = (self.ink.alarm, "D") if arithmetic else (self.ink.text, "|")
+                self.ax.plot(
+                    xs, ys, color=color, marker=mark, markersize=size * (0.6 if arithmetic else 1.1), linewidth=0,
+                    zorder=2.9, markeredgewidth=1.2,
+                )  # fmt: skip
+
+    def _way(self, ways: Any, color: str) -> None:
+        from matplotlib.collections import LineCollection
+
+        self.ax.add_collection(LineCollection(ways, colors=color, linewidths=0.9, alpha=0.6), autolim=False)
+
+    def gain(self, group: Group, place: int) -> None:
+        """At the right: how much faster FP16 is in time."""
+        gain = _gain(group)
+        if gain is not None:
+            points = min(11.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
+            self._right(f"{short(gain, '.2f')}\u00d7", place, points, "center")
+
+    def heading(self, text: str, points: float) -> None:
+        """Of the gains."""
+        self._right(text, -0.55, points * 0.85, "bottom")
+
+    def _right(self, text: str, y: float, points: float, va: str) -> None:
+        self.ax.annotate(
+            text, (0.995, y), xycoords=("axes fraction", "data"), va=va, ha="right", fontsize=points,
+            color=self.ink.text, bbox={"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}, linespacing=1.0,
+        )  # fmt: skip
+
+
+def _gain(group: Group) -> float | None:
+    found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
+    return found if found else None
+
+
+def _why_none(row: Row) -> str:
+    value = row.get("bandwidth_gb_s")
+    return cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
 
 
 def _longest(groups: Sequence[Group]) -> float:
@@ -164,137 +357,65 @@ def _roof(row: Row) -> tuple[float | None, bool]:
     return row.get("attainable_gb_s"), False
 
 
-def _bar(ax: Axes, row: Row, center: float, thickness: float, longest: float) -> None:
-    look = style(row["precision"])
-    value = row.get("bandwidth_gb_s")
-    if value is None or measurable(value) is None:
-        said = cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
-        ax.text(longest * 0.004, center, said, va="center", fontsize=6.5, color="#888888", style="italic")
-        return
-    ax.barh(
-        center,
-        value,
-        height=thickness * 0.92,
-        color=look.color,
-        hatch=look.hatch,
-        edgecolor="white",
-        linewidth=0,
-    )
-    end = value
-    roof, arithmetic = _roof(row)
-    if roof is not None and measurable(roof):
-        half = thickness * 0.46
-        color = _ROOF_COLORS[arithmetic]
-        ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
-        if arithmetic:  # told from the other roof without its colour, too
-            ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
-        if value <= roof < value + longest * 0.09:
-            end = roof + longest * 0.005 * arithmetic
-    doubted = "*" if row.get("flags") else ""
-    ax.text(
-        end + longest * 0.006,
-        center,
-        figure_text(value, whole_from=100) + doubted,
-        va="center",
-        fontsize=6.5,
-        color="#333333",
-    )
+def _peaks(groups: Sequence[Group]) -> set[float]:
+    return {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
 
 
-def _gain(ax: Axes, group: Group, place: int) -> None:
-    """Right of the axes: how much faster FP16 is in time."""
-    gain = group.rows.get("fp16", {}).get("speedup_vs_fp32")
-    if gain is not None:
-        ax.annotate(
-            f"{short(gain, '.2f')}\u00d7",
-            (1.07, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            ha="right",
-            fontsize=8.5,
-            color="#222222",
-        )
+_PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
 
 
-def _ceiling(ax: Axes, groups: Sequence[Group]) -> None:
-    """The theoretical peak where it is known and near enough to show."""
-    peaks = {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
+def _peak(ax: Axes, groups: Sequence[Group], colors: Ink) -> None:
+    """The theoretical peak where it is known, and one."""
+    peaks = _peaks(groups)
     if len(peaks) == 1:
-        ax.axvline(peaks.pop(), color="#555555", linewidth=1, linestyle=(0, (5, 3)), zorder=0.5)
+        ax.axvline(peaks.pop(), color=colors.soft, zorder=0.5, **_PEAK_LOOK)
 
 
-def _legend(ax: Axes, groups: Sequence[Group], precisions: Sequence[str]) -> None:
+def _handles(plan: _Plan, colors: Ink) -> list[Any]:
+    """The legend's entries: of what is drawn, and of nothing else."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    rows = [row for group in groups for row in group.rows.values()]
-    handles: list[Any] = [
-        Patch(
-            facecolor=style(name).color,
-            hatch=style(name).hatch,
-            edgecolor="white",
-            linewidth=0,
-            label=cut(name, _LONGEST_PRECISION).upper(),
-        )
-        for name in precisions
-    ]
-    marked = {arithmetic for roof, arithmetic in map(_roof, rows) if roof}
+    rows = plan.rows()
+    drawn = {row["precision"] for row in rows if measurable(row.get("bandwidth_gb_s")) is not None}
+    handles: list[Any] = []
+    looks = styles(plan.precisions)
+    for name in (name for name in plan.precisions if name in drawn):
+        look, label = looks[name], cut(name, _LONGEST_PRECISION).upper()
+        if plan.dots:
+            handles.append(Line2D([], [], color=look.color, marker=look.marker, linewidth=0, markersize=5, label=label))
+        else:
+            edge = colors.ground
+            handles.append(Patch(facecolor=look.color, hatch=look.hatch, edgecolor=edge, linewidth=0, label=label))
+    roofs = [_roof(row) for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    marked = {arithmetic for roof, arithmetic in roofs if roof and measurable(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
         Line2D(
-            [],
-            [],
-            color=_ROOF_COLORS[arithmetic],
-            linewidth=0,
-            marker="D" if arithmetic else "|",
-            markersize=4 if arithmetic else 9,
-            markeredgewidth=1.6,
-            label=told[arithmetic],
+            [], [], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
+            marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9, label=told[arithmetic],
         )
         for arithmetic in sorted(marked)
-    ]
-    if len({row["peak_gb_s"] for row in rows if measurable(row.get("peak_gb_s"))}) == 1:
-        peak = schema.column("peak_gb_s").title
-        handles.append(Line2D([], [], color="#555555", linewidth=1, linestyle=(0, (5, 3)), label=peak))
+    ]  # fmt: skip
+    if len(_peaks(plan.groups)) == 1:
+        handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
-    if doubts:
+    if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
-        handles.append(Line2D([], [], linewidth=0, marker="$*$", color="#333333", label=f"{label}: see flags"))
-    legend = ax.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        borderaxespad=4.5,
-        ncols=_legend_columns(
-            [str(handle.get_label()) for handle in handles], max(len(_label(group, groups)) for group in groups)
-        ),
-        fontsize=8,
-        frameon=False,
-        columnspacing=1.6,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+        handles.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags"))
+    return handles
 
 
-def _legend_columns(labels: Sequence[str], longest_name: int) -> int:
-    """So many columns as fit beside the names, right of which the legend begins."""
-    room = _WIDTH_LETTERS - longest_name
-    for columns in (4, 3, 2):
-        rows = math.ceil(len(labels) / columns)
-        widest = [max(map(len, labels[first : first + rows])) for first in range(0, len(labels), rows)]
-        if sum(widest) + _HANDLE_LETTERS * len(widest) <= room:
-            return columns
-    return 1
-
-
-def _label(group: Group, groups: Sequence[Group]) -> str:
+def _label(line: str | Group, groups: Sequence[Group]) -> str:
     """Case and variant; the device and the cache only where the picture has several."""
-    first = group.first
+    if isinstance(line, str):
+        return cut(line, _LONGEST_NAME)
+    first = line.first
     words = []
     same_case = [other for other in groups if other.first["case"] == first["case"]]
-    if len(same_case) > 1 and group.variants:
-        words.append("/".join(group.variants))
+    if len(same_case) > 1 and line.variants:
+        words.append("/".join(line.variants))
     if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
         words.append(f"[{first['device']}]")
     if first.get("cache") == "hot":
@@ -303,8 +424,13 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
     return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
-def _title(groups: Sequence[Group], left_out: str) -> str:
-    found = (str(group.first["device"]) for group in groups if group.first.get("device"))
+def _title(plan: _Plan, left_out: str) -> str:
+    found = (str(group.first["device"]) for group in plan.groups if group.first.get("device"))
     devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
     words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
     return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
+
+
+def write(data: Any, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
+    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
+    return picture(data).write(targets, dpi=dpi)

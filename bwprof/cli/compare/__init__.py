@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import sys
@@ -149,18 +150,21 @@ def _missing(found: Comparison) -> list[int]:
 
 def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.cli.compare.again import measure_again
+    from bwprof.runs.again import measure_again
     from bwprof.runs.interrupts import Interrupts
     from bwprof.runs.progress import on_stderr
 
     rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
-    if not quiet:
-        sys.stderr.write(f"bwprof: measuring again what failed: {len(rows)} of {len(found.lines)} cases\n")
+
+    def say(text: str) -> None:
+        if not quiet:
+            sys.stderr.write(f"bwprof: {text}\n")
+
     progress = on_stderr(quiet=quiet)
     try:
         with Interrupts() as interrupts:
             answers = measure_again(
-                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress
+                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say=say
             )
     finally:
         progress.end()
@@ -184,7 +188,7 @@ def _write(
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: found.frame().to_csv(index=False),
+        "csv": lambda: _csv(found),
         "json": lambda: _json(found, fail_on, failed),
         "markdown": lambda: telling.markdown(found, heads, failed=failed, missing=_missing(found)),
     }
@@ -246,6 +250,14 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
+
+
+def _csv(found: Comparison) -> str:
+    from bwprof.results import frame
+
+    text = io.StringIO()
+    frame.write_csv(found.frame(), text)
+    return text.getvalue()
 
 
 def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:

@@ -206,10 +206,10 @@ class Comparison:
             "ratio_hi": high,
             "threshold_pct": 100 * self.limit(line),
             "smallest_pct": 100 * self.smallest(line),
-            "base_ms_lo": _number(base, "time_ms_lo"),
-            "base_ms_hi": _number(base, "time_ms_hi"),
-            "new_ms_lo": _number(new, "time_ms_lo"),
-            "new_ms_hi": _number(new, "time_ms_hi"),
+            "base_ms_lo": _end_ms(base, "time_ms_lo", base_ms),
+            "base_ms_hi": _end_ms(base, "time_ms_hi", base_ms),
+            "new_ms_lo": _end_ms(new, "time_ms_lo", new_ms),
+            "new_ms_hi": _end_ms(new, "time_ms_hi", new_ms),
             "base_processes": None if line.base is None else len(line.base.processes),
             "new_processes": None if line.new is None else len(line.new.processes),
             "cause": self.cause(place) or None,
@@ -288,6 +288,12 @@ def _ms(line: Judged, row: Row | None, *, new: bool) -> float:
     """A side's time: the geometric mean over its processes."""
     times = line.pair.new_ms if new else line.pair.base_ms
     return middle(times) if len(times) > 1 and all(map(positive, times)) else _number(row, "time_ms")
+
+
+def _end_ms(row: Row | None, name: str, ms: float) -> float:
+    """Of the interval within a process, which goes with the mean of all of them."""
+    found, time = _number(row, name), _number(row, "time_ms")
+    return found * (ms / time) if time > 0 and ms > 0 else found
 
 
 def _gb_s(row: Row | None, ms: float) -> float:
