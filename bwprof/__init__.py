@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
     from bwprof.registry import operations
+    from bwprof.report.writing import write_report
     from bwprof.results import load, save
     from bwprof.results.row import Row
     from bwprof.results.tables import columns, frame, rows
@@ -96,6 +97,7 @@ _LATER = {
     "sweep": "bwprof.sweep",
     "variants": "bwprof.kernels",
     "view": "bwprof.analysis.views",
+    "write_report": "bwprof.report.writing",
 }
 
 __all__ = [
@@ -147,6 +149,7 @@ __all__ = [
     "sweep",
     "variants",
     "view",
+    "write_report",
 ]
 
 

@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hooks": {"_core", "hardware", "results", "roofs"},
     "plot": {"analysis", "registry", "results", "roofs"},
     "examples": {"results", "roofs"},
-    "report": {"results"},
+    "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
     "compare": {"records"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
@@ -111,6 +111,7 @@ DEVICE_FREE = {
 PURE_MODULES = {
     "analysis": {"measuring.grade", "roofs.limits", "roofs.model"},
     "plot": {"roofs.files", "roofs.limits", "roofs.model"},
+    "report": {"models.result", "models.telling", "roofs.limits", "roofs.model"},
 }
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}

@@ -18,7 +18,7 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.cli.plot import main as plot_main
-from bwprof.plot import panels
+from bwprof.plot.kinds import panels
 from bwprof.results import frame
 
 

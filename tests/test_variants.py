@@ -298,7 +298,7 @@ def test_base_names_of_what_is_built(source_tree: Path) -> None:
     if not found:
         pytest.skip("needs the objects of a build with CUDA")
     sources = [path.read_text() for path in (source_tree / "csrc" / "cuda").rglob("*.cu*")]
-    kernel = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)?(\w+)\(")
+    kernel = re.compile(r"__global__\s+void\s+(?:__\w+__\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)*(\w+)\(")
     assert {base_name(symbol.decode()) for symbol in found} == {
         name for text in sources for name in kernel.findall(text)
     }

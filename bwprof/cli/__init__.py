@@ -34,7 +34,7 @@ _COMMANDS = (
     "selftest",
     "info",
 )
-_HOMES = {"view": "show.view"}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)

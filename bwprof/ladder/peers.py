@@ -166,7 +166,7 @@ def _as_asked(torch: Any, device: _core.Device, spec: Spec, peer: Peer) -> Itera
         if not on_host:
             kept.enter_context(torch.cuda.device(device.index))
         with stream, torch.no_grad():
-            yield torch.device("cpu" if on_host else f"cuda:{device.index}")
+            yield torch.device(f"{device.backend}:{device.index}")  # PyTorch calls devices as we do
 
 
 def _measured(

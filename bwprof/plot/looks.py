@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -136,15 +136,3 @@ def dress(ax: Axes, *, grid: Grid = "") -> None:
     ax.tick_params(which="both", color=outer.soft, labelcolor=outer.text)
     for text in (ax.xaxis.label, ax.yaxis.label, ax.title, ax._left_title):  # type: ignore[attr-defined]
         text.set_color(outer.text)
-
-
-def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
-    """A legend on the ground of its axes, whose words are no formulas."""
-    inner = ink(ax)
-    options: dict[str, Any] = {"fontsize": 8, "framealpha": 0.9, "borderaxespad": 0.3, "columnspacing": 1.4} | where
-    legend = ax.legend(
-        handles=list(handles), facecolor=inner.ground, edgecolor="none", labelcolor=inner.text, **options
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return legend

@@ -47,7 +47,7 @@ static const bw_variant prefill_rows[] = {
                   .because = "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
                              "than the traffic of the scores"}),
     ROWS(shared, .text = "online softmax, a query a warp; K and V tiles through shared memory",
-         .rung = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 16 queries",
+         .rung = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
                   .predicted = 1.1,
                   .because = "32 lanes read one column of the tile, which is one bank: as many turns as lines before"}),
     ROWS(padded, .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",

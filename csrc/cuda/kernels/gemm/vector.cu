@@ -8,60 +8,49 @@
 
 namespace {
 
-constexpr int edge = 128, depth = 16, threads = 256;
+constexpr int edge = 128, threads = 256;
 constexpr int stride = edge + 4;  // a step of K in shared memory, in floats: still a multiple of 16 bytes
 
-// A matrix's tile, as one thread loads it: the same 16 bytes of every so many rows.
+// A matrix's tile, of which each thread has 16 bytes of a row: two threads a row.
 template <typename T>
-struct tile_loads {
-    static constexpr int elems = 16 / (int)sizeof(T);
-    static constexpr int in_row = depth / elems, rows = threads / in_row, count = edge / rows;
-    static_assert(count * rows == edge, "every thread has as much to load");
-    const T *at[count];  // in the tile that is next
-    int64_t k;           // elements from there to the row's end
-    uint4 bits[count];
+struct tile_part {
+    static constexpr int elems = 16 / (int)sizeof(T), depth = threads / edge * elems;
+    const T *at;  // in the tile that is next
+    uint4 bits;
 };
+
+template <typename T>
+BW_DEVICE int own_column() {
+    return (int)threadIdx.x % (threads / edge) * tile_part<T>::elems;
+}
+BW_DEVICE int own_row() {
+    return (int)threadIdx.x / (threads / edge);
+}
 
 // Rows past the end are clamped to the last one: their products are never stored.
 template <typename T>
-BW_DEVICE void start(tile_loads<T> &out, const T *first, int64_t rows, int64_t k) {
-    const int row = (int)threadIdx.x / tile_loads<T>::in_row;
-    const int column = (int)threadIdx.x % tile_loads<T>::in_row * tile_loads<T>::elems;
-#pragma unroll
-    for (int i = 0; i < tile_loads<T>::count; i++) {
-        out.at[i] = first + min((int64_t)row + i * tile_loads<T>::rows, rows - 1) * k + column;
-    }
-    out.k = k - column;
+BW_DEVICE tile_part<T> start(const T *first, int64_t rows, int64_t k) {
+    return {first + min((int64_t)own_row(), rows - 1) * k + own_column<T>(), make_uint4(0, 0, 0, 0)};
 }
 
-// The next tile; zeros behind the last column.
+// The next tile, whose rows have `left` more elements; zeros behind them.
 template <typename T>
-BW_DEVICE void load(tile_loads<T> &next, bool vectors) {
-    constexpr int elems = tile_loads<T>::elems;
-#pragma unroll
-    for (int i = 0; i < tile_loads<T>::count; i++) {
-        next.bits[i] = make_uint4(0, 0, 0, 0);
-        if (next.k > 0) {
-            next.bits[i] =
-                vectors ? bw_load_cached(next.at[i]) : bw_gather_chunk(next.at[i], (int)min((int64_t)elems, next.k));
-        }
-        next.at[i] += depth;
+BW_DEVICE void load(tile_part<T> &next, int64_t left, bool vectors) {
+    left -= own_column<T>();
+    next.bits = make_uint4(0, 0, 0, 0);
+    if (left > 0) {
+        next.bits =
+            vectors ? bw_load_cached(next.at) : bw_gather_chunk(next.at, (int)min((int64_t)tile_part<T>::elems, left));
     }
-    next.k -= depth;
+    next.at += tile_part<T>::depth;
 }
 
 template <typename T>
-BW_DEVICE void keep(float (&to)[depth * stride], const tile_loads<T> &loads) {
-    constexpr int elems = tile_loads<T>::elems;
+BW_DEVICE void keep(float *to, const tile_part<T> &part) {
+    float value[tile_part<T>::elems];
+    bw_unpack(part.bits, value, T());
 #pragma unroll
-    for (int i = 0; i < tile_loads<T>::count; i++) {
-        const int row = (int)threadIdx.x / tile_loads<T>::in_row + i * tile_loads<T>::rows;
-        const int k = (int)threadIdx.x % tile_loads<T>::in_row * elems;
-        float value[elems];
-        bw_unpack(loads.bits[i], value, T());
-#pragma unroll
-        for (int e = 0; e < elems; e++) to[(k + e) * stride + row] = value[e];
-    }
+    for (int e = 0; e < tile_part<T>::elems; e++) to[(own_column<T>() + e) * stride + own_row()] = value[e];
 }
 
 // A thread's rows are 4 t .. + 3 and 64 + 4 t .. + 3, for its rows of A and for its rows of B.
@@ -79,23 +68,22 @@ BW_DEVICE void take(float (&out)[8], const float *step, int t) {
 template <typename T>
 __global__ void __launch_bounds__(threads, 2)
     gemm_vector_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
+    constexpr int depth = tile_part<T>::depth;
     __shared__ __align__(16) float shared[2][2][depth * stride];
     const int64_t row0 = (int64_t)blockIdx.x % tiles_m * edge, column0 = (int64_t)blockIdx.x / tiles_m * edge;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
     const bool vectors = k * (int)sizeof(T) % 16 == 0;
-    tile_loads<T> a_next, b_next;
-    start(a_next, a + row0 * k, m - row0, k);
-    start(b_next, b + column0 * k, n - column0, k);
+    tile_part<T> a_next = start(a + row0 * k, m - row0, k), b_next = start(b + column0 * k, n - column0, k);
     float acc[8][8] = {};
-    load(a_next, vectors);
-    load(b_next, vectors);
+    load(a_next, k, vectors);
+    load(b_next, k, vectors);
     keep(shared[0][0], a_next);
     keep(shared[0][1], b_next);
     __syncthreads();
     int now = 0;
     for (int64_t k0 = 0; k0 < k; k0 += depth, now ^= 1) {
-        load(a_next, vectors);
-        load(b_next, vectors);
+        load(a_next, k - k0 - depth, vectors);
+        load(b_next, k - k0 - depth, vectors);
 #pragma unroll
         for (int i = 0; i < depth; i++) {
             float left[8], right[8];

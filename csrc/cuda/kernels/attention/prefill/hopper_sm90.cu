@@ -1,7 +1,8 @@
-// attention_prefill on Hopper's tensor cores, FP16 and BF16, head_dim 64 and 128.
+// attention_prefill on Hopper's tensor cores, FP16 and BF16, head_dim up to 128: padded to 64 or 128.
 //   - a producer thread brings Q, and K and V 128 keys at a time, two stages of each, by TMA; what lies beyond a
-//     sequence is zeros;
-//   - two warpgroups (three at head_dim 64) take 64 queries each: scores, weights and sums stay in their registers,
+//     sequence or head_dim is zeros;
+//   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
+//   registers,
 //     which the producer's warpgroup gives up; V is read transposed by its descriptor;
 //   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once;
 //     warpgroups take turns at starting products, so that one's softmax falls into the other's products;
@@ -20,10 +21,10 @@ constexpr int tile_keys = 128, stages = 2;
 constexpr int key_eights = tile_keys / 8, key_steps = tile_keys / 16;
 constexpr int panel_columns = 64;  // of 16-bit elements
 
-template <int head_dim, int consumers>
+template <int padded, int consumers>
 struct hopper_layout {
     static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
-    static constexpr int panels = head_dim / panel_columns;
+    static constexpr int panels = padded / panel_columns;
     static constexpr int query_panel = rows * bw_panel_bytes, key_panel = tile_keys * bw_panel_bytes;
     static constexpr int query_bytes = panels * query_panel, key_bytes = panels * key_panel;
     static constexpr int k_at = query_bytes, v_at = k_at + stages * key_bytes, barriers_at = v_at + stages * key_bytes;
@@ -84,11 +85,11 @@ BW_DEVICE void produce_tile(uint32_t to, const CUtensorMap &map, uint32_t barrie
     }
 }
 
-template <int head_dim, int consumers>
+template <int padded, int consumers>
 BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const CUtensorMap &v_map,
                        const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks, uint32_t shared,
                        const hopper_barriers &barriers) {
-    using layout = hopper_layout<head_dim, consumers>;
+    using layout = hopper_layout<padded, consumers>;
     uint32_t loaded = 0;  // tiles so far
     for (int round = 0; turn(round) < tasks; round++) {
         const hopper_task task = take<layout::rows>(shape, order, turn(round));
@@ -162,10 +163,10 @@ BW_DEVICE void round_weights(const float (&scores)[key_eights][4], uint32_t (&we
 }
 
 // What a warpgroup's thread holds, and its place in the rings.
-template <int head_dim, int consumers, bool turns, typename T>
+template <int padded, int consumers, bool turns, typename T>
 struct hopper_consumer {
-    using layout = hopper_layout<head_dim, consumers>;
-    float out[head_dim / 8][4], scores[key_eights][4];
+    using layout = hopper_layout<padded, consumers>;
+    float out[padded / 8][4], scores[key_eights][4];
     uint32_t weights[key_steps][4];
     float top[2], sum[2], shrink[2];
     uint32_t shared, used;  // tiles of K so far
@@ -191,7 +192,7 @@ struct hopper_consumer {
         bw_registers_hold(scores);
         bw_products_begin();
 #pragma unroll
-        for (int i = 0; i < head_dim / 16; i++) {
+        for (int i = 0; i < padded / 16; i++) {
             bw_product(scores, q + (i / 4 * layout::query_panel >> 4) + i % 4 * 2,
                        k + (i / 4 * layout::key_panel >> 4) + i % 4 * 2, i != 0, T());
         }
@@ -249,7 +250,7 @@ struct hopper_consumer {
         release((used - 1) % stages, true);
         used++;
 #pragma unroll
-        for (int n = 0; n < head_dim / 8; n++) {
+        for (int n = 0; n < padded / 8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
         }
@@ -266,11 +267,11 @@ struct hopper_consumer {
     }
 };
 
-template <int head_dim, int consumers, bool turns, typename T>
+template <int padded, int consumers, bool turns, typename T>
 BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks,
                        uint32_t shared, const hopper_barriers &barriers) {
-    using layout = hopper_layout<head_dim, consumers>;
-    hopper_consumer<head_dim, consumers, turns, T> self;
+    using layout = hopper_layout<padded, consumers>;
+    hopper_consumer<padded, consumers, turns, T> self;
     self.shared = shared;
     self.barriers = barriers;
     self.used = 0;
@@ -299,19 +300,19 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_o
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
         self.last(more);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
-        const int64_t stride = shape.heads * head_dim;
-        T *to = out + (task.batch * shape.queries + task.query0) * stride + (int64_t)task.head * head_dim;
+        const int64_t stride = shape.heads * shape.head_dim;
+        T *to = out + (task.batch * shape.queries + task.query0) * stride + (int64_t)task.head * shape.head_dim;
         const int rows = (int)min((int64_t)layout::rows, shape.queries - task.query0);
-        bw_store_fragment(self.out, to, stride, row, rows, head_dim, factor);
+        bw_store_fragment(self.out, to, stride, row, rows, shape.head_dim, factor);
     }
 }
 
-template <int head_dim, int consumers, bool turns, typename T>
-__global__ void __launch_bounds__(hopper_layout<head_dim, consumers>::threads, 1)
+template <int padded, int consumers, bool turns, typename T>
+__global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
     attention_hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map, T *out, bw_attention_shape shape,
                             bw_flash_order order, int64_t tasks) {
-    using layout = hopper_layout<head_dim, consumers>;
+    using layout = hopper_layout<padded, consumers>;
     const uint32_t shared = bw_panels_shared();
     const hopper_barriers barriers = {shared + layout::barriers_at};
     if (threadIdx.x == 0) {
@@ -330,11 +331,11 @@ __global__ void __launch_bounds__(hopper_layout<head_dim, consumers>::threads, 1
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<consumers == 2 ? 24 : 32>();
         if (threadIdx.x == 0) {
-            produce<head_dim, consumers>(q_map, k_map, v_map, shape, order, tasks, shared, barriers);
+            produce<padded, consumers>(q_map, k_map, v_map, shape, order, tasks, shared, barriers);
         }
     } else {
         bw_registers_more<consumers == 2 ? 240 : 160>();
-        consume<head_dim, consumers, turns>(out, shape, order, tasks, shared, barriers);
+        consume<padded, consumers, turns>(out, shape, order, tasks, shared, barriers);
     }
 }
 
@@ -357,14 +358,14 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &sh
     return view;
 }
 
-template <int head_dim, int consumers, bool turns, typename T>
+template <int padded, int consumers, bool turns, typename T>
 bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bool persistent,
                  bw_cuda_prepared *out) {
-    using layout = hopper_layout<head_dim, consumers>;
+    using layout = hopper_layout<padded, consumers>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
     const int64_t tasks = query_tiles * shape.batch * shape.heads;
     const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
-    bw_choose(out, attention_hopper_kernel<head_dim, consumers, turns, T>,
+    bw_choose(out, attention_hopper_kernel<padded, consumers, turns, T>,
               dim3((unsigned)(persistent ? bw_min64(tasks, facts->units) : tasks)), dim3(layout::threads),
               layout::shared_bytes, view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
               view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
@@ -378,7 +379,7 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_devic
 const char *bw_hopper_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
-    if (shape.head_dim != 64 && shape.head_dim != 128) return "head_dim must be 64 or 128";
+    if (shape.head_dim > 128 || !shape.vectors) return "head_dim must be a multiple of 8 up to 128";
     if (shape.keys > INT32_MAX / 2 || shape.queries > INT32_MAX / 2) return "sequences of 2^30 tokens and more";
     if (bw_flash_refuses(dims, precision, facts)) return bw_flash_refuses(dims, precision, facts);
     const bw_tensor_view views[] = {
@@ -393,7 +394,7 @@ bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, c
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     return bw_cuda_by_half_type(precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim == 64) return choose<64, 3, true, T>(precision->cache, shape, facts, false, out);
+        if (shape.head_dim <= 64) return choose<64, 3, true, T>(precision->cache, shape, facts, false, out);
         return choose<128, 2, true, T>(precision->cache, shape, facts, false, out);
     });
 }

@@ -1,7 +1,7 @@
 // attention_prefill, the rungs between unfused and flash: online softmax, so that no score goes to memory, but float
 // arithmetic and one query a warp, whose elements lie in its lanes' registers.
 //   strided  a lane walks its own key's row: the 32 lanes of a load touch 32 lines of memory
-//   shared   32 rows of K and V pass through shared memory, read from memory line by line, once for 16 queries; lanes
+//   shared   32 rows of K and V pass through shared memory, read from memory line by line, once for 8 queries; lanes
 //            walk their rows there, whose equal columns lie in one bank where head_dim is a multiple of 32
 //   padded   rows of head_dim + 1 floats: neighbours' equal columns lie in neighbouring banks
 #include "cuda/kernels/attention/attention.h"
@@ -11,9 +11,10 @@
 
 namespace {
 
-constexpr int warps = 16, threads = warps * 32;  // a block's queries, one a warp
-constexpr int tile_keys = 32;                    // one a lane
-constexpr int parts = 8;                         // of head_dim, 32 columns each: column 32 i + lane is the lane's own
+constexpr int warps = 8, threads = warps * 32;  // a block's queries, one a warp
+constexpr int resident = 3;                     // blocks a multiprocessor: 80 registers a thread
+constexpr int tile_keys = 32;                   // one a lane
+constexpr int parts = 8;                        // of head_dim, 32 columns each: column 32 i + lane is the lane's own
 
 struct row_sums {
     float out[parts] = {}, top = -INFINITY, sum = 0.0f;  // of `sum`, the lane's share
@@ -99,7 +100,7 @@ BW_DEVICE void store_row(const row_sums &sums, T *to, int head_dim) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, resident)
     attention_strided_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape, int64_t tiles) {
     const place at = place_of(shape, tiles);
     if (at.query >= shape.queries) return;
@@ -126,7 +127,7 @@ BW_DEVICE void fetch(float *tile, const T *from, int64_t stride, int64_t valid, 
 
 // `stride` is a row's in shared memory: head_dim or head_dim + 1.
 template <typename T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, resident)
     attention_shared_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape, int64_t tiles,
                             int stride) {
     float *keys = (float *)bw_dynamic_shared(), *values = keys + tile_keys * stride;
@@ -164,7 +165,7 @@ bw_status choose_staged(const bw_attention_shape &shape, int stride, bw_cuda_pre
 const char *bw_prefill_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, warps));
-    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of 16 queries than a grid holds (2^31 - 1)"
+    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of 8 queries than a grid holds (2^31 - 1)"
                                                                : nullptr;
 }
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, need, number_column, rows_of
-from bwprof.plot.looks import add_legend, dress, ink, styles
-from bwprof.plot.paper import Inches, Picture, columns_for, cut
+from bwprof.plot.legends import legend_above
+from bwprof.plot.looks import dress, ink, styles
+from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import schema
 from bwprof.results.schema import Column, Row
 from bwprof.text import bytes_text, measurable, quoted
@@ -132,7 +133,7 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
     words = [cut(found, _LONGEST) for found in (operations if len(operations) == 1 else [])]
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else []
     cache = measurable(facts_of(frame).get("cache_bytes")) if len(devices) < 2 else None
-    return _Plan(_column(name), column, found[:_MOST_LINES], ", ".join(words), notes, cache or None)
+    return _Plan(column_of(name), column, found[:_MOST_LINES], ", ".join(words), notes, cache or None)
 
 
 def _chosen(rows: Sequence[Row], x: str | None, choice: Mapping[str, int]) -> str:
@@ -146,7 +147,8 @@ def _chosen(rows: Sequence[Row], x: str | None, choice: Mapping[str, int]) -> st
     return x
 
 
-def _column(name: str) -> Column:
+def column_of(name: str) -> Column:
+    """A column of the schema, or a caller's own."""
     try:
         return schema.column(name)
     except KeyError:
@@ -219,7 +221,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     if any(row.get("flags") for line in plan.lines for row in line.rows):
         ring: dict[str, Any] = {"marker": "o", "markersize": 5, "color": "none", "markeredgecolor": colors.text}
         handles.append(Line2D([], [], linewidth=0, label="hollow: see flags", **ring))
-    _above(ax, handles, room)
+    legend_above(ax, handles, room)
     if len(aparts) > len(_DASHES):
         _end_names(ax, plan, colors.text)
     words = [*([plan.title] if plan.title else []), *plan.notes]
@@ -337,16 +339,3 @@ def _crossing(line: _Line, x: str, capacity: float) -> float | None:
 def _touched(row: Row) -> float:
     own = measurable(row.get("footprint_bytes"))
     return own if own else float((row.get("bytes_read") or 0) + (row.get("bytes_written") or 0))
-
-
-def _above(ax: Axes, handles: Sequence[Any], room: Inches) -> None:
-    """The legend above the lines, for which the axis is made longer."""
-    labels = [str(handle.get_label()) for handle in handles]
-    columns = columns_for(labels, room[0], 8.0)
-    share = min(0.6, (-(-len(labels) // columns) * 0.165 + 0.1) / max(room[1], 0.5))
-    low, high = ax.get_ylim()
-    if ax.get_yscale() == "log":
-        ax.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
-    else:
-        ax.set_ylim(low, low + (high - low) / (1 - share))
-    add_legend(ax, handles, loc="upper left", ncols=columns, handlelength=2.2, labelspacing=0.3)

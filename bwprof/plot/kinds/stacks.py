@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, frame_of, need_columns
-from bwprof.plot.looks import add_legend, dress, ink, part_look, readable, style
-from bwprof.plot.paper import Inches, Picture, columns_for, cut, width_of
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import dress, ink, part_look, readable, style
+from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Row
 from bwprof.text import figure_text, measurable, seconds_text, short, unknown
 
@@ -34,17 +35,6 @@ def _fitting(count: int, each: float, height: float | None = None) -> tuple[floa
     if height is None:
         return min(_MOST_INCHES, count * each + 3 * _LINE_INCHES), count
     return height, max(1, min(count, int((height - 2 * _LINE_INCHES) / _LEAST_INCHES)))
-
-
-def _band(ax: Axes, handles: Sequence[Any], count: int, room: Inches, points: float = 8.0) -> float:
-    """The legend above the lines, for which the axis is made longer; gives back the inches of a line."""
-    labels = [str(handle.get_label()) for handle in handles]
-    columns = columns_for(labels, room[0], points)
-    band = (-(-len(labels) // columns) * _LINE_INCHES + 0.08) * points / 8
-    each = max((room[1] - band) / count, 0.02)
-    ax.set_ylim(count - 0.5, -0.5 - band / each)
-    add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=points, handlelength=1.6, labelspacing=0.35)
-    return each
 
 
 def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
@@ -136,7 +126,7 @@ def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, s
     for there, (color, hatch), word in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
         if there:
             handles.append(Patch(facecolor=color, hatch=hatch, label=f"{word} bandwidth (efficiency)", **ground))
-    each = _band(ax, handles, len(found), room)
+    each = legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
     points = min(8.0, 72 * each * 0.75)
     low, high = 1.0, 1.0
@@ -313,7 +303,7 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
         Patch(facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0, label=cut(role, 24))
         for role, (color, hatch) in looks.items()
     ]
-    each = _band(ax, handles, len(found), room)
+    each = legend_over_lines(ax, handles, len(found), room)
     points = min(8.0, 72 * each * 0.6)
     longest = max(step.total for step in found)
     ends = [_end_text(step) for step in found]

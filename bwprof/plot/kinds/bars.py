@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import rows_of
-from bwprof.plot.looks import Ink, Style, add_legend, dress, ink, readable, styles
-from bwprof.plot.paper import Inches, Picture, columns_for, cut, endings, width_of
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
+from bwprof.plot.paper import Inches, Picture, cut, endings, width_of
 from bwprof.results import compare, schema
 from bwprof.results.compare import Group
 from bwprof.results.schema import Row
@@ -175,11 +176,10 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     if left_out:
         _log.warning("the picture shows %s", left_out)
     handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
-    columns = columns_for([str(handle.get_label()) for handle in handles], room[0], written)
-    band = (-(-len(handles) // columns) * _LINE_INCHES + 0.08) * written / 8
-    each = max((room[1] - band) / len(plan.lines), 0.02)  # inches of a line
-    longest = _longest(plan.groups)
     gains = any(_gain(group) for group in plan.groups)
+    more = (1.2 if plan.slide else 2.2) * written / 72 if gains else 0.0  # the heading of the gains
+    each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
+    longest = _longest(plan.groups)
     reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
     canvas = _Canvas(ax, plan, styles(plan.precisions), ink(ax), each, longest, room[0] / reach)
     for place, line in enumerate(plan.lines):
@@ -193,13 +193,9 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     _peak(ax, plan.groups, ink(ax))
     names = min(11.0 if plan.slide else 8.5, 72 * each * 0.82)
     ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
-    ax.set_ylim(
-        len(plan.lines) - 0.5, -0.5 - band / each - ((1.2 if plan.slide else 2.2) * written / 72 / each if gains else 0)
-    )
     ax.set_xlim(0, reach)
     ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
     ax.set_title(_title(plan, left_out), loc="left", fontsize=14 if plan.slide else 11, parse_math=False)
-    add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=written, handlelength=1.6, labelspacing=0.35)
     if gains:
         canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
     dress(ax, grid="x")

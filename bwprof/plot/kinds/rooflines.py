@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, rows_of
-from bwprof.plot.looks import Style, add_legend, dress, ink, styles
+from bwprof.plot.legends import add_legend
+from bwprof.plot.looks import Style, dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import compare, schema
 from bwprof.results.schema import Row

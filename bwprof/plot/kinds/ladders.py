@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NEEDED = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
 _INK, _PALE, _PREDICTED, _PEER = "#333333", "#888888", "#B00020", "#777777"
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.9, 9.0
-_LOGARITHMIC = 8.0  # a span from which on the axis is one of factors
+_LOGARITHMIC = 10.0  # a span from which on the axis is one of factors
 _NEAR = 0.08  # of the axis
 _DENSE = 100.0  # a span below which each factor of ten has three marks on the axis
 _LONGEST_NAME, _LONGEST_REASON, _LONGEST_TITLE = 32, 70, 110
@@ -129,7 +129,7 @@ def _draw(ax: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
     def near(speed: float) -> float:
         """So far from a bar's end a mark meets its number."""
-        return speed * (right / left) ** _NEAR if logarithmic else speed + right * _NEAR
+        return float(speed * (right / left) ** _NEAR if logarithmic else speed + right * _NEAR)
 
     ax.axvline(1.0, color=_INK, linewidth=0.8)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):

@@ -27,9 +27,9 @@ it is the shape that the predictions are for.
 """
 _EPILOG = """\
 examples:
-  %(prog)s gemm --vs torch                           beside PyTorch's matmul
-  %(prog)s gemm -p M=1 -p N=14336 -p K=4096 --precision fp16
-  %(prog)s attention_prefill --md ladder.md -o ladder.png
+  %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
+  %(prog)s OPERATION -p NAME=4096 --precision fp16
+  %(prog)s OPERATION --md ladder.md -o ladder.png
 """
 
 
