@@ -279,7 +279,7 @@ def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch
     lines = [line.split() for line in Path("pids").read_text().splitlines()]
     assert len({child for child, _ in lines}) == 2, "measured again, where it was disturbed, by the same"
     assert {parent for _, parent in lines} == {str(os.getpid())}
-    assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+    assert len(bwprof.load_baseline("main").cases[0].rows) == 2
 
 
 def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:

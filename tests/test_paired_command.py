@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import GIVE_UP_SECONDS, environment
+from commands import GIVE_UP_SECONDS, csv_rows, environment
 
 import bwprof
 from bwprof import errors
 from bwprof.cli import ab, main
+from bwprof.paired import revisions
 from bwprof.paired.process import Place, ProcessSide
 from bwprof.paired.result import Table
 from bwprof.paired.sides import SideError
@@ -164,6 +166,29 @@ def test_a_side_that_cannot_go_on_is_named(a: str, b: str, error: str, capsys: p
     code, _, err = said(capsys, a, b)
     assert code == 3
     assert error.replace("PYTHON", sys.executable) in err
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_cannot_be_written_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is full costs neither the table nor the other file; its data are on standard error."""
+
+    def write(path: Path, text: str) -> None:
+        if path.name == "o.json":
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        path.write_text(text)
+
+    monkeypatch.setattr(ab, "atomic_write", write)
+    code, out, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json", "--csv", "o.csv")
+    assert code == 3
+    assert "kernels:once" in out
+    head, _, document = err.partition("bwprof: what was measured follows as JSON, so that it is not lost:\n")
+    assert "bwprof: error: results cannot be written to o.json: File too large" in head
+    (row,) = json.loads(document)["rows"]
+    assert row["pairs"] > 0
+    (line,) = csv_rows(Path("o.csv").read_text())
+    assert (line["case"], int(line["pairs"])) == (row["case"], row["pairs"])
 
 
 def gone(pid: int) -> bool:
@@ -391,6 +416,24 @@ def test_revisions_that_cannot_be_had(
     assert code == 2
     assert error.replace("REPO", str(repository)) in err
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize("how", ["as it is", "gone", "locked"])
+def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_path: Path) -> None:
+    """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
+    git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
+    shutil.rmtree(tmp_path / "mine")
+    with revisions.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
+        if how == "gone":
+            shutil.rmtree(found[0].folder)
+        elif how == "locked":
+            git(repository, "worktree", "lock", str(found[1].folder))
+    listed = git(repository, "worktree", "list", "--porcelain")
+    assert [line.split()[1] for line in listed.splitlines() if line.startswith("worktree ")] == [
+        str(repository),
+        str(tmp_path / "mine"),
+    ]
+    assert not found[0].folder.parent.exists()
 
 
 def test_no_repository(tmp_path: Path) -> None:

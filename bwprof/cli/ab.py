@@ -44,7 +44,7 @@ examples:
 A function is called without arguments but those of -p; where it returns something callable, that is measured, and the
 call prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
 exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: B may be slower by more,
-but it is undecided), 130 interrupted.
+but it is undecided; results could not be written: they are on standard error), 130 interrupted.
 """
 _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
@@ -185,20 +185,22 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     except (StoppedError, KeyboardInterrupt):
         stopped = True
     table.finish("interrupted" if stopped else "failed" if failed else "complete")
+    written = _write(table, targets)
     if "-" not in targets.values():
-        _print(table)  # first: files may turn out not to be writable
-    _write(table, targets)
+        _print(table)
+    for kind in targets.keys() - written:
+        _rescue(table, kind)
     if stopped:
         measured = counted(sum(row["pairs"] for row in table.rows), "pair")
         left = len(works) - len(table.rows)
         more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
         sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
-        return INTERRUPTED
+        return INTERRUPTED if written == targets.keys() else INCOMPLETE
     for row in table.rows:
         if row["stopped"] == session.FAILED:
             sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
     gate = OK if limit is None else _gate(table, limit, options)
-    return INCOMPLETE if failed else gate
+    return INCOMPLETE if failed or written != targets.keys() else gate
 
 
 def _gate(table: Table, limit: float, options: argparse.Namespace) -> int:
@@ -238,13 +240,32 @@ def _options(options: argparse.Namespace, seed: int) -> Options:
     )
 
 
-def _write(table: Table, targets: dict[str, str]) -> None:
+def _text(table: Table, kind: str) -> str:
+    return table.json_text() if kind == "json" else table.csv_text()
+
+
+def _write(table: Table, targets: dict[str, str]) -> set[str]:
+    """What was asked for, each whatever became of the others; the kinds that are written."""
+    written: set[str] = set()
     for kind, name in targets.items():
-        text = table.json_text() if kind == "json" else table.csv_text()
-        if name == "-":
-            sys.stdout.write(text)
+        try:
+            if name == "-":
+                sys.stdout.write(_text(table, kind))
+                sys.stdout.flush()
+            else:
+                atomic_write(Path(name), _text(table, kind))
+        except OSError as error:
+            where = "the standard output" if name == "-" else quoted(name)
+            sys.stderr.write(f"bwprof: error: results cannot be written to {where}: {error.strerror or error}\n")
         else:
-            atomic_write(Path(name), text)
+            written.add(kind)
+    return written
+
+
+def _rescue(table: Table, kind: str) -> None:
+    """What could not be written, on standard error."""
+    sys.stderr.write(f"bwprof: what was measured follows as {kind.upper()}, so that it is not lost:\n")
+    sys.stderr.write(_text(table, kind))
 
 
 def _print(table: Table) -> None:

@@ -121,7 +121,10 @@ def _run_in(path: Path) -> Path:
         return path
     inside = sorted(run_folders(path))
     if len(inside) > 1:
-        raise ValueError(f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say")
+        raise ValueError(
+            f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say "
+            "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
+        )
     return path / inside[0] if inside else path
 
 

@@ -164,7 +164,8 @@ _TIME = [
         "time",
         "ms",
         "lower",
-        time_ms_lo="lower end of the median's 95 % confidence interval; predicted: of what holds nine of ten times",
+        time_ms_lo="lower end of the median's 95 % confidence interval, 0 where samples tell none; predicted: of what "
+        "holds nine of ten times",
         time_ms_hi="upper end",
         time_ms_min="fastest sample",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 
@@ -140,7 +141,7 @@ def _figures(row: Row, times: Sequence[float]) -> list[str]:
     ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
     known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
-        *("-" if given is None else end for given, end in zip(known, ends, strict=True)),
+        *(end if given and math.isfinite(given) else "-" for given, end in zip(known, ends, strict=True)),
         "-" if isinstance(speed, str) else figure_text(speed.middle, whole_from=1000),
     ]
 

@@ -156,18 +156,21 @@ def _suspects(found: Comparison, fail_on: str | float) -> list[int]:
 
 def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.cli.compare.again import measure_again
+    from bwprof.runs.again import measure_again
     from bwprof.runs.interrupts import Interrupts
     from bwprof.runs.progress import on_stderr
 
     rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
-    if not quiet:
-        sys.stderr.write(f"bwprof: measuring again what failed: {len(rows)} of {len(found.lines)} cases\n")
+
+    def say(text: str) -> None:
+        if not quiet:
+            sys.stderr.write(f"bwprof: {text}\n")
+
     progress = on_stderr(quiet=quiet)
     try:
         with Interrupts() as interrupts:
             answers = measure_again(
-                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress
+                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say=say
             )
     finally:
         progress.end()
