@@ -21,13 +21,19 @@ from bwprof.roofs.given import belonging
 from bwprof.runs.loop import Executor, better, case_seconds, is_disturbed
 from bwprof.runs.progress import Progress
 from bwprof.runs.resuming import key_of_row, key_of_spec
-from bwprof.text import finite_number, quoted
+from bwprof.text import counted, finite_number, quoted
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
 
 def measure_again(
-    rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress, given: Given = False
+    rows: Sequence[Row],
+    run: Mapping[str, Any],
+    make: MakeExecutor,
+    progress: Progress,
+    *,
+    say: Callable[[str], object] = lambda _: None,
+    given: Given = False,
 ) -> list[PublicRow | str]:
     """Each row's case once more, under the row's own conditions: operation, parameters, variant, cache, seed and timer.
 
@@ -41,6 +47,8 @@ def measure_again(
         An executor, whose device lives in a process of its own, of a backend and a device's number.
     given : {False, "stored", "auto"} or Roofs
         What the new rows are held against; what is not stored is not measured for them.
+    say : callable
+        Gets a sentence when the cases of a device that is at hand begin.
 
     Returns
     -------
@@ -53,16 +61,20 @@ def measure_again(
         groups.setdefault(tuple(row.get(name) for name in ("backend", "device", "device_uuid", "hostname")), []).append(
             place
         )
-    progress.begin(len(rows))
     for places in groups.values():
-        answers = _on_device([rows[place] for place in places], run, make, progress, given)
+        answers = _on_device([rows[place] for place in places], run, make, progress, say, given)
         for place, answer in zip(places, answers, strict=True):
             found[place] = answer
     return found
 
 
 def _on_device(
-    rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress, given: Given
+    rows: Sequence[Row],
+    run: Mapping[str, Any],
+    make: MakeExecutor,
+    progress: Progress,
+    say: Callable[[str], object],
+    given: Given,
 ) -> list[PublicRow | str]:
     """The same of rows of one device."""
     numbers = _numbers(rows[0], run)
@@ -75,6 +87,9 @@ def _on_device(
     executor, facts, why = _opened(rows[0], numbers, make)
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
+    count = sum(isinstance(spec, Spec) for spec in specs)
+    say(f"measuring again what failed: {counted(count, 'case')} on {quoted(rows[0].get('device'))}")
+    progress.begin(count)
     try:
         roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))

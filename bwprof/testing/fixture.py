@@ -175,7 +175,7 @@ def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
             run,
             lambda backend, index: ChildExecutor(backend, index, stops),
             Progress(),
-            check_roofs(options.get("roofs", "stored")),
+            given=check_roofs(options.get("roofs", "stored")),
         )
     if not isinstance(found, str) and found["status"] != "ok":
         return f"{found['status']}: {found['reason']}"
