@@ -145,6 +145,8 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def _lacking(variant: Mapping[str, Any], precision: str) -> Row:
+    if precision in variant["precisions"]:
+        return {"status": "skipped", "reason": "it was not measured"}
     taken = ", ".join(variant["precisions"])
     return {"status": "skipped", "reason": f"it takes {taken}, not {precision}"}
 
