@@ -28,6 +28,14 @@ _CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
+# What hundreds of child processes would each make again is made once, for both processes of `-n 2`: the fonts' list,
+# and bytecode even where none may be written beside the sources.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # references are small, and a processor is a process's
+    os.environ["MPLCONFIGDIR"] = str(Path(_CACHE, "matplotlib"))
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(_CACHE, "bytecode"))
+
 try:
     from bwprof import _core
 except ImportError as error:
@@ -50,8 +58,9 @@ def device_params() -> list[Any]:
     return params
 
 
-# Files whose tests share what a fixture compiles.
-_COMPILED = {f"test_{name}.py" for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging", "plan_call")}
+# Files whose tests share what a fixture compiles, and which of them share it with each other.
+_COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging")}
+_COMPILED["test_plan_call.py"] = "cupti"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if Path(file).name in _COMPILED else nodeid.partition("[")[0]
+            return _COMPILED.get(Path(file).name) or nodeid.partition("[")[0]
 
     return Scheduling(config, log)
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ import bwprof
 from bwprof import _core, hardware, plot, suites
 from bwprof.cli.plot import main as plot_main
 from bwprof.cli.report import main as report_main
+from bwprof.cli.shared.guard import guarded
 from bwprof.cli.sweep import listing, main
 from bwprof.cli.sweep import run as sweep_command
 from bwprof.measuring.spec import Spec
@@ -242,6 +244,25 @@ def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
     assert code == 130
     assert "gemm N=16" in out
     assert "1 ok" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_the_command_could_see_to_it(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While its modules are loaded: an exit code and a line, as later."""
+    before = signal.getsignal(number)
+    assert guarded(lambda: guarded(lambda: signal.raise_signal(number) or 0)) == 130
+    assert capsys.readouterr().err == "bwprof: interrupted\n"
+    assert signal.getsignal(number) == before
+
+
+def test_a_command_in_another_thread_minds_no_signal() -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(guarded(lambda: 0)))
+    thread.start()
+    thread.join()
+    assert codes == [0]
 
 
 # ---- large plans

@@ -260,11 +260,13 @@ def test_a_panel_for_each_operation(classic: Path, monkeypatch: pytest.MonkeyPat
         drawn.append((ax.get_title(), [bar.get_height() for bar in ax.patches]))
 
     monkeypatch.setattr(panels, "_draw", draw)
-    more = "".join(f"op{number},FP32,,,,1,{number + 1},1,1\n" for number in range(5))
+    more = "".join(f"op{number},FP32,,,,1,{number + 1},1,1\n" for number in range(4))
+    more += f"{'long' * 11},FP32,,,,1,5,1,1\n"
     (classic / "old.csv").write_text(CLASSIC + more)
     assert plot_main(["comparison", "old.csv", "--panels", "--dpi", "50", "-o", "p.png"]) == 0
     assert drawn[:2] == [("decode_gemm", [1078.8, 661.509]), ("kv_append", [616.439])]
-    assert drawn[2:] == [(f"op{number}", [number + 1]) for number in range(5)]
+    assert drawn[2:6] == [(f"op{number}", [number + 1]) for number in range(4)]
+    assert drawn[6] == ("long" * 9 + "lon\u2026", [5]), "a name that is cut says so"
     assert pixels(classic / "p.png") == (540, 390), "three beside each other, at 50 dots an inch"
 
 

@@ -15,6 +15,7 @@ from bwprof.text import nearest, unknown
 _COMMANDS = (
     "sweep",
     "ab",
+    "ablation",
     "model",
     "analyze",
     "report",
@@ -33,14 +34,15 @@ _COMMANDS = (
     "selftest",
     "info",
 )
-_HOMES = {"view": "show.view"}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
+       bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
-       bwprof report RUN|FILE     the summary of results
+       bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)

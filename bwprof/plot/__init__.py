@@ -12,6 +12,7 @@ from bwprof.plot.kinds import bars, curves, grids, rooflines, series, stacks, ye
 from bwprof.plot.kinds.bars import comparison, save
 from bwprof.plot.kinds.curves import roofs
 from bwprof.plot.kinds.grids import heatmap
+from bwprof.plot.kinds.ladders import ablation, save_ablation
 from bwprof.plot.kinds.ratios import ratios, save_ratios
 from bwprof.plot.kinds.rooflines import roofline
 from bwprof.plot.kinds.series import lines
@@ -25,6 +26,7 @@ from bwprof.text import unknown
 __all__ = [
     "KINDS",
     "Kind",
+    "ablation",
     "check_ending",
     "compare",
     "comparison",
@@ -38,6 +40,7 @@ __all__ = [
     "roofline",
     "roofs",
     "save",
+    "save_ablation",
     "save_ratios",
     "save_trend",
     "speedup",

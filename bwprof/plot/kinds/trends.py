@@ -216,7 +216,8 @@ def _finite(values: Any) -> Any:
 def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
     """A dotted line for each run in which something beside the time changed, with words for the last of them."""
     marked = rows[rows["marks"].notna() & (rows["marks"] != "")]
-    said = marked.assign(marks=marked["marks"].astype(str)).groupby("started", sort=True)["marks"].unique()
+    # As a list: NumPy 1.24.0 warns where pandas makes text of categories, of which none is NaN.
+    said = marked.assign(marks=marked["marks"].tolist()).groupby("started", sort=True)["marks"].unique()
     for number, (when, texts) in enumerate(said.items()):
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
         ax.axvline(naive, color=ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
