@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bwprof.hooks.profiler import Profiler
     from bwprof.info import info
     from bwprof.kernels import variants
+    from bwprof.ladder.function import ablation
     from bwprof.measuring.function import measure
     from bwprof.models.result import ModelStep
     from bwprof.models.step import model_step
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bwprof.records.proof import BandwidthReport, save_proof_bundle
     from bwprof.records.saving import save_baseline
     from bwprof.registry import operations
+    from bwprof.report.writing import write_report
     from bwprof.results import load, save
     from bwprof.results.row import Row
     from bwprof.results.tables import columns, frame, rows
@@ -60,6 +62,7 @@ _LATER = {
     "SweepError": "bwprof.errors",
     "__version__": "bwprof._core",
     "ab": "bwprof.paired.function",
+    "ablation": "bwprof.ladder.function",
     "analysis": "",
     "bandwidth_gb_s": "bwprof.costs",
     "baselines": "bwprof.records.baselines",
@@ -94,6 +97,7 @@ _LATER = {
     "sweep": "bwprof.sweep",
     "variants": "bwprof.kernels",
     "view": "bwprof.analysis.views",
+    "write_report": "bwprof.report.writing",
 }
 
 __all__ = [
@@ -110,6 +114,7 @@ __all__ = [
     "SweepError",
     "__version__",
     "ab",
+    "ablation",
     "analysis",
     "bandwidth_gb_s",
     "baselines",
@@ -144,6 +149,7 @@ __all__ = [
     "sweep",
     "variants",
     "view",
+    "write_report",
 ]
 
 

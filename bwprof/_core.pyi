@@ -28,7 +28,10 @@ class MemoryLimitError(BwprofError, MemoryError):
 def operations() -> list[dict[str, Any]]:
     """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names),
     formulas (expressions of bytes_read, bytes_written and flops), params (list of dicts: name, unit, text, default,
-    default_from, minimum, maximum) and variants (dict backend -> list of dicts: name, text, precisions)."""
+    default_from, minimum, maximum) and variants (dict backend -> list of dicts: name, text, changes, predicted,
+    because, at, precisions). `changes` is what a rung of a ladder changes against the one before it, `predicted` how
+    many times faster that should make it (None: nothing is before it), for the reason `because`, where `at` says: a
+    precision and parameters, "fp16 M=1 N=4096" (None: wherever)."""
 
 def precisions() -> list[dict[str, Any]]:
     """One dict per precision: name, text, and the type of each role: activation, weight, cache, result, compute, scale
@@ -125,7 +128,7 @@ class Device:
     def variants(
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:
-        """Every variant for that shape: name, text, precisions, refuses ("" = it runs), default (bool)."""
+        """Every variant for that shape: as in `operations`, and refuses ("" = it runs), default (bool)."""
     def kernels(
         self,
         operation: str,

@@ -7,6 +7,7 @@ import platform
 import secrets
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from bwprof import _core
@@ -27,6 +28,16 @@ _VARIABLES = (
 def new_run_id() -> str:
     """Sorts by time, and two runs of one second differ."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def process_token() -> str:
+    """A word that no other process has: rows that carry the same one were measured by one process."""
+    return _token(os.getpid())  # what is forked is a process of its own
+
+
+@cache
+def _token(_process: int) -> str:
+    return secrets.token_hex(8)
 
 
 def host() -> dict[str, Any]:

@@ -14,12 +14,14 @@ from bwprof.text import quoted
 if TYPE_CHECKING:
     import pandas as pd
 
+RUNG = ("changes", "predicted", "because", "at")  # of a variant: its place in its ladder
 # Of a row, in this order; None where it is not known.
 _KEYS = (
     "operation",
     "backend",
     "variant",
     "text",
+    *RUNG,
     "precisions",
     "default",
     "precision",
@@ -138,9 +140,12 @@ def variants(
     Variants
         A list of dicts, one for each kernel of a variant, shown as a table, which ``frame()`` gives with all columns;
         ``variants("gemm")["tiled"]`` finds one by its name, and ``kernel_name`` is what ``ncu --kernel-name`` takes.
-        Keys: operation, backend, variant, text, precisions (all that it takes), default (whether it runs when none is
-        named), precision; kernel (the name in the source), symbol (the linker's); registers and local_bytes of a thread
-        (what registers spill to, and local arrays); static_shared_bytes, dynamic_shared_bytes and threads of a block,
+        Keys: operation, backend, variant, text; as a rung of its ladder what it changes against the one before it,
+        predicted (how many times faster that should make it, written before it was measured; None where nothing is
+        before it), because, at (the precision and parameters that this is about: "fp16 M=1 N=4096"); precisions (all
+        that it takes), default (whether it runs when none is named), precision; kernel (the name in the source), symbol
+        (the linker's); registers and local_bytes of a thread (what registers spill to, and local arrays);
+        static_shared_bytes, dynamic_shared_bytes and threads of a block,
         blocks of the grid; resident_blocks on a multiprocessor at once, as the runtime has it; theoretical_pct, limiter
         and note of `bwprof.occupancy`; instruction_set of a CPU's. What is not known is None, and `reason` says why.
 
@@ -191,6 +196,20 @@ def line(row: Mapping[str, Any]) -> str:
     )
     name = f"{row['kernel']} ({row['symbol']})" if row["symbol"] else "a kernel"
     return f"{row['precision']}: {name}: {', '.join(said)}"
+
+
+def rung_line(variant: Mapping[str, Any]) -> str:
+    """What a variant changes against the rung before it, and what that should bring, in a line.
+
+    Examples
+    --------
+    >>> rung_line({"changes": "no bank conflicts", "predicted": 3.0, "because": "2 turns, not 8", "at": "fp16 M=1"})
+    'changes: no bank conflicts; predicted 3.00 x at fp16 M=1: 2 turns, not 8'
+    """
+    said = f"changes: {variant['changes']}"
+    if variant["predicted"] is None:
+        return said
+    return f"{said}; predicted {variant['predicted']:.2f} x at {variant['at']}: {variant['because']}"
 
 
 def base_name(symbol: str) -> str:
@@ -262,7 +281,8 @@ def _absence(backend: dict[str, Any]) -> str:
 
 
 def _row(operation: dict[str, Any], backend: str, variant: dict[str, Any] | None, precision: str) -> dict[str, Any]:
-    named = {name: variant[name] for name in ("text", "precisions")} | {"variant": variant["name"]} if variant else {}
+    known_of = ("text", *RUNG, "precisions")
+    named = {name: variant[name] for name in known_of} | {"variant": variant["name"]} if variant else {}
     known = {"operation": operation["name"], "backend": backend, "precision": precision, "note": "", "reason": ""}
     return dict.fromkeys(_KEYS) | known | named
 

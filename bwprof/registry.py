@@ -35,7 +35,8 @@ def operations() -> Operations:
         A list of dicts, which ``operations()["gemm"]`` also finds by name; shown as a table, which `frame()` gives.
         Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
         bytes_written and flops, as `bwprof operations` explains them), params (dicts: name, unit, text, default,
-        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions).
+        default_from, minimum, maximum) and variants (backend -> dicts: name, text, precisions, and as rungs of a
+        ladder: changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
     --------
@@ -176,6 +177,18 @@ def flag_names() -> frozenset[str]:
 def value_of(name: str, value: Any, said: str) -> int:
     """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
     return whole_number(value, said, flag=name in flag_names())
+
+
+def rung_place(at: str) -> tuple[str, dict[str, int]]:
+    """The precision and the parameters that a rung is predicted for.
+
+    Examples
+    --------
+    >>> rung_place("fp16 M=1 N=4096")
+    ('fp16', {'M': 1, 'N': 4096})
+    """
+    precision, *params = at.split()
+    return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
 
 
 def lengths(kv_lens: Iterable[int | str] | None) -> Sequence[int] | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PLAIN_WIDTH = 118
+_BROAD = 10_000  # no table is
 _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
 
 
@@ -58,18 +59,50 @@ def console(stream: TextIO) -> Console:
     return OurConsole(file=file, width=PLAIN_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
 
 
-def show(screen: Console, found: RenderableType) -> None:
-    """Print words, or a table; where the screen is too narrow for its columns, as wide as it is elsewhere: words stay
-    whole.
+def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> None:
+    """Print words, or a table: as it is where it fits the screen, else without columns of `spare`, the first ones
+    first, and says so. One that does not fit all the same is as wide as it is elsewhere: words stay whole.
     """
     from rich.measure import Measurement
 
-    if isinstance(found, str) or Measurement.get(screen, screen.options, found).minimum <= screen.width >= _LEAST_WIDTH:
+    if isinstance(found, str):
         screen.print(found)
         return
-    text = io.StringIO()
-    console(text).print(found)
-    screen.file.write(text.getvalue())
+    narrowed, left_out = _narrowed(screen, cast("Table", found), spare) if spare else (found, ())
+    needed = Measurement.get(screen, screen.options.update(max_width=_BROAD), narrowed)
+    if needed.maximum <= screen.width or needed.minimum <= screen.width >= _LEAST_WIDTH:
+        screen.print(narrowed)
+    else:
+        text = io.StringIO()
+        console(text).print(narrowed)
+        screen.file.write(text.getvalue())
+    if left_out:
+        names = ", ".join(name.replace("\n", " ") for name in left_out)
+        screen.print(f"(too narrow for {names}: {PLAIN_WIDTH} columns have room)")
+
+
+def _narrowed(screen: Console, found: Table, spare: Sequence[str]) -> tuple[Table, Sequence[str]]:
+    """A table, made by `table`, without so many of its spare columns that it fits, and their headings; the table and
+    none where it cannot.
+    """
+    from rich.measure import Measurement
+
+    roomy = screen.options.update(max_width=_BROAD)
+    there = [name for name in spare if any(column.header == name for column in found.columns)]
+    for count in range(len(there) + 1):
+        made = _without(screen, found, there[:count])
+        if Measurement.get(screen, roomy, made).maximum <= screen.width:
+            return made, there[:count]
+    return found, ()
+
+
+def _without(screen: Console, found: Table, names: Sequence[str]) -> Table:
+    kept = [column for column in found.columns if column.header not in names]
+    numbers = [str(column.header) for column in kept if column.justify == "right"]
+    made = table(screen, str(found.title or ""), [str(column.header) for column in kept], numbers=numbers)
+    for cells in zip(*(column.cells for column in kept), strict=True):
+        made.add_row(*cells)
+    return made
 
 
 def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:

@@ -28,6 +28,14 @@ _CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
+# What hundreds of child processes would each make again is made once, for both processes of `-n 2`: the fonts' list,
+# and bytecode even where none may be written beside the sources.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # references are small, and a processor is a process's
+    os.environ["MPLCONFIGDIR"] = str(Path(_CACHE, "matplotlib"))
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(_CACHE, "bytecode"))
+
 try:
     from bwprof import _core
 except ImportError as error:

@@ -19,6 +19,7 @@ from rows import pair, row
 import bwprof
 from bwprof.cli import main
 from bwprof.cli.sweep import run as sweep_command
+from bwprof.measuring import row as measured
 from bwprof.records import baseline
 from bwprof.results import frame, load_samples
 from bwprof.runs.executors import local
@@ -256,6 +257,7 @@ def test_the_command_measures_in_fresh_processes(
             opened.append(1)
 
     monkeypatch.setattr(sweep_command, "ChildExecutor", Counted)
+    monkeypatch.setattr(measured, "process_token", lambda: f"process {len(opened)}")
     code, _, err = command("save", "main", "--repeat", "3", *TINY)
     assert code == 0, err
     assert len(opened) == 3
@@ -277,7 +279,7 @@ def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch
     lines = [line.split() for line in Path("pids").read_text().splitlines()]
     assert len({child for child, _ in lines}) == 2, "measured again, where it was disturbed, by the same"
     assert {parent for _, parent in lines} == {str(os.getpid())}
-    assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+    assert len(bwprof.load_baseline("main").cases[0].rows) == 2
 
 
 def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:
@@ -365,7 +367,8 @@ def test_the_command_says_which_baseline_is_damaged(command: Callable[..., Any],
 def test_an_interrupted_command_says_what_is_finished(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = iter(range(10))
+    count, tokens = iter(range(10)), iter("abcdefghi")
+    monkeypatch.setattr(measured, "process_token", lambda: next(tokens))
 
     class Stopped(local.LocalExecutor):
         def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
@@ -387,3 +390,57 @@ def test_a_baseline_is_no_result_file(folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):
         bwprof.load(path)
+
+
+# ---- runs of one process ----
+
+
+def of_process(word: str, *times_ms: float) -> list[pd.DataFrame]:
+    """A run each, of one case, that one process measured."""
+    return [
+        frame.from_rows(
+            [row("decode", "fp16", time_ms=ms, time_ms_lo=ms, time_ms_hi=ms, run_id=f"{word}{turn}", process=word)]
+        )
+        for turn, ms in enumerate(times_ms)
+    ]
+
+
+def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bwprof.save_baseline("one", *of_process("p", 1.0, 2.0, 4.0))
+    found = bwprof.load_baseline("one")
+    assert found.process_ms == [(pytest.approx(2.0),)], "their geometric mean"
+    assert len(found.cases[0].rows) == 3, "nothing is thrown away"
+    assert "'one' is of 3 runs of one process, which counts once: how far times wander" in caplog.text
+    assert bwprof.baselines()["one"]["processes"] == 1
+    caplog.clear()
+    bwprof.save_baseline("two", "baseline:one", *of_process("q", 3.0))
+    assert bwprof.load_baseline("two").process_ms == [(pytest.approx(2.0), 3.0)]
+    assert "is of 4 runs of 2 processes: " in caplog.text
+    caplog.clear()
+    bwprof.save_baseline("three", *(of_process(word, 1.0)[0] for word in "pqr"))
+    assert bwprof.load_baseline("three").process_ms == [(1.0, 1.0, 1.0)]
+    assert not caplog.records
+
+
+def test_what_is_measured_here_is_known_to_be_of_one_process(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def once() -> bwprof.Row:
+        return bwprof.measure(lambda: None, name="f", device="cpu", cache="hot", roofs=False, max_seconds=0.001)
+
+    bwprof.save_baseline("main", once(), once())
+    assert [len(times) for times in bwprof.load_baseline("main").process_ms] == [1]
+    assert "2 runs of one process" in caplog.text
+
+
+def test_show_has_the_time_that_compare_has(command: Callable[..., Any], folder: Path) -> None:
+    for number, data in enumerate([*of_process("p", 1.0, 4.0), *of_process("q", 8.0)]):
+        bwprof.save(data, folder / f"{number}.json")
+    code, _, err = command("save", "main", "0.json", "1.json", "2.json")
+    assert (code, "3 runs of 2 processes" in err) == (0, True)
+    out = command("show", "main")[1]
+    assert "main: 1 case, 3 runs of 2 processes" in " ".join(out.split()).replace("1 cases", "1 case")
+    cells = [cell.strip() for cell in next(line for line in out.splitlines() if "fp16" in line).split("|")]
+    (line,) = bwprof.compare("main", of_process("r", 4.0)[0]).to_dict(orient="records")
+    assert line["base_ms"] == line["base_ms_lo"] == pytest.approx(4.0), "of 2 (of 1 and 4) and 8"
+    assert cells[4:7] == ["4", "4", "4"]
+    assert cells[-2:] == ["2", "300.00"]
+    assert float(cells[7]) == pytest.approx(line["base_gb_s"])

@@ -71,6 +71,29 @@ def test_more_blocks_than_a_grid_holds(gpu: _core.Device, operation: str, params
         _core.Case(gpu, operation, "fp32", _complete(operation, params))
 
 
+LARGE = [
+    ("gemm", {"M": 1500, "N": 4104, "K": 200, "beta": 1}),
+    ("gemm", {"M": 2100, "N": 9000, "K": 64}),
+    ("attention_prefill", {"batch": 3, "seq_len": 1000, "kv_len": 1100, "num_heads": 14, "num_kv_heads": 2}),
+    ("attention_prefill", {"seq_len": 1999, "num_heads": 16, "num_kv_heads": 2, "head_dim": 128}),
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize(("operation", "params"), LARGE)
+def test_more_tiles_than_multiprocessors(
+    gpu: _core.Device, operation: str, params: dict[str, int], precision: str
+) -> None:
+    """Blocks that take several tiles, over buffer sets with addresses of their own."""
+    complete = _complete(operation, params)
+    for variant in gpu.variants(operation, precision, complete):
+        if not variant["refuses"]:
+            with _core.Case(gpu, operation, precision, complete, variant=variant["name"]) as case:
+                assert case.verify()["verified"], variant["name"]
+                assert case.measure(max_seconds=0.05)["verified"], variant["name"]
+
+
 def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:
     from bwprof import registry
 

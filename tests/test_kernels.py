@@ -25,6 +25,7 @@ SPACING = {"fp32": 2.0**-149, "tf32": 2.0**-136, "fp16": 2.0**-24, "bf16": 2.0**
 
 HEADS = [(1, 1, 1), (7, 1, 80), (14, 2, 64), (6, 3, 256), (4, 4, 33), (32, 8, 128), (20, 1, 40)]
 PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)]
+LONG_PREFILLS = [((3, 1, 64), (2, 301, 700)), ((5, 1, 128), (1, 270, 270)), ((2, 2, 128), (2, 140, 515))]
 DECODES = [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)]
 APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
 
@@ -47,11 +48,13 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
             (128, 130, 64, 1),
             (131, 257, 263, 0),
             (3, 2, 2000, 0),
+            (131, 264, 200, 1),
+            (300, 520, 72, 0),
         ]
     ],
     "attention_prefill": [
         {"batch": b, "seq_len": s, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d, "causal": c}
-        for (h, g, d), (b, s, kv) in zip(HEADS, PREFILLS, strict=True)
+        for (h, g, d), (b, s, kv) in [*zip(HEADS, PREFILLS, strict=True), *LONG_PREFILLS]
         for c in (0, 1)
     ],
     "attention_decode": [
@@ -112,19 +115,20 @@ def gemm(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arr
 def attention(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:
     q, k, v = x["q"], x["k"], x["v"]
     batch, queries, heads, dim = q.shape
-    keys = k.shape[1]
-    group = heads // k.shape[2]
-    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
-    scores = np.einsum("bshd,blhd->bhsl", q, k) / np.sqrt(dim)
-    allowed = np.ones((batch, 1, queries, keys), dtype=bool)
+    keys, groups = k.shape[1:3]
+    # The query heads of a K/V head together: batch, K/V head, query head, query, dim or key.
+    grouped = q.reshape(batch, queries, groups, heads // groups, dim).transpose(0, 2, 3, 1, 4)
+    scores = grouped @ k.transpose(0, 2, 3, 1)[:, :, None] / np.sqrt(dim)
+    allowed = np.ones((batch, 1, 1, queries, keys), dtype=bool)
     if p.get("causal"):
         allowed &= np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
     if "kv_lens" in x:
-        allowed &= (np.arange(keys) < x["kv_lens"][:, None])[:, None, None, :]
+        allowed &= (np.arange(keys) < x["kv_lens"][:, None])[:, None, None, None, :]
     scores = np.where(allowed, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return {"out": np.einsum("bhsl,blhd->bshd", weights, v)}
+    out = weights @ v.transpose(0, 2, 1, 3)[:, :, None]
+    return {"out": out.transpose(0, 3, 1, 2, 4).reshape(q.shape)}
 
 
 def append(case: Any, bits: dict[str, bytes], x: Arrays, p: dict[str, int]) -> Arrays:

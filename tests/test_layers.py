@@ -78,14 +78,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "analysis": {"_core", "costs", "measuring", "registry", "results", "roofs"},
     "kernels": {"_core", "analysis", "hardware", "registry"},
     "runs": _WORKING | {"measuring", "results", "roofs", "suites"},
+    "ladder": _WORKING | {"analysis", "kernels", "measuring", "results", "roofs", "runs"},
     "models": _WORKING | {"analysis", "costs", "measuring", "results", "roofs", "runs"},
     "paired": _WORKING | {"measuring", "results", "runs"},
     "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
-    "testing": _WORKING | {"case", "measuring", "records", "results", "roofs"},
+    "testing": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
     "hooks": {"_core", "hardware", "results", "roofs"},
-    "plot": {"analysis", "results", "roofs"},
+    "plot": {"analysis", "registry", "results", "roofs"},
     "examples": {"results", "roofs"},
-    "report": {"results"},
+    "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
     "compare": {"records"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
@@ -109,7 +110,8 @@ DEVICE_FREE = {
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {
     "analysis": {"measuring.grade", "roofs.limits", "roofs.model"},
-    "plot": {"roofs.limits"},
+    "plot": {"roofs.files", "roofs.limits", "roofs.model"},
+    "report": {"models.result", "models.telling", "roofs.limits", "roofs.model"},
 }
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"base", "backend", "measure", "python"}

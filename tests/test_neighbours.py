@@ -22,6 +22,7 @@ from bwprof.results import csvfile, jsonfile
 from bwprof.results.difference import comparable
 from bwprof.results.schema import Row, empty_row
 from bwprof.results.writer import Store
+from bwprof.roofs import signs
 from bwprof.runs import loop, plan
 from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
@@ -227,3 +228,14 @@ def test_comparisons_follow_the_row_that_stays() -> None:
     assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(4 / 3)
     store.replace(1, tried("", 2.0) | {"precision": "fp16", "bytes_read": 8, "bytes_written": 0}, [2e6])
     assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(2.0)
+
+
+def test_how_much_longer_others_may_have_made_it_take() -> None:
+    """Half of the time taken away is twice the time; a share of each kind counts, one that is not known does not."""
+    quiet = {"waited_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.0}
+    assert signs.prolonged_pct(quiet) == 0
+    assert signs.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
+    assert signs.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(150)  # 1 / 0.4
+    assert signs.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
+    assert signs.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
+    assert math.isfinite(signs.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)

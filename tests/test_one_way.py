@@ -14,6 +14,7 @@ import pytest
 import bwprof
 from bwprof import _core, cli, hardware, roofs
 from bwprof.measuring import function
+from bwprof.measuring.spec import Spec
 from bwprof.roofs import RoofPoint, Wanted, store
 from bwprof.runs import metadata, plan
 from bwprof.runs.executors import local
@@ -58,15 +59,15 @@ def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
-    wide = bwprof.sweep("gemm", **TINY, rel_ci=0.9, max_seconds=30)
+    wide = bwprof.sweep("gemm", **TINY, rel_ci=0.9, max_seconds=300)
     narrow = bwprof.sweep("gemm", **TINY, rel_ci=1e-9, max_seconds=0.1)
     assert (wide["converged"].tolist(), narrow["converged"].tolist()) == ([True], [False])
-    assert bwprof.measure(lambda: None, **QUICK, rel_ci=0.9, max_seconds=30).converged is True
+    assert bwprof.measure(lambda: None, **QUICK, rel_ci=0.9, max_seconds=300).converged is True
     with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
-        assert case.measure(cache="hot", rel_ci=0.9, max_seconds=30).converged is True
+        assert case.measure(cache="hot", rel_ci=0.9, max_seconds=300).converged is True
         assert case.measure(cache="hot", rel_ci=1e-9, max_seconds=0.1).converged is False
-    assert bwprof.sweep(lambda: None, **QUICK, rel_ci=0.9, max_seconds=30)["converged"].tolist() == [True]
-    code, out, _ = here(*COMMAND, "--cache", "hot", "--rel-ci", "90%", "--max-seconds", "30", "--csv", "-")
+    assert bwprof.sweep(lambda: None, **QUICK, rel_ci=0.9, max_seconds=300)["converged"].tolist() == [True]
+    code, out, _ = here(*COMMAND, "--cache", "hot", "--rel-ci", "90%", "--max-seconds", "300", "--csv", "-")
     assert code == 0
     assert ",True,0," in out, "converged, seed"
 
@@ -119,15 +120,48 @@ def test_no_seconds_are_as_few_samples_as_there_can_be(here: Any) -> None:
     assert set(bwprof.load("rows.json")["samples"]) == {10}
 
 
+class Asked:
+    """A case of the core's: what target reaches it, and no sample more than it must take."""
+
+    def __init__(self, core: Any, seen: list[float]) -> None:
+        self._core, self._seen = core, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._core.close()
+
+    def measure(self, **options: Any) -> Any:
+        self._seen.append(options["precision_target"])
+        return self._core.measure(**options | {"max_seconds": 0.0})
+
+
 @pytest.mark.parametrize("given", [0.9, "90%", " 90 %", "0.9"])
-def test_a_fraction_is_read_as_in_the_shell(given: Any) -> None:
-    """Asked for so little every measurement converges, at the latest once others leave the processor alone."""
-    wanted = {"rel_ci": given, "max_seconds": 30}
+def test_a_fraction_is_read_as_in_the_shell(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    opened, timed = Spec.open, function.timed
+    monkeypatch.setattr(Spec, "open", lambda spec, device: Asked(opened(spec, device), seen))
+
+    def watched(device: Any, subject: Any, options: dict[str, Any], *more: Any) -> Any:
+        seen.append(options["precision_target"])
+        return timed(device, subject, options | {"max_seconds": 0.0}, *more)
+
+    monkeypatch.setattr(function, "timed", watched)
     with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
-        assert any(bwprof.sweep("gemm", **TINY, **wanted)["converged"].item() for _ in range(10))
-        assert any(bwprof.sweep(lambda: None, **QUICK, **wanted)["converged"].item() for _ in range(10))
-        assert any(bwprof.measure(lambda: None, **QUICK, **wanted).converged for _ in range(10))
-        assert any(case.measure(cache="hot", **wanted).converged for _ in range(10))
+        monkeypatch.setattr(case, "_case", Asked(case._case, seen))
+        for use in (
+            lambda: bwprof.sweep("gemm", **TINY, rel_ci=given),
+            lambda: bwprof.sweep(lambda: None, **QUICK, rel_ci=given),
+            lambda: bwprof.measure(lambda: None, **QUICK, rel_ci=given),
+            lambda: case.measure(cache="hot", rel_ci=given),
+        ):
+            seen.clear()
+            use()
+            assert set(seen) == {0.9}
 
 
 def test_truth_is_true_or_false(tmp_path: Path) -> None:

@@ -154,6 +154,49 @@ def test_console_script(package: Package, tmp_path: Path) -> None:
     assert "usage: bwprof" in said
 
 
+UNRELATED = """
+import sys
+
+def test_nothing_of_it_is_there(pytestconfig):
+    assert pytestconfig.getoption("bwprof_save") is None
+    assert not {"numpy", "pandas", "bwprof._core", "bwprof.text", "bwprof.testing.fixture"} & set(sys.modules)
+"""
+USING = """
+def test_it(bandwidth):
+    row = bandwidth("stream_copy", elements=4099, device="cpu", cache="hot", roofs=False, max_seconds=0.01)
+    assert row.status == "ok"
+"""
+SESSIONS = """
+import sys
+import bwprof  # before pytest can rewrite its assertions
+import pytest
+
+def session(*options):
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", *options]))
+
+codes = [session("unrelated.py"), session("-p", "bwprof.testing.plugin", "unrelated.py"), session("named")]
+codes += [session("using.py"), session("-p", "bwprof", "using.py"), session("-p", "no:bwprof", "using.py")]
+print(bwprof.__file__, codes, sep="\\n")
+"""
+
+
+def test_pytest_finds_the_plugin_in_the_wheel(package: Package, tmp_path: Path) -> None:
+    """In sessions of one process, which has imported the package; warnings are errors."""
+    (tmp_path / "named").mkdir()
+    for name, text in {
+        "unrelated.py": UNRELATED,
+        "using.py": USING,
+        "named/conftest.py": 'pytest_plugins = ["bwprof.testing.plugin"]\n',
+        "named/test_it.py": UNRELATED,
+    }.items():
+        (tmp_path / name).write_text(text)
+    said = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, PYTHONPATH=str(package.installed))
+    file, codes = said.splitlines()[-2:]
+    assert file.startswith(str(package.installed))
+    assert codes == "[0, 0, 0, 0, 0, 1]", said
+    assert "fixture 'bandwidth' not found" in said
+
+
 @pytest.fixture(params=["this environment's", "the wheel's"])
 def module(request: pytest.FixtureRequest) -> Path:
     if shutil.which("readelf") is None or shutil.which("nm") is None:

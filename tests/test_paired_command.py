@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -12,16 +13,19 @@ import subprocess
 import sys
 import textwrap
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import GIVE_UP_SECONDS, environment
+from commands import GIVE_UP_SECONDS, csv_rows, environment
 
 import bwprof
 from bwprof import errors
-from bwprof.cli import main
+from bwprof.cli import ab, main
+from bwprof.paired import revisions
 from bwprof.paired.process import Place, ProcessSide
+from bwprof.paired.result import Table
 from bwprof.paired.sides import SideError
 from bwprof.paired.work import Call
 from bwprof.runs.interrupts import Unasked
@@ -100,6 +104,39 @@ def test_three_times_the_work_fails_the_gate(capsys: pytest.CaptureFixture[str])
     assert (code, "exists already" in err) == (2, True)
 
 
+@pytest.mark.usefixtures("kernels")
+def test_what_is_undecided_passes_no_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["0.001" if word == "60" else word for word in QUICK]
+    assert main(["ab", "kernels:once", "kernels:thrice", *short, "--fail-on", "2%"]) == 3
+    said = capsys.readouterr().err
+    assert "--fail-on 2%: kernels:once and kernels:thrice: undecided: nothing says how much slower B may be (" in said
+    assert "9 are needed); --max-seconds is 0.001: more would tell" in said
+    assert main(["ab", "kernels:once", "kernels:thrice", *short]) == 0, "no gate was asked for"
+
+
+# The interval's upper end, the verdict, what stopped it; the exit code of --fail-on 2%, and what it says.
+GATES = [
+    (1.03, "undecided", "time", 3, "undecided: B may be 3.00 % slower (why); --max-seconds is 60: more would tell"),
+    (1.03, "undecided", "precise", 3, "undecided: B may be 3.00 % slower (why); --rel-ci is 0.01: less would tell"),
+    (1.015, "undecided", "time", 0, ""),  # not by as much, whatever it is
+    (1.03, "same", "time", 0, ""),
+    (1.06, "slower", "time", 1, "B is slower"),
+]
+
+
+@pytest.mark.parametrize(("high", "verdict", "stopped", "code", "words"), GATES)
+def test_what_a_gate_makes_of_an_interval(
+    high: float, verdict: str, stopped: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"case": "x", "ratio": high - 0.005, "ratio_hi": high, "verdict": verdict, "stopped": stopped}
+    options = Namespace(fail_on="2%", max_seconds="60", rel_ci="0.01")
+    rows = [row | {"reason": "why"}]
+    assert ab._gate(Table({}, rows), 0.02, options) == code
+    assert capsys.readouterr().err == (f"bwprof: --fail-on 2%: x: {words}\n" if words else "")
+    slow = rows[0] | {"ratio": 2.0, "ratio_hi": 2.1, "verdict": "slower"}
+    assert ab._gate(Table({}, [slow, *rows]), 0.02, options) == 1, "one that is slower is said first of all"
+
+
 def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) -> None:
     """Each is verified by its own; the same on both sides is said to be."""
     twice = ["--python", sys.executable, "--python", sys.executable]
@@ -129,6 +166,29 @@ def test_a_side_that_cannot_go_on_is_named(a: str, b: str, error: str, capsys: p
     code, _, err = said(capsys, a, b)
     assert code == 3
     assert error.replace("PYTHON", sys.executable) in err
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_cannot_be_written_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is full costs neither the table nor the other file; its data are on standard error."""
+
+    def write(path: Path, text: str) -> None:
+        if path.name == "o.json":
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        path.write_text(text)
+
+    monkeypatch.setattr(ab, "atomic_write", write)
+    code, out, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json", "--csv", "o.csv")
+    assert code == 3
+    assert "kernels:once" in out
+    head, _, document = err.partition("bwprof: what was measured follows as JSON, so that it is not lost:\n")
+    assert "bwprof: error: results cannot be written to o.json: File too large" in head
+    (row,) = json.loads(document)["rows"]
+    assert row["pairs"] > 0
+    (line,) = csv_rows(Path("o.csv").read_text())
+    assert (line["case"], int(line["pairs"])) == (row["case"], row["pairs"])
 
 
 def gone(pid: int) -> bool:
@@ -356,6 +416,24 @@ def test_revisions_that_cannot_be_had(
     assert code == 2
     assert error.replace("REPO", str(repository)) in err
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize("how", ["as it is", "gone", "locked"])
+def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_path: Path) -> None:
+    """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
+    git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
+    shutil.rmtree(tmp_path / "mine")
+    with revisions.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
+        if how == "gone":
+            shutil.rmtree(found[0].folder)
+        elif how == "locked":
+            git(repository, "worktree", "lock", str(found[1].folder))
+    listed = git(repository, "worktree", "list", "--porcelain")
+    assert [line.split()[1] for line in listed.splitlines() if line.startswith("worktree ")] == [
+        str(repository),
+        str(tmp_path / "mine"),
+    ]
+    assert not found[0].folder.parent.exists()
 
 
 def test_no_repository(tmp_path: Path) -> None:

@@ -101,6 +101,23 @@ def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]
     return process.returncode, process.stdout + process.stderr
 
 
+def test_it_installs_what_its_head_names(tmp_path: Path) -> None:
+    """pip gets what BWPROF says, spaces and all, and later steps find the command."""
+    (line,) = re.findall(r"(?m)^  BWPROF: (\S+)", WORKFLOW.read_text())
+    assert line == "./bwprof", "there is no package of that name to be had"
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "python3"
+    tool.write_text(
+        "#!/bin/sh\nmkdir -p .venv/bin\n"
+        "printf '#!/bin/sh\\necho \"$#:$2\"\\n' > .venv/bin/pip\nchmod +x .venv/bin/pip\n"
+    )
+    tool.chmod(0o755)
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "BWPROF": "./my bwprof", "GITHUB_PATH": str(tmp_path / "path")}
+    assert shell(tmp_path, "Install", variables) == (0, "2:./my bwprof\n")
+    assert (tmp_path / "path").read_text() == f"{tmp_path}/.venv/bin\n"
+
+
 def test_its_steps_work(tmp_path: Path) -> None:
     """On the CPU, with a tiny suite: what main leaves is what a pull request is held against."""
     (tmp_path / "bin").mkdir()

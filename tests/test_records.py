@@ -17,7 +17,7 @@ def processes(*times_ms: float, **more: Any) -> list[tuple[list[Any], list[Any],
     """Runs of one case, a process each, that took so long."""
     return [
         (
-            [row("decode", "fp16", **({"time_ms": time} | more))],
+            [row("decode", "fp16", **({"time_ms": time, "run_id": f"r{number}"} | more))],
             [[time * 1e6, time * 1e6 + 1]],
             {"run_id": f"r{number}"},
         )

@@ -65,10 +65,8 @@ def there_and_back(data: pd.DataFrame, ending: str) -> tuple[pd.DataFrame, list[
 def values_of(data: pd.DataFrame) -> list[dict[str, Any]]:
     """Every cell, with None where it is missing; without what `load` works out."""
     kept = [name for name in data.columns if name not in schema.COMPARISON_NAMES]
-    return [
-        {name: None if schema.is_missing(value) else value for name, value in record.items()}
-        for record in data[kept].to_dict(orient="records")
-    ]
+    columns = [[None if schema.is_missing(value) else value for value in data[name].tolist()] for name in kept]
+    return [dict(zip(kept, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 @QUICK

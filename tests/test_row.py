@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def test_what_a_row_says() -> None:
     failed = bwprof.Row(row("a", "fp32", gb_s=None, status="failed", reason="wrong result"))
     assert repr(failed) == "<a fp32 plain: failed: wrong result>"
     assert repr(bwprof.Row()) == "<: no time>"
+    for low, high, said in (
+        (0.0, 90.31, "(90.31 or less)"),
+        (0.05, math.inf, "(0.05 or more)"),
+        (0.0, math.inf, "(too few samples for an interval)"),
+        (-math.inf, math.inf, "(too few samples for an interval)"),
+    ):
+        assert repr(bwprof.Row({"time_ms": 1.0, "time_ms_lo": low, "time_ms_hi": high})) == f"<: 1 ms {said}>"
 
 
 @pytest.mark.parametrize("value", ["abc", float("nan"), None, [1], np.float32(2.5), "x" * 100_000])

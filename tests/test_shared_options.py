@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from bwprof.cli import model, predict
+from bwprof.cli import ab, model, predict
 from bwprof.cli.sweep import options as sweep
 
 # What these commands call alike, but is another thing in each: what may be named, and what it is for.
@@ -30,6 +30,12 @@ def test_an_option_is_the_same_in_every_command(one: str, other: str) -> None:
     common = (first.keys() & second.keys()) - OWN
     assert {"--csv", "--json", "--force"} <= common
     assert {name: first[name] for name in common} == {name: second[name] for name in common}
+
+
+def test_two_sides_get_their_parameters_as_a_sweep_does() -> None:
+    first, second = declared(PARSERS["sweep"]), declared(ab._parser())
+    for name in ("-p", "--param", "--kv-lens"):
+        assert first[name] == second[name]
 
 
 def test_what_is_common() -> None:

@@ -69,6 +69,47 @@ def test_other_precisions_get_their_columns() -> None:
     assert "tf32_gb_s" not in found
 
 
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (80, "(too narrow for bytes ratio, GB/s ratio, variant, limiter: 118 columns have room)"),
+        (110, "(too narrow for bytes ratio, GB/s ratio: 118 columns have room)"),
+        (118, ""),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns(width: int, left_out: str) -> None:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    summary.print_tables(bwprof.load_example("h200"), screen)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    assert ("too narrow" in text) == bool(left_out)
+    assert left_out in " ".join(text.split())
+    lines = [
+        " ".join(line.replace("*", "").split()[:2])
+        for line in text.splitlines()
+        if line.startswith("prefill_attention ")
+    ]
+    assert lines == ["prefill_attention unfused", "prefill_attention flash"], "they are told apart"
+    assert all(
+        line.split()[-1] in ("1.98x", "100/100/100/-", "memory") for line in text.splitlines() if "stream_read" in line
+    )
+
+
+def test_what_holds_for_all_rows_is_said_once() -> None:
+    many = [made for number in range(18) for made in pair(f"case_{number}", 100.0, 80.0, flags="noisy")]
+    text = printed(many)
+    assert text.count("case_7") == 1
+    assert "): all 36 rows" in " ".join(text.split())
+    for made in many[:2]:
+        made["flags"] = ""
+    text = " ".join(printed(many).split())
+    assert "case_8 plain and 9 more" in text
+    for made in many[::2]:
+        made["flags"] = "noisy"
+    many[1]["flags"] = ""
+    assert "): every case" in " ".join(printed(many).split()), "of one in a single precision"
+
+
 def test_flags_failures_and_skips_are_seen() -> None:
     rows = [
         *pair("a", 100.0, 80.0),

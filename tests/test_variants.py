@@ -15,7 +15,7 @@ from small import small_cases
 from test_layers import object_files
 
 import bwprof
-from bwprof import _core, kernels
+from bwprof import _core, kernels, registry
 from bwprof.cli import main
 from bwprof.kernels import base_name, variants
 
@@ -54,6 +54,7 @@ class Card:
 
     def variants(self, *_: object) -> list[dict[str, Any]]:
         one = {"text": "made up", "precisions": ["fp32", "fp16"], "refuses": self.refusal, "default": True}
+        one |= {"changes": "nothing", "predicted": None, "because": None, "at": None}
         return [{"name": "one", **one}]
 
     def kernels(self, *_: object) -> list[dict[str, Any]]:
@@ -206,7 +207,8 @@ def test_a_device_that_does_not_open(card: type[Card], monkeypatch: pytest.Monke
 
     monkeypatch.setattr(_core, "Device", broken)
     for row in variants():
-        assert row["reason"] == "the driver is too old"
+        taken = "fp32" in (row["precisions"] or ["fp32"])
+        assert row["reason"] == ("the driver is too old" if taken else "not in this precision")
 
 
 def test_a_lost_device_is_said(card: type[Card]) -> None:
@@ -296,7 +298,7 @@ def test_base_names_of_what_is_built(source_tree: Path) -> None:
     if not found:
         pytest.skip("needs the objects of a build with CUDA")
     sources = [path.read_text() for path in (source_tree / "csrc" / "cuda").rglob("*.cu*")]
-    kernel = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)?(\w+)\(")
+    kernel = re.compile(r"__global__\s+void\s+(?:__\w+__\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)*(\w+)\(")
     assert {base_name(symbol.decode()) for symbol in found} == {
         name for text in sources for name in kernel.findall(text)
     }
@@ -350,7 +352,28 @@ def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     plain = capsys.readouterr().out.splitlines()
     assert [line for line in verbose if not line.startswith("    ")] == plain
     for line, after in pairwise(verbose):
-        assert after.startswith("    fp32: ") or not re.match(r"  \w+ variant ", line)
+        assert after.startswith("    changes: ") or not re.match(r"  \w+ variant ", line)
+        assert after.startswith("    fp32: ") or not line.startswith("    changes: ")
+    listed = [
+        variant for operation in _core.operations() for rows in operation["variants"].values() for variant in rows
+    ]
+    assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(map(kernels.rung_line, listed))
+
+
+@pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
+def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation: dict[str, Any]) -> None:
+    """A line each, and the prediction belongs to a shape that the operation has."""
+    for rows in operation["variants"].values():
+        for number, row in enumerate(rows):
+            assert re.fullmatch(r"[^\n]{10,160}", row["changes"]), row
+            assert not row["changes"].endswith("."), row
+            assert (row["predicted"] is None) == (row["because"] is None) == (number == 0), row
+            if number:
+                assert 0 < row["predicted"] < 1000, row
+                assert re.fullmatch(r"[^\n]{10,160}", row["because"]), row
+                precision, params = registry.rung_place(row["at"])
+                assert precision in row["precisions"], row
+                assert registry.complete(operation["name"], precision, params).items() >= params.items(), row
 
 
 def test_a_line_of_the_list(card: type[Card]) -> None:

@@ -94,7 +94,7 @@ def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.Da
         there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
         raise ValueError(f"from_ is '{quoted(wide)}', and no row with a time has it: there are {there}")
     known = _Known(
-        pairs(data, wide, narrow) if len(data) else [], _rates((rows[place] for place in timed), narrow), _roofs(data)
+        pairs(data, wide, narrow) if len(data) else [], _rates((rows[place] for place in timed), narrow), roofs_of(data)
     )
     table = pd.DataFrame([_line(rows[place], narrow, known) for place in ours], columns=list(COLUMNS))
     for name in COLUMNS:
@@ -221,7 +221,7 @@ def _rates(rows: Iterable[Row], precision: str) -> float:
     return next((float(rate) for rate in found if rate), math.nan)
 
 
-def _roofs(data: pd.DataFrame) -> Roofs | None:
+def roofs_of(data: pd.DataFrame) -> Roofs | None:
     """The roofs in the metadata of the run that the frame is of."""
     run = data.attrs.get("run")
     found = run.get("roofs") if isinstance(run, Mapping) else None

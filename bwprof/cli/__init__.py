@@ -15,6 +15,7 @@ from bwprof.text import nearest, unknown
 _COMMANDS = (
     "sweep",
     "ab",
+    "ablation",
     "model",
     "analyze",
     "report",
@@ -33,11 +34,12 @@ _COMMANDS = (
     "selftest",
     "info",
 )
-_HOMES = {"view": "show.view"}  # of commands that stand in another's folder
+_HOMES = {"ablation": "variants.ablation", "view": "show.view"}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ab A B [options]    which of two is faster, measured turn by turn (bwprof ab --help)
+       bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
        bwprof report RUN|FILE     the summary of results

@@ -13,7 +13,7 @@ from bwprof import hardware, registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.shared.options import numbers, read_params
+from bwprof.cli.shared.options import add_kv_lens, add_param, numbers, read_params
 from bwprof.cli.shared.predictions import targets_of
 from bwprof.paired import asked, places, result, run, session
 from bwprof.paired.asked import Options
@@ -22,7 +22,7 @@ from bwprof.paired.places import Wanted
 from bwprof.paired.process import DEFAULT_TURN_SECONDS
 from bwprof.paired.result import Table
 from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
-from bwprof.paired.statistics import DEFAULT_GATE, UNDECIDED, fails
+from bwprof.paired.statistics import DEFAULT_GATE, fails, may_fail
 from bwprof.results.files import atomic_write
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.text import counted, fraction, parse_count, quoted, seconds, words
@@ -43,7 +43,8 @@ examples:
 
 A function is called without arguments but those of -p; where it returns something callable, that is measured, and the
 call prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
-exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed), 130 interrupted.
+exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: B may be slower by more,
+but it is undecided; results could not be written: they are on standard error), 130 interrupted.
 """
 _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
@@ -83,15 +84,8 @@ def _parser() -> Parser:
     where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     where.add_argument("--threads", metavar="N", help="of a CPU (default: all); one scatters least on a busy machine")
     what = parser.add_argument_group("what to measure")
-    what.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="of the operation, or the functions; lists make a comparison for each combination (repeatable)",
-    )
-    what.add_argument("--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens")
+    add_param(what)
+    add_kv_lens(what)
     what.add_argument("--precision", metavar="P,…", help=f"of an operation (default: {asked.DEFAULT_PRECISION})")
     what.add_argument("--cache", metavar="cold|hot|both", help="as in bwprof sweep (default: cold)")
     what.add_argument("--timer", metavar="NAME", help="as in bwprof sweep")
@@ -115,7 +109,11 @@ def _parser() -> Parser:
         default=f"{DEFAULT_GATE}",
         help=f"smallest difference worth a word (default: {DEFAULT_GATE:.0%})".replace("%", "%%"),
     )
-    how.add_argument("--fail-on", metavar="FRACTION", help="exit code 1 where B is slower by more than this: 2%%")
+    how.add_argument(
+        "--fail-on",
+        metavar="FRACTION",
+        help="exit code 1 where B is slower by more than this: 2%%; 3 where it is undecided, and may be",
+    )
     how.add_argument(
         "--max-turn-seconds",
         metavar="SECONDS",
@@ -187,28 +185,48 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     except (StoppedError, KeyboardInterrupt):
         stopped = True
     table.finish("interrupted" if stopped else "failed" if failed else "complete")
+    written = _write(table, targets)
     if "-" not in targets.values():
-        _print(table)  # first: files may turn out not to be writable
-    _write(table, targets)
+        _print(table)
+    for kind in targets.keys() - written:
+        _rescue(table, kind)
     if stopped:
         measured = counted(sum(row["pairs"] for row in table.rows), "pair")
         left = len(works) - len(table.rows)
         more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
         sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
-        return INTERRUPTED
+        return INTERRUPTED if written == targets.keys() else INCOMPLETE
     for row in table.rows:
         if row["stopped"] == session.FAILED:
             sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
-    slow = [row for row in table.rows if limit is not None and _fails(row, limit)]
-    for row in table.rows if limit is not None else []:
-        said = "B is slower" if row in slow else row["verdict"] if row["verdict"] == UNDECIDED else ""
-        if said and row["stopped"] != session.FAILED:
+    gate = OK if limit is None else _gate(table, limit, options)
+    return INCOMPLETE if failed or written != targets.keys() else gate
+
+
+def _gate(table: Table, limit: float, options: argparse.Namespace) -> int:
+    """What --fail-on makes of the rows whose sides could go on, in words too; the exit code."""
+    code = OK
+    for row in table.rows:
+        if row["stopped"] == session.FAILED:
+            continue
+        said = ""
+        if row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit):
+            code, said = GATE_FAILED, "B is slower"
+        elif may_fail(row["ratio_hi"], row["verdict"], limit):
+            code, said = code or INCOMPLETE, _missing(row, options)
+        if said:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
-    return INCOMPLETE if failed else GATE_FAILED if slow else OK
+    return code
 
 
-def _fails(row: dict[str, Any], limit: float) -> bool:
-    return row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit)
+def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
+    """What is not known, and which option brings it."""
+    high = row["ratio_hi"]
+    known = "nothing says how much slower B may be" if high is None else f"B may be {100 * (high - 1):.2f} % slower"
+    more = f"--max-seconds is {options.max_seconds}: more would tell"
+    if row["stopped"] == session.PRECISE:
+        more = f"--rel-ci is {options.rel_ci}: less would tell"
+    return f"undecided: {known} ({row['reason']}); {more}"
 
 
 def _options(options: argparse.Namespace, seed: int) -> Options:
@@ -222,13 +240,32 @@ def _options(options: argparse.Namespace, seed: int) -> Options:
     )
 
 
-def _write(table: Table, targets: dict[str, str]) -> None:
+def _text(table: Table, kind: str) -> str:
+    return table.json_text() if kind == "json" else table.csv_text()
+
+
+def _write(table: Table, targets: dict[str, str]) -> set[str]:
+    """What was asked for, each whatever became of the others; the kinds that are written."""
+    written: set[str] = set()
     for kind, name in targets.items():
-        text = table.json_text() if kind == "json" else table.csv_text()
-        if name == "-":
-            sys.stdout.write(text)
+        try:
+            if name == "-":
+                sys.stdout.write(_text(table, kind))
+                sys.stdout.flush()
+            else:
+                atomic_write(Path(name), _text(table, kind))
+        except OSError as error:
+            where = "the standard output" if name == "-" else quoted(name)
+            sys.stderr.write(f"bwprof: error: results cannot be written to {where}: {error.strerror or error}\n")
         else:
-            atomic_write(Path(name), text)
+            written.add(kind)
+    return written
+
+
+def _rescue(table: Table, kind: str) -> None:
+    """What could not be written, on standard error."""
+    sys.stderr.write(f"bwprof: what was measured follows as {kind.upper()}, so that it is not lost:\n")
+    sys.stderr.write(_text(table, kind))
 
 
 def _print(table: Table) -> None:

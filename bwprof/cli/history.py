@@ -77,7 +77,9 @@ def _print(options: argparse.Namespace) -> int:
     if options.plot is not None:
         plot.save_trend(found, options.plot)
     if options.csv:
-        found.to_csv(sys.stdout, index=False)
+        from bwprof.results import frame
+
+        frame.write_csv(found, sys.stdout)
     elif options.json:
         found.to_json(sys.stdout, orient="records", date_format="iso", indent=1)
         sys.stdout.write("\n")

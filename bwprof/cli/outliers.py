@@ -41,8 +41,10 @@ def _print(options: argparse.Namespace) -> int:
     gate = DEFAULT_GATE if options.gate is None else fraction(options.gate, "--gate")
     found = outliers([load(path) for path in options.results], gate=gate)
     if options.csv:
+        from bwprof.results import frame
+
         check_open("--csv")
-        found.to_csv(sys.stdout, index=False)
+        frame.write_csv(found, sys.stdout)
         return OK
     screen = console(sys.stdout)
     for line in _answer(found, gate):

@@ -78,7 +78,7 @@ def _compare(options: argparse.Namespace) -> int:
     rows = [row for row in frame.to_rows(data) if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
     speeds, times = (_means(rows, name) for name in ("bandwidth_gb_s", "time_ms"))
     if options.panels:
-        from bwprof.plot import panels
+        from bwprof.plot.kinds import panels
 
         panels.write(speeds, target, dpi=dpi)
     else:

@@ -1,28 +1,82 @@
-"""The command ``bwprof report``."""
+"""The command ``bwprof report``: the summary of results on the terminal, or a report of them as a file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import GATE_FAILED, OK
 from bwprof.results import load
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bwprof.report.optimising.goals import Goal
+
+_DESCRIPTION = """\
+Print the summary of results, as bwprof sweep and bwprof model do when they end. With -o write a report instead: a page
+that needs nothing else (.html), or Markdown with its pictures beside it (.md); of several runs each is compared with
+the first.
+"""
+_EPILOG = """\
+examples:
+  %(prog)s RUN                                        the summary
+  %(prog)s RUN -o report.html                         a page
+  %(prog)s MONDAY FRIDAY -o report.md                 two runs, and what changed
+  %(prog)s BASE STEP1 STEP2 --kind optimisation -o OPTIMIZATION_REPORT.md --goals goals.toml
+
+goals.toml holds a line for each figure that the last run should reach: bandwidth_gb_s = ">200", occupancy_pct = ">50",
+speedup_vs_torch = ">=0.5", speedup = ">=2", bottlenecks_fixed = ">=2", verified = true. The exit code is 1 when one is
+not reached, or was not measured.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the summary of results; returns the exit code."""
-    parser = Parser("bwprof report", "Print the summary of results, as bwprof sweep and bwprof model do when they end.")
-    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results")
+    """Print the summary of results, or write a report; returns the exit code."""
+    parser = Parser("bwprof report", _DESCRIPTION, _EPILOG)
+    parser.add_argument(
+        "results", nargs="+", metavar="RUN|FILE", help="a run's folder, or a .csv or .json file of results"
+    )
     parser.add_argument("--checklist", action="store_true", help="sixteen questions, each with its figure, instead")
-    return run(parser, arguments, _print)
+    out = parser.add_argument_group("a report as a file")
+    out.add_argument("-o", "--output", metavar="FILE", help="the file to write: .html or .md")
+    out.add_argument(
+        "--kind",
+        metavar="NAME",
+        help="run (default), or optimisation: from the first run, through one for each change, to the last (default "
+        "for a file called OPTIMIZATION_REPORT)",
+    )
+    out.add_argument("--title", metavar="TEXT", help="what stands above it")
+    out.add_argument("--goals", metavar="FILE.toml", help="of an optimisation: what the last run should reach")
+    out.add_argument("--case", metavar="NAME", help="of an optimisation: the case that it is about")
+    out.add_argument("--precision", metavar="P", help="of an optimisation: its precision")
+    out.add_argument("--force", action="store_true", help="replace files that are there")
+    return run(parser, arguments, _report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    if options.output is None:
+        needs = [name for name in ("kind", "title", "goals", "case", "precision") if getattr(options, name) is not None]
+        needs += ["force"] if options.force else []
+        if needs:
+            raise ValueError(f"--{needs[0]} is of a report as a file: name it with -o, or leave it out")
+        if len(options.results) > 1:
+            raise ValueError(f"{len(options.results)} runs are given: name a file for their report with -o")
+        return _print(options)
+    if options.checklist:
+        raise ValueError("--checklist is printed: leave it out, or -o")
+    return _write(options)
 
 
 def _print(options: argparse.Namespace) -> int:
     from bwprof.cli.shared.summary import print_tables
     from bwprof.terminal import console
 
-    found, screen = load(options.results), console(sys.stdout)
+    (name,) = options.results
+    found, screen = load(name), console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.causes.checks import checklist
         from bwprof.cli.analyze import show_checklist
@@ -36,4 +90,39 @@ def _print(options: argparse.Namespace) -> int:
             show(screen, renderable)
     else:
         print_tables(found, screen)
-    return 0
+    return OK
+
+
+def _write(options: argparse.Namespace) -> int:
+    from bwprof.report.writing import write_report
+    from bwprof.terminal import console
+
+    try:
+        found = write_report(
+            options.results,
+            options.output,
+            kind=options.kind,
+            title=options.title,
+            goals=options.goals,
+            case=options.case,
+            precision=options.precision,
+            force=options.force,
+        )
+    except FileExistsError as error:
+        raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
+    beside = f", with {len(found.pictures)} pictures beside it" if found.pictures else ""
+    sys.stderr.write(f"bwprof: the report is {found.path}{beside}\n")
+    _show_goals(found.goals, console(sys.stdout))
+    return OK if found.passed else GATE_FAILED
+
+
+def _show_goals(goals: Sequence[Goal], screen: Console) -> None:
+    """Each goal in a line, whether it is reached."""
+    from bwprof.terminal import show, table
+
+    if not goals:
+        return
+    grid = table(screen, "", ["goal", "wanted", "found", "result"])
+    for goal in goals:
+        grid.add_row(goal.name, goal.said, goal.figure, goal.result)
+    show(screen, grid)

@@ -35,6 +35,10 @@ def compare(
     * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out, and nothing is
       promised of false alarms.
 
+    * What several runs on one side have measured of one case (a frame of two runs, rows of repeated `bwprof.measure`)
+      is joined, as in a baseline: several processes show how far the case wanders, several runs of one process count
+      once.
+
     Parameters
     ----------
     base, new : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
@@ -45,7 +49,8 @@ def compare(
     across : bool
         Compare what ran on another device, driver or timer, too, instead of saying so.
     metric : str
-        "time_ms", "bandwidth_gb_s", or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
+        "time_ms", "bandwidth_gb_s" (of which a change counts as much as that of the time behind it: 5 % more time is
+        4.8 % less bandwidth), or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
 
@@ -54,7 +59,8 @@ def compare(
     pandas.DataFrame
         A row for each case of either side: case, precision, variant; base_ms, new_ms (of several processes the
         geometric mean of their medians), speedup (base / new time), change_pct (of the metric), base_gb_s, new_gb_s;
-        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled),
+        verdict: faster, slower, same, failed (measured before, not now), disturbed (noisy or throttled; the reason says
+        where it is slower by more than that explains: measure it again),
         not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and
         ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times in 100), the intervals of both
         times, base_processes and new_processes; cause (probable, with figures), reason (why there is no comparison, or

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bwprof import _core
+from bwprof.environment import process_token
 from bwprof.measuring import conditions, grade
 from bwprof.measuring.grade import known, moved_bytes
 from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
+from bwprof.roofs.signs import prolonged_pct
 
 STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
@@ -54,6 +56,7 @@ def provenance(context: Context) -> Row:
         "device_uuid": context.facts.get("uuid") or None,
         "driver": context.facts.get("driver") or None,
         "hostname": platform.node() or None,
+        "process": process_token(),
     }
 
 
@@ -125,6 +128,7 @@ def add_time(row: Row, result: dict[str, Any], context: Context, waited: float =
         time_ms_hi=result["hi_ns"] / 1e6,
         time_ms_min=result["min_ns"] / 1e6,
         noise=result["noise"],
+        disturbed_pct=prolonged_pct(result),
         samples=result["count"],
         converged=result["converged"],
         bandwidth_gb_s=None if moved is None else _core.bandwidth_gb_s(moved, seconds),

@@ -83,10 +83,15 @@ def checked_out(
                 _build(build, one.folder, side, check)
         yield made
     finally:
-        for side in "AB":
-            _run(["git", "-C", str(repository), "worktree", "remove", "--force", "--force", str(home / side)])
+        left = [side for side in "AB" if not _removed(repository, home / side)]
         shutil.rmtree(home, ignore_errors=True)
-        _run(["git", "-C", str(repository), "worktree", "prune"])
+        for side in left:  # git forgets one whose folder is gone; `prune` would forget other people's as well
+            _removed(repository, home / side)
+
+
+def _removed(repository: Path, folder: Path) -> bool:
+    done = _run(["git", "-C", str(repository), "worktree", "remove", "--force", "--force", str(folder)])
+    return done.returncode == 0
 
 
 def _build(command: str, folder: Path, side: str, check: Callable[[], object]) -> None:

@@ -140,3 +140,16 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
 def fails(ratio: float, verdict: str, limit: float) -> bool:
     """Whether B is slower than A by more than a limit, a fraction, as far as can be told."""
     return verdict == SLOWER and ratio > 1 + limit
+
+
+def may_fail(high: float | None, verdict: str, limit: float) -> bool:
+    """Whether B, of which it is undecided what it is, may be slower than A by more than a limit, a fraction.
+
+    `high` is the interval's upper end; None where there is none.
+
+    Examples
+    --------
+    >>> may_fail(1.03, UNDECIDED, 0.02), may_fail(1.015, UNDECIDED, 0.02), may_fail(None, UNDECIDED, 0.02)
+    (True, False, True)
+    """
+    return verdict == UNDECIDED and (high is None or high > 1 + limit)

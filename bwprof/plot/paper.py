@@ -1,23 +1,85 @@
-"""What all pictures share: names that can be drawn, files and their endings."""
+"""What all pictures share: their size, names that can be drawn, files and their endings."""
 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof.plot.looks import DARK
 from bwprof.text import spelt, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Inches = tuple[float, float]  # width and height
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn on axes of so many inches, and the size of a figure of its own, in which they are `inner`."""
+
+    size: Inches
+    inner: Inches
+    draw: Callable[[Axes, Inches], object]
+
+    def on(self, ax: Axes | None) -> Axes:
+        """Draw it on the axes given, else on a new figure of pyplot's, which a notebook shows."""
+        if ax is not None:
+            self.draw(ax, inches_of(ax))
+            return ax
+        import matplotlib.pyplot as plt
+
+        made = plt.figure(figsize=self.size, layout="constrained").add_subplot()
+        self.draw(made, self.inner)
+        return made
+
+    def write(self, targets: Sequence[Path], *, dpi: int = 150, dark: bool = False) -> list[Path]:
+        """Draw it once and write it to each target, in the format of its ending; returns the targets."""
+        write_figure(self.size, lambda ax: self.draw(ax, self.inner), targets, dpi=dpi, dark=dark)
+        return list(targets)
+
+
+def inches_of(ax: Axes) -> Inches:
+    """Width and height of axes, as they are laid out now."""
+    width, height = ax.get_figure().get_size_inches()  # type: ignore[union-attr]
+    place = ax.get_position()
+    return float(place.width * width), float(place.height * height)
+
 
 def cut(text: str, most: int) -> str:
     """A name as it is drawn: in one line, no control characters, which SVG cannot hold, and room left for the rest."""
     safe = spelt(" ".join(text.split()))
     return safe if len(safe) <= most else safe[: most - 1] + "\u2026"
+
+
+@lru_cache(maxsize=4096)
+def width_of(text: str, points: float) -> float:
+    """How wide a text is drawn, in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that the font lacks
+        width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=points), False)
+    return float(width) / 72
+
+
+def columns_for(labels: Sequence[str], width: float, points: float) -> int:
+    """So many columns of a legend as fit a width, in inches."""
+    widths = [width_of(label, points) + 4.5 * points / 72 for label in labels]
+    for columns in range(min(8, len(labels)), 1, -1):
+        lines, longer = divmod(len(labels), columns)
+        ends = [0, *accumulate(lines + (place < longer) for place in range(columns))]
+        if sum(max(widths[first:end]) for first, end in pairwise(ends)) <= width:
+            return columns
+    return 1
 
 
 def endings() -> list[str]:
@@ -35,23 +97,29 @@ def check_ending(target: Path) -> None:
 
 
 def write_figure(
-    size: tuple[float, float], draw: Callable[[Axes], object], targets: Sequence[Path], *, dpi: int = 150
+    size: Inches, draw: Callable[[Axes], object], targets: Sequence[Path], *, dpi: int = 150, dark: bool = False
 ) -> None:
     """Draw once, on so many inches, and write it to each target in the format of its ending; no window is touched."""
-    write_panels(size, lambda figure: draw(figure.add_subplot()), targets, dpi=dpi)
+
+    def draw_on(figure: Figure) -> None:
+        draw(figure.add_subplot(facecolor=DARK if dark else "white"))
+
+    write_panels(size, draw_on, targets, dpi=dpi, dark=dark)
 
 
 def write_panels(
-    size: tuple[float, float], draw: Callable[[Figure], object], targets: Sequence[Path], *, dpi: int = 150
+    size: Inches, draw: Callable[[Figure], object], targets: Sequence[Path], *, dpi: int = 150, dark: bool = False
 ) -> None:
     """The same of a figure that is drawn as a whole."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained", facecolor=DARK if dark else "white")
     FigureCanvasAgg(figure)
-    draw(figure)
-    for target in targets:
-        content = io.BytesIO()
-        figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."))
-        target.write_bytes(content.getvalue())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")  # a letter that the font lacks
+        draw(figure)
+        for target in targets:
+            content = io.BytesIO()
+            figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."), facecolor="auto")
+            target.write_bytes(content.getvalue())

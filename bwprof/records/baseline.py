@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bwprof.records.keys import key_names, keys_of
+from bwprof.records.comparing.values import middle, positive
+from bwprof.records.keys import key_names, keys_of, process_of
 from bwprof.results import difference, jsonfile, schema
 from bwprof.results.files import read_text
 from bwprof.results.schema import Row
@@ -27,19 +28,31 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A case of a baseline: the row of each process that measured it, with its raw samples."""
+    """A case of a baseline: the row of each run that measured it, with its raw samples. Several runs of one process
+    count once.
+    """
 
     rows: tuple[Row, ...]
     samples: tuple[list[float] | None, ...]
 
     @property
     def process_ms(self) -> tuple[float, ...]:
-        """The median of each process; disturbed ones are left out where others are not."""
-        return tuple(float(self.rows[place]["time_ms"]) for place in self._timed())
+        """The median of each process, of several runs of one their geometric mean; disturbed ones are left out where
+        others are not.
+        """
+        found: dict[object, list[float]] = {}
+        for place in self._timed():
+            found.setdefault(self._process(place), []).append(float(self.rows[place]["time_ms"]))
+        return tuple(middle([ms for ms in times if positive(ms)] or times[:1]) for times in found.values())
+
+    @property
+    def processes(self) -> int:
+        """How many measured it, whether their times count or not."""
+        return len(set(map(self._process, range(len(self.rows)))))
 
     @property
     def middle(self) -> int:
-        """Which process stands for the case: the one whose median is the middle one, the lower of two."""
+        """Which row stands for the case: the one whose median is the middle one, the lower of two."""
         places = self._timed()
         return (
             sorted(places, key=lambda place: float(self.rows[place]["time_ms"]))[(len(places) - 1) // 2]
@@ -49,8 +62,11 @@ class Kept:
 
     @property
     def row(self) -> Row:
-        """The row of that process."""
+        """That row."""
         return self.rows[self.middle]
+
+    def _process(self, place: int) -> object:
+        return process_of(self.rows[place]) or place
 
     def _timed(self) -> list[int]:
         timed = [
@@ -92,7 +108,7 @@ class Baseline:
 
     @property
     def rows(self) -> list[Row]:
-        """A row a case: of the process in the middle."""
+        """A row a case: the one in the middle."""
         return [kept.row for kept in self.cases]
 
     @property
@@ -108,7 +124,16 @@ class Baseline:
     @property
     def most_processes(self) -> int:
         """How many processes measured a case, at most."""
-        return max(len(kept.rows) for kept in self.cases)
+        return max(kept.processes for kept in self.cases)
+
+    @property
+    def joined(self) -> str:
+        """In words that runs of one process count once; "" where each has its own."""
+        runs = max(len(kept.rows) for kept in self.cases)
+        if all(kept.processes == len(kept.rows) for kept in self.cases):
+            return ""
+        count = self.most_processes
+        return f"{runs} runs of {'one process, which counts once' if count == 1 else f'{count} processes'}"
 
     @property
     def device(self) -> str:

@@ -69,6 +69,25 @@ def keys_of(*sides: Sequence[Row]) -> list[list[Key]]:
     Where `key` does not tell two rows of a side apart, what both sides know of the caller's own columns does (the
     arguments of a function that was swept), then the device's UUID where the sides have one in common, then the order.
     """
+    return [_in_turns(keys, [None] * len(keys)) for keys in _told_apart(sides)]
+
+
+def keys_within_runs(*sides: Sequence[Row]) -> list[list[Key]]:
+    """The same, but none of them twice within a run of a side: of several runs the same case has the same key.
+
+    Rows on different ground are different ones.
+    """
+    return [
+        _in_turns(
+            [(*told, *_values(row, tuple(GROUND))) for told, row in zip(keys, rows, strict=True)],
+            [row.get("run_id") for row in rows],
+        )
+        for keys, rows in zip(_told_apart(sides), sides, strict=True)
+    ]
+
+
+def _told_apart(sides: Sequence[Sequence[Row]]) -> list[list[Key]]:
+    """Each row's key, with what else tells rows of a side apart where it does not."""
     found = [[key(row) for row in rows] for rows in sides]
     for names in (_labels(sides), _common_devices(sides)):
         unclear = _unclear(found)
@@ -80,7 +99,18 @@ def keys_of(*sides: Sequence[Row]) -> list[list[Key]]:
                 ]
                 for keys, rows in zip(found, sides, strict=True)
             ]
-    return [_in_turns(keys) for keys in found]
+    return found
+
+
+def process_of(row: Row) -> str:
+    """What tells the process that measured a row from others: its own word, in older files its run's; "" for neither.
+
+    Examples
+    --------
+    >>> process_of({"process": "d0", "run_id": "a"}), process_of({"run_id": "a"}), process_of({})
+    ('d0', 'a', '')
+    """
+    return str(row.get("process") or row.get("run_id") or "")
 
 
 def unlike(one: Row, other: Row) -> list[str]:
@@ -122,11 +152,12 @@ def _unclear(found: Sequence[Sequence[Key]]) -> set[Key]:
     return {told for keys in found for told, count in Counter(keys).items() if count > 1}
 
 
-def _in_turns(keys: Sequence[Key]) -> list[Key]:
-    """The keys with the number of their turn where they come more than once."""
-    seen: Counter[Key] = Counter()
+def _in_turns(keys: Sequence[Key], runs: Sequence[object]) -> list[Key]:
+    """The keys with the number of their turn where a run has them more than once."""
+    seen: Counter[tuple[object, Key]] = Counter()
     result = []
-    for told in keys:
-        seen[told] += 1
-        result.append(told if seen[told] == 1 else (*told, seen[told]))
+    for told, run in zip(keys, runs, strict=True):
+        seen[run, told] += 1
+        turn = seen[run, told]
+        result.append(told if turn == 1 else (*told, turn))
     return result

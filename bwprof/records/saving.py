@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ from bwprof.results import schema
 from bwprof.results.schema import Row
 from bwprof.text import quoted
 
+_log = logging.getLogger("bwprof.records")
+
 
 def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
     """Save what later measurements are held against.
@@ -29,8 +32,8 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
         Letters A-Z a-z, digits, '.', '_' and '-'.
     *sources : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
         Run folders, result files, frames of `bwprof.sweep`, rows of `bwprof.measure`; "baseline:NAME" for one that is
-        there. Rows of several run ids are several processes: let them be so. Runs of one process, one after the other,
-        agree more than those of several do, and what is learnt of them promises too much.
+        there. Runs of one process (the column `process`; in older files: rows of one run id) agree more than those of
+        several do: they count once, their medians joined by the geometric mean, and a warning says so.
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
     force : bool
@@ -62,8 +65,19 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
     baselines.check_free(name, folder, force=force)
     if not sources:
         raise ValueError(f"baseline '{quoted(name)}' needs a run: its folder, a result file, a frame or rows")
-    return baselines.write(
-        made_of(name, [side(source, folder=folder) for source in sources]), folder=folder, force=force
+    made = made_of(name, [side(source, folder=folder) for source in sources])
+    path = baselines.write(made, folder=folder, force=force)
+    told = told_of_joined(made)
+    if told:
+        _log.warning("%s", told)
+    return path
+
+
+def told_of_joined(made: Baseline) -> str:
+    """What a baseline has not learnt although it has several runs; "" where each has a process of its own."""
+    return made.joined and (
+        f"baseline '{quoted(made.name)}' is of {made.joined}: how far times wander between processes is seen in fresh "
+        "ones (bwprof baseline save NAME --repeat 5, or a run of the script for each)"
     )
 
 

@@ -40,7 +40,8 @@ class Side:
     learnt : list of tuple
         Of each row the medians, in ms, of the processes that measured its case for a baseline; () of a run.
     cases, processes : tuple
-        Of a baseline: all rows of each case, and each process's run_id, started and finished.
+        Of a baseline, and of several runs joined: all rows of each case; of a baseline each process's run_id, started
+        and finished.
     """
 
     name: str
@@ -120,7 +121,10 @@ def _run_in(path: Path) -> Path:
         return path
     inside = sorted(run_folders(path))
     if len(inside) > 1:
-        raise ValueError(f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say")
+        raise ValueError(
+            f"{quoted(path)} holds {len(inside)} runs: name one of them, {quoted(path / inside[-1])} say "
+            "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
+        )
     return path / inside[0] if inside else path
 
 

@@ -164,7 +164,8 @@ _TIME = [
         "time",
         "ms",
         "lower",
-        time_ms_lo="lower end of the median's 95 % confidence interval; predicted: of what holds nine of ten times",
+        time_ms_lo="lower end of the median's 95 % confidence interval, 0 where samples tell none; predicted: of what "
+        "holds nine of ten times",
         time_ms_hi="upper end",
         time_ms_min="fastest sample",
     ),
@@ -371,6 +372,19 @@ _LATER_METRICS = _columns(
     sm_pct="the busiest pipe of the multiprocessors, of its peak over the active cycles",
 )
 
+_LATEST_TRUST = [
+    *_columns(
+        "text", "provenance", process="word of the process that measured it: its rows wander less than those of several"
+    ),
+    *_columns(
+        "number",
+        "trust",
+        "%",
+        "lower",
+        disturbed_pct="how much longer others may have made it take, by what they took of CPUs and memory meanwhile",
+    ),
+]
+
 METRICS = (*_METRICS, *_LATER_METRICS)
 METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
 COMPARISON_NAMES = tuple(column.name for column in _COMPARISON)
@@ -406,4 +420,4 @@ def columns() -> tuple[Column, ...]:
         _METRICS,
     )
     rest = [column for group in groups for column in group]
-    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, *_LATEST, *_LATER_METRICS)
+    return (*_CLASSIC, case, *param_columns(), *_IDENTITY, *rest, *_LATEST, *_LATER_METRICS, *_LATEST_TRUST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -103,6 +103,12 @@ def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None])
     """The frame with its raw samples in a last column of lists, ns per launch; None where a row has none."""
     frame[SAMPLES] = pd.Series([None if values is None else list(values) for values in samples], dtype=object)
     return frame
+
+
+def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
+    """Any frame as CSV. NumPy 1.24.0 warns of each NaN that becomes text."""
+    with np.errstate(invalid="ignore"):
+        frame.to_csv(stream, index=False)
 
 
 def samples_of(frame: pd.DataFrame, rows: Sequence[Row]) -> list[Sequence[float] | None]:

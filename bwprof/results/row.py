@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ class Row(dict[str, Any]):
             return ": ".join(quoted(word) for word in map(known.get, ("status", "reason")) if word) or "no time"
         words = [f"{_figure(known['time_ms'])} ms"]
         if "time_ms_lo" in known and "time_ms_hi" in known:
-            words[0] += f" ({_figure(known['time_ms_lo'])} to {_figure(known['time_ms_hi'])})"
+            words[0] += f" ({_between(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
             words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
         words += [quoted(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
@@ -112,6 +113,16 @@ class Row(dict[str, Any]):
         ]
         caption = f"<caption>{escape(self._title())}</caption>"
         return f"<table>{caption}<tr><th>column</th><th>value</th><th>unit</th></tr>{''.join(cells)}</table>"
+
+
+def _between(low: Any, high: Any) -> str:
+    """An interval; of few samples, or of ones that resemble their neighbours, an end may be 0 or infinite."""
+    starts, ends = finite_number(low) != 0 and low != -math.inf, high != math.inf
+    if starts and ends:
+        return f"{_figure(low)} to {_figure(high)}"
+    if starts or ends:
+        return f"{_figure(low)} or more" if starts else f"{_figure(high)} or less"
+    return "too few samples for an interval"
 
 
 def _figure(value: Any) -> str:

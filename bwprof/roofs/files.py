@@ -26,7 +26,7 @@ def export(roofs: Roofs, path: Path) -> None:
 
 
 def read(path: Path) -> Roofs:
-    """The roofs of a file that `export` wrote, or of a run (its folder, its JSON file).
+    """The roofs of a file that `export` wrote, or of a run (its folder, its JSON file), or one where they are stored.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def read(path: Path) -> Roofs:
 
 
 def _exported(path: Path) -> dict[str, Any] | None:
-    """What `export` wrote there; None for a file of another kind."""
+    """What `export`, or `store.save`, wrote there; None for a file of another kind."""
     state = path.stat()
     if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
         return None
@@ -57,7 +57,11 @@ def _exported(path: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(found, dict):
+        return None
+    if "identity" in found and isinstance(found.get("roofs"), dict):
+        return dict(found["roofs"])
+    if found.get("format") != FORMAT:
         return None
     if found.get("version") != VERSION:
         version = shown(found.get("version"))

@@ -1,4 +1,4 @@
 """What the pytest plugin does: the fixture `bandwidth`, its thresholds, the session's baseline and summary.
 
-The plugin itself is the module `plugin`: ``pytest -p bwprof.testing.plugin``.
+pytest loads `entry` at each start, and with it `plugin`, which import nothing but pytest before they are used.
 """

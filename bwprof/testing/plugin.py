@@ -1,7 +1,7 @@
 """bwprof in pytest: the fixture `bandwidth`, the mark of that name, and the options `--bwprof-...`.
 
-``pytest -p bwprof.testing.plugin`` makes it known to pytest, or ``pytest_plugins = ["bwprof.testing.plugin"]`` in the
-topmost conftest.py. What they do is imported when one of them is used.
+pytest finds it where bwprof is installed (`entry`); ``-p bwprof.testing.plugin`` names it where plugins are not looked
+for, and ``-p no:bwprof`` leaves it out. What they do is imported when one of them is used.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bwprof.testing.session import Session
 
 _MARK = (
-    "bandwidth(device=None): the fixture 'bandwidth' measures on this device; where there is none, the test is skipped "
-    "with the reason"
+    "bandwidth(device=None): the fixture 'bandwidth' measures on this device; where there is none, the test that takes "
+    "it is skipped with the reason"
 )
 _OPTIONS = ("baseline", "fail_on", "save")  # each needs the package from the start
 _KEY = pytest.StashKey[Any]()
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bwprof-fail-on",
         metavar="WHAT",
         help="a test fails when a row of it is: slower, any (differs), 5%% (slower, and 5%% is within its interval); "
-        "measured twice before it counts",
+        "measured twice before it counts, an operation in a fresh process",
     )
     group.addoption("--bwprof-save", metavar="NAME", help="keep the session's rows as a baseline")
     group.addoption("--bwprof-force", action="store_true", help="--bwprof-save replaces a baseline of that name")
@@ -65,9 +65,9 @@ def _session(config: pytest.Config) -> Session:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A marked test is skipped where its device is absent."""
+    """A marked test is skipped where its device is absent; a mark without the fixture is not ours."""
     marks = list(item.iter_markers("bandwidth"))
-    if marks:
+    if marks and "bandwidth" in getattr(item, "fixturenames", ()):
         from bwprof.testing.device import why_absent
 
         reason = why_absent(marks)

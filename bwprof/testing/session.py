@@ -73,11 +73,11 @@ class Session:
             self._hopeless = not found
         return not self._hopeless
 
-    def hold(self, row: Row, again: Callable[[], Row]) -> str:
+    def hold(self, row: Row, again: Callable[[], tuple[Row, str]]) -> str:
         """Hold a row against the baseline; "", or in words what fails the test.
 
         The row stands among the baseline's own: what cases wander is learnt from all of them, and all share the chance
-        of a false alarm. One that would fail is measured once more, and both must say so.
+        of a false alarm. One that would fail is measured once more by `again`, which says where, and both must say so.
         """
         if self._base is None:
             return ""
@@ -85,9 +85,10 @@ class Session:
         others = [one for one in base.rows if bare(one) != bare(row)]
         found = compared(base, Side("this session", [*others, dict(row)]), tries=2)
         place = next(place for place, line in enumerate(found.lines) if line.pair.new is not None and _same(line, own))
-        failed = found.fails(found.lines[place], self._fail_on)
-        if failed:
-            found = found.after_second_try({place: dict(again())})
+        failed, where = False, ""
+        if found.doubted(found.lines[place], self._fail_on):
+            second, where = again()
+            found = found.after_second_try({place: dict(second)})
             failed = found.fails(found.lines[place], self._fail_on)
         line = found.lines[place]
         change = "" if line.test is None else f"{change_text(line)} "
@@ -98,7 +99,7 @@ class Session:
         if not failed:
             return ""
         words = [f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"]
-        words += [f"  {said}" for said in (found.cause(place), line.reason) if said]
+        words += [f"  {said}" for said in (found.cause(place), line.reason, where) if said]
         return "\n".join(words)
 
     def told(self, rows: Sequence[Row]) -> str:

@@ -124,11 +124,22 @@ typedef struct bw_kernels {
     bw_kernel kernel[BW_KERNELS_MAX]; /* one after the other */
 } bw_kernels;
 
+/* A variant's place in its ladder. What it should bring is written down before it is measured, and stays: where the
+ * measurement differs, that is a finding. Predictions are for an H200, and for two threads with AVX-512. */
+typedef struct bw_rung {
+    const char *changes; /* what it changes against the rung before; one line */
+    double predicted;    /* the rung before's time / its own, that rung being the last before it that takes the shape;
+                            0 = no prediction: there is none before it */
+    const char *because; /* why so much; one line */
+    const char *at;      /* the precision and the shape that this is about; NULL: the table's `at` */
+} bw_rung;
+
 /* A variant: a rung of a kernel ladder, or a library. A family's rows stand cheapest rung first; the last row that
  * is supported is the default, unless an earlier supported row `prefers` the shape. */
 typedef struct bw_variant {
     const char *name;
     const char *text; /* one line */
+    bw_rung rung;
     unsigned precisions;
     /* Everything between the inputs and the result is FP32: it is held to the result's rounding alone. Otherwise
      * intermediate results may be rounded to the precision, too (bw_op.tolerance). */
@@ -154,6 +165,7 @@ typedef struct bw_variant {
 typedef struct bw_variant_table {
     const bw_variant *rows;
     int count;
+    const char *at; /* the precision and the shape that its rungs are predicted for: "fp16 M=1 N=4096" */
 } bw_variant_table;
 
 extern const bw_variant_table bw_no_variants; /* of an operation that a backend has no kernel for */

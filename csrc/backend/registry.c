@@ -16,7 +16,7 @@ const bw_backend bw_cuda_backend = {.name = "cuda",
 
 static const bw_backend *const backends[] = {&bw_cuda_backend, &bw_cpu_backend};
 
-const bw_variant_table bw_no_variants = {NULL, 0};
+const bw_variant_table bw_no_variants = {NULL, 0, NULL};
 
 int bw_backend_count(void) {
     return (int)(sizeof backends / sizeof backends[0]);

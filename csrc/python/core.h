@@ -79,7 +79,7 @@ int core_append(PyObject *list, PyObject *item); /* the same for a list */
 
 /* ---- registry.c ---- */
 extern PyMethodDef core_registry_methods[];
-PyObject *core_variant_dict(const bw_variant *variant);
+PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception

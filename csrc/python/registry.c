@@ -33,9 +33,12 @@ static PyObject *params_list(const bw_op *op) {
     return list;
 }
 
-PyObject *core_variant_dict(const bw_variant *variant) {
-    return Py_BuildValue("{s:s,s:s,s:N}", "name", variant->name, "text", variant->text, "precisions",
-                         precision_names(variant->precisions));
+PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant) {
+    const bw_rung *rung = &variant->rung;
+    PyObject *predicted = rung->predicted > 0 ? PyFloat_FromDouble(rung->predicted) : Py_NewRef(Py_None);
+    return Py_BuildValue("{s:s,s:s,s:z,s:N,s:z,s:z,s:N}", "name", variant->name, "text", variant->text, "changes",
+                         rung->changes, "predicted", predicted, "because", rung->because, "at",
+                         rung->at ? rung->at : table->at, "precisions", precision_names(variant->precisions));
 }
 
 static PyObject *variants_dict(int op_index) {
@@ -46,7 +49,7 @@ static PyObject *variants_dict(int op_index) {
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
-            if (core_append(list, core_variant_dict(&table->rows[i])) < 0) Py_CLEAR(list);
+            if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
         }
         if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
     }

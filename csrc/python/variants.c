@@ -35,8 +35,9 @@ static int read_question(device_object *self, const char *const given[3], PyObje
 }
 
 /* One variant with whether it runs the shape and whether it is the default. */
-static PyObject *variant_row(const bw_variant *row, const char *refusal, bool is_default) {
-    PyObject *dict = core_variant_dict(row);
+static PyObject *variant_row(const bw_variant_table *table, const bw_variant *row, const char *refusal,
+                             bool is_default) {
+    PyObject *dict = core_variant_dict(table, row);
     if (!dict) return NULL;
     if (core_set(dict, "refuses", PyUnicode_FromString(refusal ? refusal : "")) < 0 ||
         core_set(dict, "default", PyBool_FromLong(is_default)) < 0) {
@@ -62,7 +63,7 @@ PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwarg
     for (int i = 0; list && i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
         const char *refusal = bw_variant_refuses(row, &asked.dims.dims, asked.precision, asked.offer.facts);
-        if (core_append(list, variant_row(row, refusal, row == chosen)) < 0) Py_CLEAR(list);
+        if (core_append(list, variant_row(table, row, refusal, row == chosen)) < 0) Py_CLEAR(list);
     }
     core_dims_free(&asked.dims);
     return list;

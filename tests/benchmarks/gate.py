@@ -13,6 +13,13 @@ found: changed cases that were called slower, once and confirmed.
 gate 5 %: those of 5 % that also failed `--fail-on 5%`, that is whose interval reached 5 %.
 smallest %: the median over the cases of what `--power` says is found; seen: changes of that size that were, confirmed.
 x 1.05: recorded unchanged runs, every time of which is taken 1.05 times.
+
+A last table is of a busy CPU: others take a share of it from each new process, the same from the second try, and what
+that prolongs a case by is anything up to what the row says they took. Alarms and found as above, by the rule for
+disturbed rows; "bare": alarms if what the rows say were not taken off.
+    python3 tests/benchmarks/gate.py --busy FILE...
+takes result files of one suite, run again and again on a busy CPU (unchanged, each a fresh process, in order): the
+quickest tenth of a case's times is its base, every run is a first try and the next one the second.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -30,10 +37,13 @@ from common import table
 
 from bwprof.records.comparing import thresholds
 from bwprof.records.comparing.thresholds import Test
+from bwprof.records.comparing.verdicts import LEAST_DISTURBANCE, widening
+from bwprof.results.difference import DEFAULT_GATE
 
 PROCESSES = (3, 5, 10)
 PLANTED = (0.02, 0.03, 0.05, 0.10)
 GATE = 0.05
+SLOWER = (1.25, 1.56, 2.0, 3.0)  # planted on a busy CPU
 NEAR = (0.045, 0.055)  # a recorded change that counts as one of 5 %
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -136,6 +146,59 @@ def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) ->
     ]
 
 
+def busy(taken: float, suites: int, cases: int, seed: int) -> list[str]:
+    """A line of the last table: others take up to so much, a fraction of the time."""
+    random = np.random.default_rng([seed, int(100 * taken)])
+    counts = dict.fromkeys(("alarms", "confirmed", "bare"), 0)
+    found = dict.fromkeys(SLOWER, 0)
+    for _ in range(suites):
+        noise = uneven(random, 7, cases) * 3  # a CPU's
+        tests = tests_of(noise[:5], [0.005] * cases)
+        limit = np.array([test.threshold for test in tests])
+        took = np.log1p(random.uniform(0, taken, cases) * random.uniform(0.8, 1.2, (2, cases)))
+        off = noise[5:] - noise[:5].mean(axis=0) + took * random.random(cases)
+        sure = off - np.maximum(took, math.log1p(LEAST_DISTURBANCE))
+        counts["alarms"] += bool((sure[0] > limit).any())
+        counts["confirmed"] += bool((sure > limit).all(axis=0).any())
+        counts["bare"] += bool((off > limit).all(axis=0).any())
+        for factor in SLOWER:
+            found[factor] += int((sure + math.log(factor) > limit).all(axis=0).sum())
+    shares = [f"{100 * count / suites:.1f}" for count in counts.values()]
+    return [f"{100 * taken:.0f}", *shares, *(f"{100 * count / suites / cases:.1f}" for count in found.values())]
+
+
+def recorded_busy(paths: Sequence[Path]) -> list[str]:
+    """The same of recorded runs, two of which are compared as single processes are: by 3 % and intervals."""
+    runs = []
+    for path in paths:
+        rows = json.loads(path.read_text())["rows"]
+        runs.append({(row["case"], row["precision"]): row for row in rows if row["status"] == "ok"})
+    names = set.intersection(*map(set, runs))
+    base = {name: sorted(runs, key=lambda run: run[name]["time_ms"])[len(runs) // 10][name] for name in names}
+
+    def sure(run: dict, name: tuple[str, str], *, bare: bool = False) -> float:
+        """How far a case's interval is above the base's, what disturbed it taken off."""
+        row, before = run[name], base[name]
+        low = math.log(row["time_ms_lo"]) if row["time_ms_lo"] else -math.inf
+        return low - math.log(before["time_ms"]) - (0 if bare else widening(before, row))
+
+    def beyond(factor: float, *, bare: bool = False) -> list[dict]:
+        least = math.log1p(DEFAULT_GATE) - math.log(factor)
+        return [{name: sure(run, name, bare=bare) > least for name in names} for run in runs]
+
+    def twice(found: Sequence[dict]) -> list[list[bool]]:
+        return [[one[name] and other[name] for name in names] for one, other in pairwise(found)]
+
+    first, bare = beyond(1.0), twice(beyond(1.0, bare=True))
+    both = len(runs) - 1
+    shares = [
+        f"{sum(any(one.values()) for one in first)} of {len(runs)}",
+        *(f"{sum(map(any, tries))} of {both}" for tries in (twice(first), bare)),
+    ]
+    found = [sum(map(sum, twice(beyond(factor)))) for factor in SLOWER]
+    return ["recorded", *shares, *(f"{100 * count / both / len(names):.1f}" for count in found)]
+
+
 def read(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Logarithms of the times (runs by cases), their standard errors, and the cases' names."""
     runs = [json.loads(path.read_text())["rows"] for path in sorted(folder.glob(f"*_{kind}.json"))]
@@ -208,7 +271,12 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=63)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="FOLDER")
+    parser.add_argument("--busy", type=Path, nargs="+", metavar="FILE")
     options = parser.parse_args()
+    busy_heads = ["taken to, %", "alarms %", "confirmed %", "bare %", *(f"x {factor} found" for factor in SLOWER)]
+    if options.busy:
+        table("a busy CPU", busy_heads, [recorded_busy(options.busy)])
+        return
     if options.recorded:
         heads = ["P", "A/A suites", "alarms", "pairs", "confirmed", "5 % tries", "found", "tries twice", "found"]
         heads += ["x 1.05", "found", "gate 5 %"]
@@ -229,6 +297,8 @@ def main() -> None:
         for processes in PROCESSES
     ]
     table(f"{options.suites} suites of {options.cases} cases", heads, lines)
+    some = [busy(taken, options.suites, options.cases, options.seed) for taken in (0.1, 0.5, 1.5)]
+    table("a busy CPU, baselines of 5", busy_heads, some)
 
 
 if __name__ == "__main__":

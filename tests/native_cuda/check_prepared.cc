@@ -34,7 +34,7 @@ struct observations {
     size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
     int asked, attributes, launches, entered;
     cudaError_t failure;   // of the next call
-    cudaError_t nameless;  // what asking for a kernel's name comes to
+    cudaError_t nameless;  // what asking for a name comes to
     const void *function;
     dim3 grid, block;
     size_t shared_bytes;
@@ -43,6 +43,7 @@ struct observations {
     odd letters;
     table entries;
     int64_t count;
+    unsigned char maps[2][BW_TENSOR_MAP_BYTES];
 };
 static observations seen;
 
@@ -167,7 +168,7 @@ static void check_addresses() {
         void *state = nullptr;
         dims.value[0] = addend;
         bw_launch sets[2] = {make_launch(device, &dims, 0), make_launch(device, &dims, 1)};
-        CHECK(!bw_cuda_prepare(sets, choose, &state));
+        CHECK(!bw_cuda_prepare(sets, 2, choose, &state));
         for (int set = 0; set < 2; set++) {
             sets[set].state = state;
             CHECK(!bw_cuda_prepared_launch(&sets[set]));
@@ -190,7 +191,7 @@ static void check_kernels_in_order() {
     void *state = nullptr;
     dims.value[2] = 1;
     bw_launch set = make_launch(device, &dims, 1);
-    CHECK(!bw_cuda_prepare(&set, choose, &state));
+    CHECK(!bw_cuda_prepare(&set, 1, choose, &state));
     set.state = state;
     CHECK(!bw_cuda_prepared_launch(&set));
     CHECK(seen.launches == 2 && seen.function == (const void *)other && (char *)seen.out == memory[1][0]);
@@ -210,7 +211,7 @@ static void check_shared_memory() {
         void *state = nullptr;
         dims.value[1] = needed;
         bw_launch set = make_launch(device, &dims, 0);
-        CHECK(!bw_cuda_prepare(&set, choose, &state));
+        CHECK(!bw_cuda_prepare(&set, 1, choose, &state));
         CHECK(seen.allowed == (size_t)(needed == 40 ? 48 : 100) * 1024);
         CHECK(seen.attributes == (needed == 40 ? 0 : needed == 100 ? 1 : 2));
         set.state = state;
@@ -231,12 +232,12 @@ static void check_failures() {
     void *state = &dims;
     bw_launch set = make_launch(device, &dims, 0);
     dims.value[1] = -1;
-    bw_status status = bw_cuda_prepare(&set, choose, &state);
+    bw_status status = bw_cuda_prepare(&set, 1, choose, &state);
     CHECK(bw_status_code(status) == BW_CODE_UNSUPPORTED);
     bw_status_free(status);
     dims.value[1] = 100;
     seen.failure = cudaErrorInvalidValue;
-    status = bw_cuda_prepare(&set, choose, &state);
+    status = bw_cuda_prepare(&set, 1, choose, &state);
     CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.asked == 0);
     bw_status_free(status);
     CHECK(state == &dims);
@@ -290,14 +291,124 @@ static void check_undescribed() {
     bw_status_free(status);
 }
 
+// ---- tensor maps ----
+
+struct alignas(64) map {
+    unsigned char bytes[BW_TENSOR_MAP_BYTES];
+};
+
+static void mapped(float, map, map) {
+}
+
+// The driver's function, as far as it is looked at: a map here is its address, and the first extent.
+static int encode(map *out, int, unsigned rank, void *address, const uint64_t *extent, const uint64_t *stride,
+                  const unsigned *box, const unsigned *step, int, int, int, int) {
+    CHECK(rank == 2 && extent[1] == 3 && stride[0] == 32 && box[0] == 64 && step[0] == 1 && step[1] == 1);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &address, sizeof address);
+    memcpy(out->bytes + 8, &extent[0], sizeof extent[0]);
+    return seen.failure ? 1 : 0;
+}
+
+static cudaError_t driver_entry(const char *name, void **out,
+#ifdef BW_CUDA_HAS_VERSIONED_ENTRIES
+                                unsigned version,
+#endif
+                                unsigned long long, enum cudaDriverEntryPointQueryResult *found) {
+#ifdef BW_CUDA_HAS_VERSIONED_ENTRIES
+    CHECK(version == 12000);
+#endif
+    CHECK(!strcmp(name, "cuTensorMapEncodeTiled"));
+    *found = seen.nameless ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+    *out = seen.nameless ? nullptr : (void *)encode;
+    return cudaSuccess;
+}
+
+static cudaError_t launch_mapped(const void *function, dim3, dim3, void **arguments, size_t, cudaStream_t) {
+    CHECK(function == (const void *)mapped);
+    for (int i = 0; i < 2; i++) memcpy(seen.maps[i], arguments[1 + i], sizeof seen.maps[i]);
+    return cudaSuccess;
+}
+
+static bw_tensor_view view_of(int operand, int64_t columns) {
+    bw_tensor_view view = {};
+    view.operand = operand;
+    view.dtype = BW_FP16;
+    view.rank = 2;
+    view.extent[0] = columns;
+    view.extent[1] = 3;
+    view.stride[1] = 32;
+    view.box[0] = 64;
+    view.box[1] = 3;
+    return view;
+}
+
+static bw_status choose_mapped(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
+                               bw_cuda_prepared *out) {
+    // Of two kernels' maps each launch gets its own.
+    for (int i = 0; i <= dims->value[0]; i++) {
+        bw_choose(out, mapped, dim3(1), dim3(1), 0, 0.5f, view_of(2 * i, 16), view_of(2 * i + 1, 8));
+    }
+    return BW_OK;
+}
+
+static void check_maps() {
+    bw_device *device = toy();
+    bw_dims dims = {};
+    void *state = nullptr;
+    device->api.driver_entry = driver_entry;
+    device->api.launch_kernel = launch_mapped;
+    bw_launch sets[2] = {make_launch(device, &dims, 0), make_launch(device, &dims, 1)};
+    for (int kernels = 1; kernels <= 2; kernels++) {
+        dims.value[0] = kernels - 1;
+        CHECK(!bw_cuda_prepare(sets, 2, choose_mapped, &state));
+        for (int set = 1; set >= 0; set--) {
+            sets[set].state = state;
+            CHECK(!bw_cuda_prepared_launch(&sets[set]));
+            for (int i = 0; i < 2; i++) {
+                const void *wanted = memory[set][2 * kernels - 2 + i];
+                CHECK(!memcmp(seen.maps[i], &wanted, sizeof wanted) && seen.maps[i][8] == (i == 0 ? 16 : 8));
+            }
+        }
+        bw_cuda_prepared_release(state);
+    }
+    seen.nameless = cudaErrorSymbolNotFound;
+    bw_status status = bw_cuda_prepare(sets, 2, choose_mapped, &state);
+    CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
+    bw_status_free(status);
+    seen.nameless = cudaSuccess;
+    seen.failure = cudaErrorInvalidValue;
+    status = bw_cuda_prepare(sets, 2, choose_mapped, &state);
+    CHECK(bw_status_code(status) == BW_CODE_DEVICE);
+    bw_status_free(status);
+}
+
+static void check_views() {
+    bw_tensor_view view = view_of(0, 16);
+    CHECK(!bw_tensor_view_refuses(&view));
+    view.stride[1] = 40;
+    CHECK(strstr(bw_tensor_view_refuses(&view), "16 bytes"));
+    view.stride[1] = (int64_t)1 << 40;
+    CHECK(strstr(bw_tensor_view_refuses(&view), "2^40"));
+    view.stride[1] -= 16;
+    CHECK(!bw_tensor_view_refuses(&view));
+    view.extent[0] = (int64_t)1 << 31;
+    CHECK(strstr(bw_tensor_view_refuses(&view), "2^31"));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*check)();
     } checks[] = {
-        {"addresses", check_addresses},         {"kernels_in_order", check_kernels_in_order},
-        {"shared_memory", check_shared_memory}, {"failures", check_failures},
-        {"description", check_description},     {"undescribed", check_undescribed},
+        {"addresses", check_addresses},
+        {"kernels_in_order", check_kernels_in_order},
+        {"shared_memory", check_shared_memory},
+        {"failures", check_failures},
+        {"description", check_description},
+        {"undescribed", check_undescribed},
+        {"maps", check_maps},
+        {"views", check_views},
     };
     for (const auto &row : checks) {
         if (argc == 2 && !strcmp(argv[1], row.name)) return row.check(), 0;

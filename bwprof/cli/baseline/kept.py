@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK
 from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Kept
+from bwprof.records.comparing.values import value
 from bwprof.results import schema
 from bwprof.results.difference import disturbances, doubts
 from bwprof.results.schema import Row
@@ -53,8 +55,8 @@ def show(arguments: Sequence[str]) -> int:
 
 
 _SHOWN = """\
-time: of the process in the middle, with its interval; bwprof compare has the geometric mean of those that count.
-processes: those that count; disturbed ones are left out where others are not ("1 of 3").
+time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one of them.
+processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
 wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
 """
 
@@ -109,9 +111,9 @@ def _show(options: argparse.Namespace) -> int:
 def _head(found: Baseline) -> list[str]:
     """What a baseline is of."""
     count = found.most_processes
-    processes = (
-        "one process: how far medians wander between processes is not known" if count == 1 else f"{count} processes"
-    )
+    processes = found.joined or ("one process" if count == 1 else f"{count} processes")
+    if count == 1:
+        processes += ": how far medians wander between processes is not known"
     versions = dict.fromkeys(str(row["bwprof_version"]) for row in found.rows if row["bwprof_version"])
     told = [f"{found.name}: {counted(len(found.cases), 'case')}, {processes}"]
     told.append(
@@ -129,14 +131,19 @@ def _cells(kept: Kept) -> list[str]:
         return [*words, f"{row['status']}: {quoted(row['reason'] or '')}", *["-"] * (len(_NUMBERS) - 1)]
     times = kept.process_ms
     wander = f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-"
-    ends = [_time(row, name) for name in ("time_ms", "time_ms_lo", "time_ms_hi")]
-    speed = row["bandwidth_gb_s"]
-    counted = str(len(times)) if len(times) == len(kept.rows) else f"{len(times)} of {len(kept.rows)}"
-    return [*words, *ends, "-" if speed is None else figure_text(speed, whole_from=1000), counted, wander]
+    counted = str(len(times)) if len(times) == kept.processes else f"{len(times)} of {kept.processes}"
+    return [*words, *_figures(row, times), counted, wander]
 
 
-def _time(row: Row, name: str) -> str:
-    return "-" if row[name] is None else f"{row[name]:.5g}"
+def _figures(row: Row, times: Sequence[float]) -> list[str]:
+    """The time with its interval, and the bandwidth, as a comparison has them."""
+    time, speed = (value(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
+    ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
+    known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
+    return [
+        *(end if given and math.isfinite(given) else "-" for given, end in zip(known, ends, strict=True)),
+        "-" if isinstance(speed, str) else figure_text(speed.middle, whole_from=1000),
+    ]
 
 
 def _delete(options: argparse.Namespace) -> int:

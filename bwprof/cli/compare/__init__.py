@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import sys
@@ -35,7 +36,8 @@ single runs that is not known: intervals must be apart, and medians more than 3 
 """
 _EPILOG = """\
 exit codes: 0, 1 (the gate of --fail-on failed), 2 (what was asked for cannot be), 3 (with --fail-on: a case that BASE
-has failed, is missing or was not measured in NEW, or none can be compared)
+has failed, is missing or was not measured in NEW; one is slower by more than what disturbed it explains, and was not
+measured again; or none could be judged)
 
 examples:
   %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
@@ -43,6 +45,7 @@ examples:
   %(prog)s baseline:main r --power
 """
 _MOST_LINES = 100  # of the table, the same ones included
+_QUIETER = "measure NEW again when nothing else uses the device, or both turn by turn (bwprof ab)"
 _FORMATS = ("table", "markdown", "json", "csv")
 
 
@@ -58,8 +61,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "--fail-on",
         metavar="WHAT",
-        help="exit with 1 when: slower (any case is), any (differs), 5%% (a case is slower, and 5 %% is within its "
-        "interval), never (default)",
+        help="exit with 1 when: slower (any case is), any (differs), 5%% (a case is slower, and 5 %% more time is "
+        "within its interval), never (default)",
     )
     parser.add_argument(
         "--gate", metavar="FRACTION", help="smallest change worth a word (default: 1%% where learnt, else 3%%)"
@@ -75,7 +78,8 @@ def _parser() -> Parser:
         "--confirm",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="measure a case that fails once more in a fresh process, where its device is at hand; both must say so",
+        help="measure a case that fails, or would if it had not been disturbed, once more in a fresh process, where "
+        "its device is at hand; both must say so",
     )
     parser.add_argument("--all", action="store_true", help="show the cases that are the same, however many")
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
@@ -95,7 +99,6 @@ def _parser() -> Parser:
 
 def _run(options: argparse.Namespace) -> int:
     from bwprof.records.comparing.comparison import compared, read_fail_on
-    from bwprof.records.comparing.verdicts import DISTURBED_WORD
     from bwprof.records.sides import side
 
     if options.format not in _FORMATS:
@@ -112,19 +115,18 @@ def _run(options: argparse.Namespace) -> int:
     base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
     tries = 2 if options.confirm else 1
     found = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
-    doubted = [place for place, line in enumerate(found.lines) if found.fails(line, fail_on)]
+    doubted = [place for place, line in enumerate(found.lines) if found.doubted(line, fail_on)]
     if options.confirm and doubted:
         found = _confirmed(found, doubted, new, quiet=options.quiet)
     failed = [place for place in doubted if found.fails(found.lines[place], fail_on)]
-    missing = _missing(found) if fail_on != "never" else []
+    unsettled = [*_missing(found), *_suspects(found, fail_on)] if fail_on != "never" else []
     _write(options, targets, found, fail_on, failed)
     if options.github:
         from bwprof.records.comparing.telling import github_lines
 
-        sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, missing, options.new))
-    # What was disturbed may be measured well the next time; another driver or device stays so.
-    apart = fail_on != "never" and not found.judged and not found.counts[DISTURBED_WORD]
-    return GATE_FAILED if failed else INCOMPLETE if missing or apart else OK
+        sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, unsettled, options.new))
+    unjudged = fail_on != "never" and not found.judged
+    return GATE_FAILED if failed else INCOMPLETE if unsettled or unjudged else OK
 
 
 def _check_picture(target: str | None) -> None:
@@ -147,20 +149,28 @@ def _missing(found: Comparison) -> list[int]:
     ]
 
 
+def _suspects(found: Comparison, fail_on: str | float) -> list[int]:
+    """What was disturbed, seems slower all the same, and was not measured again."""
+    return [place for place, line in enumerate(found.lines) if found.suspected(line, fail_on)]
+
+
 def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bool) -> Comparison:
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
-    from bwprof.cli.compare.again import measure_again
+    from bwprof.runs.again import measure_again
     from bwprof.runs.interrupts import Interrupts
     from bwprof.runs.progress import on_stderr
 
     rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
-    if not quiet:
-        sys.stderr.write(f"bwprof: measuring again what failed: {len(rows)} of {len(found.lines)} cases\n")
+
+    def say(text: str) -> None:
+        if not quiet:
+            sys.stderr.write(f"bwprof: {text}\n")
+
     progress = on_stderr(quiet=quiet)
     try:
         with Interrupts() as interrupts:
             answers = measure_again(
-                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress
+                rows, new.run, lambda backend, index: ChildExecutor(backend, index, interrupts), progress, say=say
             )
     finally:
         progress.end()
@@ -184,9 +194,11 @@ def _write(
         piped = "-" in targets.values()
         _print(found, heads, console(sys.stderr if piped else sys.stdout), options)
     forms = {
-        "csv": lambda: found.frame().to_csv(index=False),
+        "csv": lambda: _csv(found),
         "json": lambda: _json(found, fail_on, failed),
-        "markdown": lambda: telling.markdown(found, heads, failed=failed, missing=_missing(found)),
+        "markdown": lambda: telling.markdown(
+            found, heads, failed=failed, missing=_missing(found), suspects=_suspects(found, fail_on)
+        ),
     }
     if options.format in forms:
         sys.stdout.write(forms[options.format]())
@@ -210,8 +222,8 @@ def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -
 
     asked = f"{100 * fail_on:g} %" if isinstance(fail_on, float) else fail_on
     second = " (measured twice)" if found.confirmed and failed else ""
-    missing = _missing(found)
-    passed = "incomplete" if missing else "passed" if found.judged else "nothing to judge by"
+    missing, suspects = _missing(found), _suspects(found, fail_on)
+    passed = "incomplete" if missing or suspects else "passed" if found.judged else "nothing to judge by"
     said = f"failed: {len(failed)} of {len(found.tested)} cases{second}" if failed else passed
     unjudged = sum(
         line.verdict in (DISTURBED_WORD, NOT_COMPARABLE)
@@ -220,7 +232,9 @@ def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -
     )
     more = [
         *([f"{len(missing)} failed or missing"] if missing else []),
+        *([f"{len(suspects)} slower, disturbed, and not measured again"] if suspects else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
+        *([_QUIETER] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])
 
@@ -246,6 +260,14 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:
             screen.print(wrapped(line, screen))
+
+
+def _csv(found: Comparison) -> str:
+    from bwprof.results import frame
+
+    text = io.StringIO()
+    frame.write_csv(found.frame(), text)
+    return text.getvalue()
 
 
 def _json(found: Comparison, fail_on: str | float, failed: Sequence[int]) -> str:

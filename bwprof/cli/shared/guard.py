@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
@@ -31,7 +33,7 @@ def guarded(command: Callable[[], int]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
         sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
     try:
-        with _safe_streams():
+        with _signals(), _safe_streams():
             code = command()
         sys.stdout.flush()
     except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
@@ -78,6 +80,21 @@ def coded(command: Callable[[], int]) -> int:
         said, code = f"{quoted(error.filename)}: {error.strerror}" if error.errno is not None else str(error), USAGE
     sys.stderr.write(f"bwprof: error: {said}\n" if said else "bwprof: interrupted\n")
     return code
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Where nobody has seen to them yet, while modules are loaded, SIGTERM and SIGHUP end a command as Ctrl-C does."""
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        changed = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Tolerant:

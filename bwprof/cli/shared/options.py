@@ -26,25 +26,35 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
 
 def add_cases(what: Group) -> None:
     """The options that say which cases."""
-    what.add_argument(
-        "-p",
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=V1,V2,…",
-        help="values of a parameter; several lists are swept as their product (repeatable)",
-    )
+    add_param(what)
     what.add_argument(
         "--seq-lengths",
         metavar="N,…",
         help="sequence lengths in tokens: seq_len where an operation has it, else kv_len; without operations, "
         "every attention-like one",
     )
+    add_kv_lens(what)
+    what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
+    what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
+
+
+def add_param(what: Group) -> None:
+    """The option that gives parameters values; `read_params` reads it."""
+    what.add_argument(
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2,…",
+        help="values of a parameter; of several lists every combination is measured (repeatable)",
+    )
+
+
+def add_kv_lens(what: Group) -> None:
+    """The option that says how long a batch's entries are."""
     what.add_argument(
         "--kv-lens", metavar="N,…", help="lengths of a batch's entries, tokens, for operations that take them"
     )
-    what.add_argument("--precision", action="append", default=[], metavar="P,…", help="precisions, e.g. fp32,fp16")
-    what.add_argument("--suite", metavar="NAME|FILE.toml", help="a list of cases; with operations, only theirs")
 
 
 def add_files(out: Group) -> None:

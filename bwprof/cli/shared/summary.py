@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import PAIR, summary_rows
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS, Row
+from bwprof.terminal import PLAIN_WIDTH
 from bwprof.text import figure_text, short
 
+_NOTED = 8  # cases that a note names; of more it says how many
+_SPARE = ("bytes\nratio", "GB/s\nratio", "variant", "limiter")  # columns that a narrow screen does without
 _TOLD_APART = ["hostname", "backend", "device", "device_uuid"]  # devices
 
 if TYPE_CHECKING:
@@ -35,9 +40,9 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
         told = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in told if name))
         for renderable in tables(frame.from_rows(rows), screen):
-            show(screen, renderable)
+            show(screen, renderable, _SPARE)
     for renderable in [] if parts else tables(data, screen):
-        show(screen, renderable)
+        show(screen, renderable, _SPARE)
 
 
 def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
@@ -50,12 +55,15 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in (*PAIR, *others))]
     ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nlimit"]
     result: list[RenderableType] = []
+    # Where the variants may have no column of their own, the lines of a case are told apart by them.
+    cases = Counter(line["case"] for line in lines) if screen.width < PLAIN_WIDTH else Counter[str]()
     grid = table(screen, "", [*headers, *ratios, "limiter"], numbers=[*headers[2:], *ratios])
     for line in lines:
         mark = " *" if line["flags"] else ""
         hot = " (hot)" if line["cache"] == "hot" else ""
+        variant = f" {line['variant']}" if cases[line["case"]] > 1 and line["variant"] else ""
         grid.add_row(
-            f"{line['case']}{hot}{mark}",
+            f"{line['case']}{variant}{hot}{mark}",
             line["variant"] or "-",
             *(_bandwidth(line, name) for name in (*PAIR, *others)),
             _times(line["bandwidth_vs_fp32"]),
@@ -65,7 +73,7 @@ def tables(data: pd.DataFrame, screen: Console) -> list[RenderableType]:
             line["limiter"] or "-",
         )
     result.append(grid)
-    notes = _notes(lines)
+    notes = _notes(lines, len(data), screen)
     if notes:
         result.append("\n".join(notes))
     return result
@@ -93,10 +101,21 @@ def _graded(line: dict[str, Any], precisions: Sequence[str]) -> str:
     return "/".join("-" if grade is None else f"{short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades)
 
 
-def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
-    notes = ["GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio."]
-    notes[0] += "\n% limit: of the nearer roof, per precision: what a plain stream of the same bytes and mix reaches,"
-    notes[0] += " or (c) the\nbest arithmetic rate.  kernel: below half of both roofs."
+_LEGEND = (
+    "GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio.",
+    "% limit: of the nearer roof, per precision: what a plain stream of the same bytes and mix reaches, or (c) the "
+    "best arithmetic rate.  kernel: below half of both roofs.",
+)
+
+
+def _notes(lines: Sequence[dict[str, Any]], rows: int, screen: Console) -> list[str]:
+    width = min(screen.width, PLAIN_WIDTH)
+
+    def told(head: str, held: Sequence[str]) -> str:
+        some_precisions = any(name.endswith(")") for name in held)
+        return listed(head, held, len(lines), width, "every case" if some_precisions else f"all {rows} rows")
+
+    notes = [textwrap.fill(line, min(width, 110), fix_sentence_endings=True) for line in _LEGEND]
     flagged: dict[str, list[str]] = {}
     for line in lines:
         for flag in (line["flags"] or "").split(";"):
@@ -105,23 +124,24 @@ def _notes(lines: Sequence[dict[str, Any]]) -> list[str]:
                 flagged.setdefault(name, []).append(_named(line) + (f" ({precisions}" if precisions else ""))
     if flagged:
         notes.append("* to be read with care:")
-        notes += [listed(f"{name} ({FLAGS.get(name, name)})", held, len(lines)) for name, held in flagged.items()]
+        notes += [told(f"{name} ({FLAGS.get(name, name)})", held) for name, held in flagged.items()]
     broken: dict[str, list[str]] = {}
     for line in lines:
         if line["status"] in ("failed", "skipped", "predicted"):
             broken.setdefault(f"{line['status']}: {line['reason']}", []).append(_named(line))
-    notes += [listed(reason, held, len(lines)) for reason, held in broken.items()]
+    notes += [told(reason, held) for reason, held in broken.items()]
     return notes
 
 
-def listed(head: str, names: Sequence[str], total: int) -> str:
-    """What is said, and of which cases; wrapped."""
-    import textwrap
-
-    from bwprof.terminal import PLAIN_WIDTH
-
-    said = "every case" if len(names) == total > 1 else ", ".join(names)
-    return textwrap.fill(f"{head}: {said}", PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ")
+def listed(head: str, names: Sequence[str], total: int, width: int = PLAIN_WIDTH, everything: str = "") -> str:
+    """What is said, and of which of so many (0: a list that is told whole); wrapped. Of many some are named, and all of
+    them are `everything`.
+    """
+    more = f" and {len(names) - _NOTED} more" if len(names) > _NOTED and total else ""
+    said = ", ".join(names[:_NOTED] if more else names) + more
+    if len(names) == total > 1:
+        said = everything or f"all {total} rows"
+    return textwrap.fill(f"{head}: {said}", width, initial_indent="  ", subsequent_indent="    ")
 
 
 def _named(line: dict[str, Any]) -> str:

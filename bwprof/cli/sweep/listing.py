@@ -32,6 +32,8 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
             for variant in variants:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
+                if verbose:
+                    stream.write(f"    {kernels.rung_line(variant)}\n")
                 where = (operation["name"], backend, variant["name"])
                 for row in known:
                     if (row["operation"], row["backend"], row["variant"]) == where:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bwprof.records.comparing import causes, thresholds
+from bwprof.records.comparing.joining import joined
 from bwprof.records.comparing.pairs import join
 from bwprof.records.comparing.values import check_metric, higher_is_better, middle, positive, said_value, value
 from bwprof.records.comparing.verdicts import (
@@ -18,8 +19,10 @@ from bwprof.records.comparing.verdicts import (
     SAME,
     SLOWER,
     Judged,
+    is_slower,
     judge,
     verdict_of,
+    widening,
 )
 from bwprof.records.keys import unlike
 from bwprof.records.sides import Side
@@ -122,8 +125,16 @@ class Comparison:
         if isinstance(fail_on, str):
             return fail_on == "any" or line.verdict == SLOWER
         low, high = self.interval(line)
-        reached = 1 - low if higher_is_better(self.metric) else high - 1
-        return line.verdict == SLOWER and reached >= fail_on
+        longer = 1 / low if higher_is_better(self.metric) else high  # the same of a time and of the rate that it makes
+        return line.verdict == SLOWER and longer - 1 >= fail_on
+
+    def doubted(self, line: Judged, fail_on: str | float) -> bool:
+        """Whether a line is worth a second try: it fails, or would if what disturbed it had not."""
+        return self.fails(line, fail_on) or self.suspected(line, fail_on)
+
+    def suspected(self, line: Judged, fail_on: str | float) -> bool:
+        """Whether a line was disturbed, and would fail all the same: nobody has measured it again yet."""
+        return line.suspect and self.fails(replace(line, verdict=SLOWER), fail_on)
 
     def cause(self, place: int) -> str:
         """Why a line differs, probably; "" where it does not."""
@@ -140,7 +151,8 @@ class Comparison:
     def after_second_try(self, tries: Mapping[int, Row | str]) -> Comparison:
         """The same when lines, by their places, were measured once more in a fresh process: both must say the same.
 
-        A text stands for a try that could not be made; that line stays. One that was disturbed clears nothing.
+        A text stands for a try that could not be made; that line stays. One that was disturbed clears nothing. A line
+        that was disturbed at first is slower when both tries are so by more than what disturbed them explains.
         """
         lines, said = list(self.lines), {}
         for place, row in tries.items():
@@ -169,10 +181,23 @@ class Comparison:
         disturbed = disturbances(row)
         if disturbed:
             said = f"{said}, {', '.join(disturbed)}"
+        if line.suspect:
+            return self._second_of_suspect(line, row, difference, said)
         if verdict_of(difference, line.test, self.metric) == line.verdict:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         verdict = DISTURBED_WORD if disturbed else SAME
         return replace(line, verdict=verdict, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
+
+    def _second_of_suspect(self, line: Judged, row: Row, difference: float, said: str) -> tuple[Judged, str]:
+        """Of a line that was disturbed and seemed slower."""
+        assert line.test is not None
+        assert line.pair.base is not None
+        wider = widening(line.pair.base, row)
+        if is_slower(difference, line.test, self.metric, wider):
+            verdict, more = SLOWER, ": slower as well"
+        else:
+            verdict, more = (DISTURBED_WORD, ": no more than that explains") if disturbances(row) else (SAME, "")
+        return replace(line, verdict=verdict, suspect=False, reason=_joined(line.reason, f"{said}{more}")), said
 
     def frame(self) -> pd.DataFrame:
         """A row for each line; see `bwprof.compare`."""
@@ -206,10 +231,10 @@ class Comparison:
             "ratio_hi": high,
             "threshold_pct": 100 * self.limit(line),
             "smallest_pct": 100 * self.smallest(line),
-            "base_ms_lo": _number(base, "time_ms_lo"),
-            "base_ms_hi": _number(base, "time_ms_hi"),
-            "new_ms_lo": _number(new, "time_ms_lo"),
-            "new_ms_hi": _number(new, "time_ms_hi"),
+            "base_ms_lo": _end_ms(base, "time_ms_lo", base_ms),
+            "base_ms_hi": _end_ms(base, "time_ms_hi", base_ms),
+            "new_ms_lo": _end_ms(new, "time_ms_lo", new_ms),
+            "new_ms_hi": _end_ms(new, "time_ms_hi", new_ms),
             "base_processes": None if line.base is None else len(line.base.processes),
             "new_processes": None if line.new is None else len(line.new.processes),
             "cause": self.cause(place) or None,
@@ -240,8 +265,9 @@ def compared(
 ) -> Comparison:
     """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else fraction(gate, "gate")
+    base, new, several = joined(base, new)
     lines = judge(join(base, new), check_metric(metric), least, across=across)
-    return Comparison(base.name, new.name, metric, least, tuple(lines), tuple(_notes(base, new, lines)), tries)
+    return Comparison(base.name, new.name, metric, least, tuple(lines), (*_notes(base, new, lines), *several), tries)
 
 
 def _notes(base: Side, new: Side, lines: Sequence[Judged]) -> list[str]:
@@ -288,6 +314,12 @@ def _ms(line: Judged, row: Row | None, *, new: bool) -> float:
     """A side's time: the geometric mean over its processes."""
     times = line.pair.new_ms if new else line.pair.base_ms
     return middle(times) if len(times) > 1 and all(map(positive, times)) else _number(row, "time_ms")
+
+
+def _end_ms(row: Row | None, name: str, ms: float) -> float:
+    """Of the interval within a process, which goes with the mean of all of them."""
+    found, time = _number(row, name), _number(row, "time_ms")
+    return found * (ms / time) if time > 0 and ms > 0 else found
 
 
 def _gb_s(row: Row | None, ms: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bwprof.records.keys import Key, bare, keys_of, loose
 from bwprof.records.sides import Side
@@ -14,12 +14,16 @@ from bwprof.results.schema import Row
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A case: its row on each side, None where a side lacks it, and the medians, ms, of the processes behind each."""
+    """A case: its row on each side, None where a side lacks it, and the medians, ms, of the processes behind each.
+
+    `others`: where a side lacks it, the variants of the same case there that nothing belongs to.
+    """
 
     base: Row | None
     new: Row | None
     base_ms: tuple[float, ...] = ()
     new_ms: tuple[float, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def row(self) -> Row:
@@ -46,7 +50,24 @@ def join(base: Side, new: Side) -> list[Pair]:
     _join_rest(base, new, partner, bare, only_single=True)
     taken = set(partner.values())
     found = [_pair(base, place, new, partner.get(place)) for place in range(len(base.rows))]
-    return found + [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
+    found += [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
+    return _with_others(found)
+
+
+def _with_others(pairs: list[Pair]) -> list[Pair]:
+    """What one side lacks, with the variants of the same case that the other one lacks."""
+    single = [pair for pair in pairs if pair.base is None or pair.new is None]
+    found: dict[tuple[bool, Key], list[str]] = {}
+    for pair in single:
+        found.setdefault((pair.base is None, loose(pair.row)), []).append(str(pair.row.get("variant") or "unnamed"))
+    if len({of_new for of_new, _ in found}) < 2:
+        return pairs
+    return [
+        replace(pair, others=tuple(found.get((pair.base is not None, loose(pair.row)), ())))
+        if pair.base is None or pair.new is None
+        else pair
+        for pair in pairs
+    ]
 
 
 def _bare_variant(row: Row) -> Key:

@@ -73,6 +73,10 @@ def _extreme(comparison: Comparison, verdict: str) -> int | None:
     return max(places, key=lambda place: abs(comparison.lines[place].difference), default=None)
 
 
+def _word(line: Judged) -> str:
+    return "slower, disturbed" if line.suspect else _spelt(line.verdict)
+
+
 def _spelt(verdict: str) -> str:
     return verdict.replace("_", " ")
 
@@ -127,7 +131,7 @@ def table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
                 "change %": _percent(comparison.change(line)),
                 "95 %": "-" if math.isnan(low) else f"{_percent(low - 1)}..{_percent(high - 1)}",
                 "limit %": _percent(comparison.limit(line)),
-                "verdict": _spelt(line.verdict),
+                "verdict": _word(line),
             }
         )
     return pd.DataFrame(rows, columns=["case", *NUMBERS, "verdict"])
@@ -165,7 +169,7 @@ def details(comparison: Comparison, places: Sequence[int]) -> list[str]:
         words = [word for word in (comparison.cause(place), line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
-            found.setdefault((_spelt(line.verdict), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
+            found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
     return [f"{verdict}: {', '.join(_first(of))}: {words}" for (verdict, words), of in found.items()]
 
 
@@ -176,7 +180,12 @@ def _first(called: list[str]) -> list[str]:
 
 
 def markdown(
-    comparison: Comparison, heads: Sequence[str], *, failed: Sequence[int], missing: Sequence[int] = ()
+    comparison: Comparison,
+    heads: Sequence[str],
+    *,
+    failed: Sequence[int],
+    missing: Sequence[int] = (),
+    suspects: Sequence[int] = (),
 ) -> str:
     """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
     from bwprof.analysis.answer import markdown as written
@@ -184,7 +193,7 @@ def markdown(
     changed = in_order(comparison, everything=False)
     rest = [place for place in in_order(comparison, everything=True) if place not in set(changed)]
     parts = [
-        f"### bwprof: {outcome(comparison, failed, missing) if heads else 'comparison'}",
+        f"### bwprof: {outcome(comparison, failed, missing, suspects) if heads else 'comparison'}",
         *heads[:1],
         _plain(summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
@@ -199,12 +208,14 @@ def markdown(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def outcome(comparison: Comparison, failed: Sequence[int], missing: Sequence[int]) -> str:
+def outcome(comparison: Comparison, failed: Sequence[int], missing: Sequence[int], suspects: Sequence[int] = ()) -> str:
     """What became of a gate."""
     if failed:
         return "the gate failed"
     if missing:
         return "cases failed or are missing"
+    if suspects:
+        return "cases may be slower, but were disturbed"
     return "no case failed the gate" if comparison.judged else "no case could be judged"
 
 
@@ -229,7 +240,7 @@ def github_lines(comparison: Comparison, failed: Sequence[int], missing: Sequenc
         line = comparison.lines[place]
         said = change_text(line) if line.test is not None else line.reason
         cause = comparison.cause(place)
-        title = _property(f"{called[place]}: {_spelt(line.verdict)}")
+        title = _property(f"{called[place]}: {_word(line)}")
         lines.append(f"::error file={_property(file)},title={title}::{_data(said + (f': {cause}' if cause else ''))}")
     return lines
 

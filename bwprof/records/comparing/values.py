@@ -64,7 +64,9 @@ def value(row: Row, process_ms: Sequence[float], metric: str) -> Value | str:
     if metric == "traffic_ratio" or time is None:  # a bandwidth without a time: of a table that somebody wrote
         return Value(found, found, found, (found,))
     processes = tuple(ms for ms in process_ms if positive(ms) is not None) or (time,)
-    low, high = (_end(row.get(name), time) for name in ("time_ms_lo", "time_ms_hi"))
+    share = middle(processes) / time  # the interval is within one process: it goes with the middle of all of them
+    share = share if 0 < share < math.inf else 1.0
+    low, high = (_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
     if metric == "time_ms":
         return Value(middle(processes), low, high, processes)
     work = found * time

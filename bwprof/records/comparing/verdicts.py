@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from bwprof.records.comparing import thresholds
 from bwprof.records.comparing.pairs import Pair
 from bwprof.records.comparing.thresholds import Spread, Test
-from bwprof.records.comparing.values import Value, higher_is_better, value
+from bwprof.records.comparing.values import Value, higher_is_better, positive, value
 from bwprof.records.keys import unlike
 from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.results.schema import Row
+from bwprof.text import finite_number, quoted
 
 FASTER, SLOWER, SAME = "faster", "slower", "same"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
 ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
+LEAST_DISTURBANCE = 0.10  # a fraction
 VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
 
 
@@ -25,7 +27,7 @@ class Judged:
     """A pair with what is said of it.
 
     `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` what it is held against;
-    None where there is nothing to hold.
+    None where there is nothing to hold. `suspect`: disturbed, and slower by more than that explains.
     """
 
     pair: Pair
@@ -35,6 +37,7 @@ class Judged:
     new: Value | None = None
     difference: float = math.nan
     test: Test | None = None
+    suspect: bool = False
 
 
 def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: bool) -> list[Judged]:
@@ -51,13 +54,38 @@ def verdict_of(difference: float, test: Test, metric: str) -> str:
     return FASTER if (difference > 0) == higher_is_better(metric) else SLOWER
 
 
+def is_slower(difference: float, test: Test, metric: str, widening: float = 0.0) -> bool:
+    """Whether a difference is one for the worse when a `widening`, of its interval, is taken off."""
+    return (-difference if higher_is_better(metric) else difference) - widening > test.threshold
+
+
+def widening(base: Row, new: Row) -> float:
+    """How much, as a logarithm, what disturbed a new row may have made it slower than it is; 0 where nothing did.
+
+    A disturbance only ever makes a launch take longer, so that one of the base hides a slow-down and makes none. On a
+    CPU it is what others took of processors and memory meanwhile, under a held clock what it lost; and never less than
+    what the flags stand for: samples, or reference streams, a tenth apart. Where nobody measured what others took, it
+    is the spread of the samples.
+    """
+    if not disturbances(new):
+        return 0.0
+    taken = finite_number(new.get("disturbed_pct"))
+    share = (finite_number(new.get("noise")) or 0.0) if taken is None else taken / 100
+    clocks = [
+        before / now - 1
+        for name in ("sm_clock_mhz", "mem_clock_mhz")
+        if (before := positive(base.get(name))) and (now := positive(new.get(name)))
+    ]
+    return math.log1p(max(LEAST_DISTURBANCE, share, *clocks))
+
+
 def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
     """Both values, or why there is no comparison."""
     base, new = pair.base, pair.new
     if new is None:
-        return Judged(pair, ONLY_IN_BASE, "the new side does not have it")
+        return Judged(pair, ONLY_IN_BASE, f"the new side does not have it{_others(pair)}")
     if base is None:
-        return Judged(pair, ONLY_IN_NEW, "the base does not have it")
+        return Judged(pair, ONLY_IN_NEW, f"the base does not have it{_others(pair)}")
     if base["status"] != "ok":
         same = new["status"] == base["status"]
         said = f"{base['status']} {'on both sides' if same else 'in the base'}"
@@ -81,6 +109,16 @@ def _measured(pair: Pair, metric: str, *, across: bool) -> Judged:
     if not (0 < one.middle < math.inf and 0 < other.middle < math.inf):
         return Judged(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
     return Judged(pair, "", "", one, other, math.log(other.middle) - math.log(one.middle))
+
+
+def _others(pair: Pair) -> str:
+    if not pair.others:
+        return ""
+    variants = ", ".join(map(quoted, pair.others))
+    return (
+        f", but other variants of the case: {variants}; which of them is held against which cannot be told: leave one "
+        "on each side, or give them one name"
+    )
 
 
 def _with_reason(said: str, row: Row) -> str:
@@ -133,14 +171,18 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
     assert base is not None
     assert new is not None
     verdict, reason = verdict_of(one.difference, test, metric), _told(base, new, doubts)
-    disturbed = _told(base, new, disturbances)
+    disturbed, suspect = _told(base, new, disturbances), False
     if disturbed:
         verdict, reason = DISTURBED_WORD, disturbed
+        wider = widening(base, new)
+        suspect = is_slower(one.difference, test, metric, wider)
+        if suspect:
+            reason = f"{disturbed}; slower by more than the {100 * math.expm1(wider):.0f} % that this may explain"
     elif verdict != SLOWER and base.get("verified") and _is_unverified(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(test.threshold):
         verdict, reason = NOT_COMPARABLE, "too few samples to tell"
-    return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test)
+    return Judged(one.pair, verdict, reason, one.base, one.new, one.difference, test, suspect)
 
 
 def _told(base: Row, new: Row, words: Callable[[Row], list[str]]) -> str:

@@ -21,7 +21,7 @@ from bwprof.measuring.spec import Spec
 from bwprof.roofs import Roofs, Wanted
 from bwprof.runs import estimate
 from bwprof.runs.executors import worker
-from bwprof.runs.interrupts import Interrupts, Stops
+from bwprof.runs.interrupts import Stops
 from bwprof.runs.loop import MAX_TIME, OutOfTimeError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import seconds_text
@@ -42,9 +42,7 @@ class ChildDiedError(Exception):
 class ChildExecutor:
     """An executor whose device lives in a child process that is started anew when it dies."""
 
-    def __init__(
-        self, backend: str, index: int, interrupts: Interrupts, *, max_case_seconds: float | None = None
-    ) -> None:
+    def __init__(self, backend: str, index: int, interrupts: Stops, *, max_case_seconds: float | None = None) -> None:
         self._max_case_seconds = max_case_seconds
         self._backend = backend
         self._index = index

@@ -409,12 +409,16 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 static const bw_variant rows[] = {
     {.name = "simple",
      .text = "one task for each batch entry and K/V head",
+     .rung = {.changes = "the baseline: one task for each batch entry and K/V head"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .workspace_bytes = workspace_bytes,
      .launch = simple_launch},
     {.name = "splitkv",
      .text = "keys split among the threads, partial results combined",
+     .rung = {.changes = "keys split among the threads, partial results combined",
+              .predicted = 1.8,
+              .because = "one K/V head is one task: of two threads one had nothing to do"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .scratch_bytes = splitkv_scratch,
@@ -424,4 +428,5 @@ static const bw_variant rows[] = {
 };
 
 extern const bw_variant_table BW_CPU_TABLE(attention_decode);
-const bw_variant_table BW_CPU_TABLE(attention_decode) = {rows, sizeof rows / sizeof rows[0]};
+const bw_variant_table BW_CPU_TABLE(attention_decode) = {
+    rows, sizeof rows / sizeof rows[0], "fp32 batch=1 kv_len=16384 num_heads=4 num_kv_heads=1 head_dim=128"};

@@ -149,11 +149,13 @@ static bw_status get_ready(const row_move *move) {
     static const bw_variant operation##_rows[] = {{.name = "rows",                                           \
                                                    .text = "stretches of adjacent rows, all threads; large " \
                                                            "destinations are written past the caches",       \
+                                                   .rung = {.changes = "the only rung: stretches of "        \
+                                                                       "adjacent rows, all threads"},        \
                                                    .precisions = BW_CPU_PRECISIONS,                          \
                                                    .prepare = operation##_prepare,                           \
                                                    .launch = operation##_launch}};                           \
     extern const bw_variant_table BW_CPU_TABLE(operation);                                                   \
-    const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1};
+    const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)
 BW_KV_TABLE(kv_gather, gather_numbers)

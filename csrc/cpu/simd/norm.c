@@ -38,10 +38,11 @@ static bw_status norm_launch(const bw_launch *launch) {
 static const bw_variant rows[] = {
     {.name = "rows",
      .text = "a token at a time, tokens shared among the threads",
+     .rung = {.changes = "the only rung: a token at a time, tokens shared among the threads"},
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = true,
      .launch = norm_launch},
 };
 
 extern const bw_variant_table BW_CPU_TABLE(rmsnorm);
-const bw_variant_table BW_CPU_TABLE(rmsnorm) = {rows, sizeof rows / sizeof rows[0]};
+const bw_variant_table BW_CPU_TABLE(rmsnorm) = {rows, sizeof rows / sizeof rows[0], NULL};

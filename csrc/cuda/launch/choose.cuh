@@ -1,6 +1,6 @@
 // How a variant's `choose` says what it launches: bw_choose(out, kernel<T>, grid, block, shared_bytes, arguments...).
 // An argument that is an operand's address is bw_from_operand(number); one inside a structure is added by
-// bw_choose_place.
+// bw_choose_place; a tensor map (CUtensorMap) is a bw_tensor_view.
 #ifndef BW_CUDA_CHOOSE_CUH
 #define BW_CUDA_CHOOSE_CUH
 
@@ -46,12 +46,17 @@ constexpr int bw_words_of = (int)((sizeof(Parameter) + sizeof(uint64_t) - 1) / s
 
 template <typename Parameter, typename Argument>
 static void bw_choose_argument(bw_cuda_kernel *kernel, const Argument &argument) {
-    static_assert(alignof(Parameter) <= sizeof(uint64_t), "arguments lie in words");
+    constexpr bool is_map = std::is_same_v<Argument, bw_tensor_view>;
+    static_assert(is_map || alignof(Parameter) <= sizeof(uint64_t), "arguments lie in words");
     const int index = kernel->arguments++;
     kernel->starts[index] = kernel->words;
     if constexpr (std::is_same_v<Argument, bw_address>) {
         static_assert(std::is_pointer_v<Parameter>, "an operand's address is a pointer");
         bw_choose_place(kernel, index, 0, argument);
+    } else if constexpr (is_map) {
+        static_assert(sizeof(Parameter) == BW_TENSOR_MAP_BYTES, "a view becomes a map");
+        assert(kernel->views < BW_CUDA_VIEWS_MAX);
+        kernel->view[kernel->views++] = {kernel->words, argument};
     } else {
         const Parameter converted = static_cast<Parameter>(argument);
         memcpy(&kernel->word[kernel->words], &converted, sizeof converted);

@@ -14,25 +14,56 @@ static bw_status allow_shared(bw_device *device, const bw_cuda_kernel *kernel) {
                                                         (int)kernel->shared_bytes));
 }
 
-bw_status bw_cuda_prepare(const bw_launch *sets, bw_cuda_choose *choose, void **state) {
+static int view_count(const bw_cuda_prepared *self) {
+    int count = 0;
+    for (int i = 0; i < self->kernels; i++) count += self->kernel[i].views;
+    return count;
+}
+
+/* Each buffer set's maps hold its addresses. */
+static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_prepared *self) {
+    const int views = view_count(self);
+    if (views == 0) return BW_OK;
+    self->maps = calloc((size_t)set_count, (size_t)views * sizeof *self->maps);
+    if (!self->maps) return bw_fail(BW_CODE_MEMORY, "out of host memory for the tensor maps of a prepared launch");
+    bw_tensor_encoder encoder = {NULL};
+    BW_TRY(bw_tensor_encoder_find(sets[0].device, &encoder));
+    unsigned char(*map)[BW_TENSOR_MAP_BYTES] = self->maps;
+    for (int64_t set = 0; set < set_count; set++) {
+        for (int i = 0; i < self->kernels; i++) {
+            for (int j = 0; j < self->kernel[i].views; j++, map++) {
+                const bw_tensor_view *view = &self->kernel[i].view[j].tensor;
+                BW_TRY(bw_tensor_map_make(encoder, view, sets[set].operand[view->operand], *map));
+            }
+        }
+    }
+    return BW_OK;
+}
+
+bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choose *choose, void **state) {
     bw_device *device = sets[0].device;
     bw_status status = BW_OK;
     bw_cuda_prepared *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
     BW_GOTO(choose(sets[0].dims, sets[0].precision, &device->facts, self));
     for (int i = 0; i < self->kernels; i++) BW_GOTO(allow_shared(device, &self->kernel[i]));
+    BW_GOTO(make_maps(sets, set_count, self));
     *state = self;
     return BW_OK;
 cleanup:
-    free(self);
+    bw_cuda_prepared_release(self);
     return status;
 }
 
 void bw_cuda_prepared_release(void *state) {
-    free(state);
+    bw_cuda_prepared *self = state;
+    if (self) free(self->maps);
+    free(self);
 }
 
-static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *kernel) {
+/* `maps` are those of the kernel's views. */
+static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *kernel,
+                               const unsigned char (*maps)[BW_TENSOR_MAP_BYTES]) {
     bw_device *device = launch->device;
     uint64_t word[BW_CUDA_ARGUMENT_WORDS];
     void *argument[BW_CUDA_ARGUMENTS_MAX];
@@ -42,6 +73,7 @@ static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *ke
         char *base = place->operand == BW_CUDA_SCRATCH ? launch->scratch : launch->operand[place->operand];
         word[place->word] = (uintptr_t)(base + place->offset);
     }
+    for (int i = 0; i < kernel->views; i++) memcpy(&word[kernel->view[i].word], maps[i], sizeof maps[i]);
     for (int i = 0; i < kernel->arguments; i++) argument[i] = &word[kernel->starts[i]];
     BW_TRY(BW_CUDA(&device->api, launch_kernel(kernel->function, kernel->grid, kernel->block, argument,
                                                kernel->shared_bytes, device->stream)));
@@ -50,7 +82,10 @@ static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *ke
 
 bw_status bw_cuda_prepared_launch(const bw_launch *launch) {
     const bw_cuda_prepared *self = launch->state;
-    for (int i = 0; i < self->kernels; i++) BW_TRY(launch_kernel(launch, &self->kernel[i]));
+    int64_t first = launch->set * view_count(self);
+    for (int i = 0; i < self->kernels; first += self->kernel[i++].views) {
+        BW_TRY(launch_kernel(launch, &self->kernel[i], self->maps ? self->maps + first : NULL));
+    }
     return BW_OK;
 }
 

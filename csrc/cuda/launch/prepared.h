@@ -4,6 +4,7 @@
 #ifndef BW_CUDA_PREPARED_H
 #define BW_CUDA_PREPARED_H
 
+#include "cuda/launch/tensor_map.h"
 #include "cuda/runtime/device.h"
 
 #ifdef __cplusplus
@@ -13,8 +14,9 @@ extern "C" {
 enum {
     BW_CUDA_KERNELS_MAX = 3, /* of one launch */
     BW_CUDA_ARGUMENTS_MAX = 8,
-    BW_CUDA_ARGUMENT_WORDS = 48, /* all of a kernel's arguments, in words of 8 bytes */
+    BW_CUDA_ARGUMENT_WORDS = 80, /* all of a kernel's arguments, in words of 8 bytes */
     BW_CUDA_PLACES_MAX = 8,
+    BW_CUDA_VIEWS_MAX = 3,
     BW_CUDA_SCRATCH = -1 /* instead of an operand's number */
 };
 
@@ -24,19 +26,27 @@ typedef struct bw_cuda_place {
     int64_t offset;
 } bw_cuda_place;
 
+/* Words among the arguments that are a tensor map. */
+typedef struct bw_cuda_view {
+    int word;
+    bw_tensor_view tensor;
+} bw_cuda_view;
+
 typedef struct bw_cuda_kernel {
     const void *function;
     dim3 grid, block;
     size_t shared_bytes; /* dynamic */
-    int arguments, places, words;
+    int arguments, places, views, words;
     int starts[BW_CUDA_ARGUMENTS_MAX]; /* each argument's first word */
     bw_cuda_place place[BW_CUDA_PLACES_MAX];
+    bw_cuda_view view[BW_CUDA_VIEWS_MAX];
     uint64_t word[BW_CUDA_ARGUMENT_WORDS];
 } bw_cuda_kernel;
 
 typedef struct bw_cuda_prepared {
     int kernels;
     bw_cuda_kernel kernel[BW_CUDA_KERNELS_MAX]; /* one after the other */
+    unsigned char (*maps)[BW_TENSOR_MAP_BYTES]; /* of each buffer set: those of all kernels' views; NULL = none */
 } bw_cuda_prepared;
 
 typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
@@ -44,13 +54,12 @@ typedef bw_status bw_cuda_choose(const bw_dims *dims, const bw_precision *precis
 
 /* For a variant's `prepare` and `describe`, which where that is all BW_CUDA_PREPARE(<name>, <choose>) defines as
  * <name>_prepare and <name>_describe; and the hooks `release` and `launch`. */
-bw_status bw_cuda_prepare(const bw_launch *sets, bw_cuda_choose *choose, void **state);
+bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choose *choose, void **state);
 bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
                            bw_cuda_choose *choose, bw_kernels *out);
 #define BW_CUDA_PREPARE(name, choose)                                                                       \
     static bw_status name##_prepare(const bw_launch *sets, int64_t set_count, void **state) {               \
-        (void)set_count;                                                                                    \
-        return bw_cuda_prepare(sets, choose, state);                                                        \
+        return bw_cuda_prepare(sets, set_count, choose, state);                                             \
     }                                                                                                       \
     static bw_status name##_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, \
                                      bw_kernels *out) {                                                     \

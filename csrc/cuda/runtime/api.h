@@ -24,6 +24,18 @@ extern "C" {
 #define BW_CUDA_NEWER_CALLS(X)
 #endif
 
+/* A function of the driver by name and oldest version. */
+#if CUDART_VERSION >= 12050
+#define BW_CUDA_HAS_VERSIONED_ENTRIES
+#define BW_CUDA_ENTRY_CALLS(X)                        \
+    X(driver_entry, cudaGetDriverEntryPointByVersion, \
+      (const char *, void **, unsigned, unsigned long long, enum cudaDriverEntryPointQueryResult *))
+#else
+#define BW_CUDA_ENTRY_CALLS(X)               \
+    X(driver_entry, cudaGetDriverEntryPoint, \
+      (const char *, void **, unsigned long long, enum cudaDriverEntryPointQueryResult *))
+#endif
+
 /* X(member, cudart's function, argument types) */
 #define BW_CUDA_CALLS(X)                                                                               \
     X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
@@ -57,6 +69,7 @@ extern "C" {
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
     BW_CUDA_NEWER_CALLS(X)                                                                             \
+    BW_CUDA_ENTRY_CALLS(X)                                                                             \
     X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))     \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \

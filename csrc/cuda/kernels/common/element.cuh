@@ -83,6 +83,16 @@ BW_DEVICE uint4 bw_pack(const float (&in)[8], T type) {
                       bw_pack_pair(in[4], in[5], type), bw_pack_pair(in[6], in[7], type));
 }
 
+// Up to 16 bytes of elements one by one; zeros behind them.
+template <typename T>
+BW_DEVICE uint4 bw_gather_chunk(const T *from, int count) {
+    constexpr int elems = 16 / (int)sizeof(T);
+    float value[elems];
+#pragma unroll
+    for (int i = 0; i < elems; i++) value[i] = i < count ? bw_to_float(from[i]) : 0.0f;
+    return bw_pack(value, T());
+}
+
 template <typename T>
 struct bw_type {
     using type = T;

@@ -10,15 +10,6 @@ BW_DEVICE T *bw_tensor_chunk(T *tile, int row, int chunk) {
     return tile + row * padded + (chunk ^ (row & 7)) * 8;
 }
 
-// Up to 8 elements one by one; zeros behind them.
-template <typename T>
-BW_DEVICE uint4 bw_gather_chunk(const T *from, int count) {
-    float value[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) value[i] = i < count ? bw_to_float(from[i]) : 0.0f;
-    return bw_pack(value, T());
-}
-
 // Rows [0, rows) of a tile from a strided matrix: the first `valid` of them hold head_dim elements each, everything
 // else becomes zero. Asynchronous (not committed) where rows are aligned. Shared out over `threads` threads.
 template <int padded, typename T>

@@ -1,4 +1,4 @@
-/* The rungs of the CUDA gemm ladder, one file each. */
+/* The rungs of the CUDA gemm ladder. */
 #ifndef BW_CUDA_GEMM_H
 #define BW_CUDA_GEMM_H
 
@@ -8,16 +8,38 @@
 extern "C" {
 #endif
 
+/* ladder.cu: `restrict` refuses what `naive` does, and `padded` what `shared` does */
+const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_gemm_naive_choose;
+bw_cuda_choose bw_gemm_restrict_choose;
+const char *bw_gemm_coalesced_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_gemm_coalesced_choose;
+const char *bw_gemm_shared_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_gemm_shared_choose;
+bw_cuda_choose bw_gemm_padded_choose;
+
 /* tiled.cu */
 const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_tiled_choose;
+
+/* vector.cu */
+const char *bw_gemm_vector_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_gemm_vector_choose;
+
+/* tensor.cu */
+const char *bw_gemm_tensor_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_gemm_tensor_choose;
 
 /* gemv.cu */
 const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemv_choose;
 
-/* cublaslt.c */
+/* wgmma_sm90.cu */
+const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_wgmma_choose;
+
+/* cublaslt_search.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state);

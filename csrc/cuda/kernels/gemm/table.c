@@ -1,37 +1,89 @@
-/* gemm on a GPU. The ladder:
- *   tiled     64 x 64 tiles through shared memory, float arithmetic (tiled.cu)
+/* gemm on a GPU. The ladder, whose rungs `changes` explains:
+ *   naive, restrict, coalesced, shared, padded   the plain ones (ladder.cu)
+ *   tiled, vector                                sums in registers (tiled.cu, vector.cu)
+ *   tensor                                       mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
  *             (gemv.cu)
+ *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) };
+enum {
+    PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16)
+};
 
+/* What most rungs are but for their rows' own words: a `refuses` and a `choose`. */
+#define RUNG(rung_name, refusal, takes, ...)                                                                    \
+    {                                                                                                           \
+        .name = #rung_name, .precisions = takes, .rounds_once = true, .refuses = refusal,                       \
+        .prepare = rung_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
+        .describe = rung_name##_describe, __VA_ARGS__                                                           \
+    }
+
+BW_CUDA_PREPARE(naive, bw_gemm_naive_choose)
+BW_CUDA_PREPARE(restrict, bw_gemm_restrict_choose)
+BW_CUDA_PREPARE(coalesced, bw_gemm_coalesced_choose)
+BW_CUDA_PREPARE(shared, bw_gemm_shared_choose)
+BW_CUDA_PREPARE(padded, bw_gemm_padded_choose)
 BW_CUDA_PREPARE(tiled, bw_tiled_choose)
+BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
+BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
+BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
-    {.name = "tiled",
-     .text = "64 x 64 tiles through shared memory, float arithmetic",
-     .precisions = PRECISIONS,
-     .rounds_once = true,
-     .refuses = bw_tiled_refuses,
-     .prepare = tiled_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = tiled_describe},
-    {.name = "gemv",
-     .text = "few rows of A: streams B once through registers",
-     .precisions = PRECISIONS,
-     .rounds_once = true,
-     .refuses = bw_gemv_refuses,
-     .prefers = bw_gemv_prefers,
-     .prepare = gemv_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = gemv_describe},
+    RUNG(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
+         .rung = {.changes = "the baseline: what the formula says, a thread an element of D"}),
+    RUNG(restrict, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D, __restrict__ pointers",
+         .rung = {.changes = "__restrict__ on every pointer",
+                  .predicted = 1.0,
+                  .because = "the loop stores nothing, so no load had to wait for a store that might alias it"}),
+    RUNG(
+        coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
+        .rung = {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
+                 .predicted = 8.0,
+                 .because =
+                     "a load touches 1 line instead of 32; adding up the lanes' sums and L2 take a part of that back"}),
+    RUNG(shared, bw_gemm_shared_refuses, PRECISIONS, .text = "32 x 32 tiles through shared memory, a thread an element",
+         .rung = {.changes = "32 x 32 tiles in shared memory: each element is read from L2 once for 32 products",
+                  .predicted = 0.5,
+                  .because = "32 lanes read one column, which is one bank: 8 turns a product (16-byte loads), where "
+                             "L1 took 4"}),
+    RUNG(padded, bw_gemm_shared_refuses, PRECISIONS,
+         .text = "32 x 32 tiles through shared memory, rows of 33, a thread an element",
+         .rung = {.changes = "rows of 33 floats in shared memory: no bank conflicts",
+                  .predicted = 3.0,
+                  .because = "2 turns a product instead of 8; fetching the tiles stays"}),
+    RUNG(tiled, bw_tiled_refuses, PRECISIONS, .text = "64 x 64 tiles through shared memory, float arithmetic",
+         .rung = {.changes = "64 x 64 tiles, 4 x 4 sums a thread in registers",
+                  .predicted = 3.5,
+                  .because = "8 loads from shared memory for 16 products instead of 2 for 1"}),
+    RUNG(vector, bw_gemm_vector_refuses, PRECISIONS,
+         .text = "128 x 128 tiles, 8 x 8 sums a thread, 16-byte loads, two pairs of buffers",
+         .rung = {.changes = "128 x 128 tiles, 8 x 8 sums, 16-byte loads, the next tiles under way",
+                  .predicted = 2.0,
+                  .because = "4 loads for 64 products: float arithmetic itself becomes the limit"}),
+    RUNG(tensor, bw_gemm_tensor_refuses, TENSOR_PRECISIONS,
+         .text = "128 x 128 tiles on tensor cores (mma.sync), copied asynchronously, three stages",
+         .rung = {.changes = "tensor cores (mma.sync), fragments by ldmatrix, asynchronous copies in three stages",
+                  .predicted = 8.0,
+                  .because = "16 times the arithmetic rate, of which mma.sync reaches about half on Hopper"}),
+    RUNG(gemv, bw_gemv_refuses, PRECISIONS, .text = "few rows of A: streams B once through registers",
+         .prefers = bw_gemv_prefers,
+         .rung = {.changes = "few rows of A: B streams through registers, 16 bytes a lane, no tiles",
+                  .predicted = 1.6,
+                  .because = "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
+                  .at = "fp16 M=1 N=14336 K=4096"}),
+    RUNG(wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
+         .rung = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
+                  .predicted = 1.6,
+                  .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"}),
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
+     .rung = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",
+              .predicted = 1.7,
+              .because = "wgmma reads operands from shared memory: no ldmatrix, 70 % of the tensor cores' rate"},
      .precisions = PRECISIONS,
      .rounds_once = true,
      .refuses = bw_cublaslt_refuses,
@@ -41,4 +93,4 @@ static const bw_variant rows[] = {
      .launch = bw_cublaslt_launch},
 };
 
-const bw_variant_table bw_cuda_gemm = {rows, sizeof rows / sizeof rows[0]};
+const bw_variant_table bw_cuda_gemm = {rows, sizeof rows / sizeof rows[0], "fp16 M=2048 N=2048 K=2048"};

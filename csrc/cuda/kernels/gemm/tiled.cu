@@ -1,10 +1,7 @@
 // gemm by 64 x 64 tiles through shared memory, float arithmetic: each element of A and B is read from memory once per
 // tile instead of once per product.
-#include "cuda/kernels/gemm/gemm.h"
-
 #include "cuda/kernels/common/fma_tile.cuh"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
+#include "cuda/kernels/gemm/tiles.cuh"
 
 // One block per 64 x 64 tile of D; blocks that share rows of B are neighbours.
 template <typename T>
@@ -23,33 +20,19 @@ static __global__ void __launch_bounds__(bw_tile_threads)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             if (row + 16 * i >= m || column + 16 * j >= n) continue;
-            const int64_t at = (row + 16 * i) * n + column + 16 * j;
-            bw_from_float(acc[i][j] + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+            bw_gemm_store(c, d, (row + 16 * i) * n + column + 16 * j, acc[i][j]);
         }
     }
 }
 
-static int64_t tile_count(int64_t rows) {
-    return bw_ceil_div(rows, bw_tile_rows);
-}
-
 const char *bw_tiled_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    const bw_checked blocks =
-        bw_mul(bw_num(tile_count(dims->value[BW_GEMM_M])), bw_num(tile_count(dims->value[BW_GEMM_N])));
-    return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more 64 x 64 tiles than a grid holds (2^31 - 1)"
-                                                               : nullptr;
+    return bw_gemm_tiles_refuse(dims, bw_tile_rows, bw_tile_rows);
 }
 
 bw_status bw_tiled_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                           bw_cuda_prepared *out) {
-    const int64_t *value = dims->value;
-    const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        bw_choose(out, gemm_tiled_kernel<T>, dim3((unsigned)(tile_count(m) * tile_count(n))), dim3(bw_tile_threads), 0,
-                  bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
-                  bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, n, k,
-                  tile_count(m));
-        return BW_OK;
+        return bw_gemm_choose_tiles(dims, gemm_tiled_kernel<T>, bw_tile_rows, bw_tile_rows, bw_tile_threads, 0, out);
     });
 }

@@ -112,7 +112,7 @@ bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **st
     bw_device *device = sets[0].device;
     const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts, true);
     void *prepared = nullptr;
-    BW_TRY(bw_cuda_prepare(sets, splitkv_choose, &prepared));
+    BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &prepared));
     bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);
     if (!status) status = empty_scratch(sets, set_count, plan);
     if (status) {

@@ -7,6 +7,8 @@
 // The smallest tile is 32 queries.
 const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    // Tiles are counted in int.
+    if (shape.keys > INT32_MAX - 512) return "2^31 - 512 keys and more";
     const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
     return blocks.overflow || !bw_cuda_grid_fits(blocks.value) ? "more tiles of queries than a grid holds (2^31 - 1)"
                                                                : nullptr;

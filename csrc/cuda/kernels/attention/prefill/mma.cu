@@ -19,32 +19,31 @@ constexpr int largest_warps = 8;
 template <int padded>
 constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 
-// Scores to weights, in place. `last[half]` is the last key that the lane's rows attend; where the whole tile lies
-// before it, `masked` is false. The first tile holds key 0, which every row attends, so that maxima are finite.
-template <int padded, int eights>
-BW_DEVICE void soften(float (&scores)[eights][4], int64_t key0, const int64_t (&last)[2], bool masked, float scale,
-                      bw_softmax_sums<padded, 2> &sums) {
+// Scores to weights, in place. `room[half]` is the last key, from the tile's first on, that the lane's rows attend;
+// where the whole tile lies before it, `masked` is false. The first tile holds key 0, which every row attends, so that
+// maxima are finite.
+template <bool masked, int padded, int eights>
+BW_DEVICE void soften(float (&scores)[eights][4], const int (&room)[2], float scale, bw_softmax_sums<padded, 2> &sums) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float best = sums.top[half];
+        float best = -INFINITY;
 #pragma unroll
         for (int n = 0; n < eights; n++) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                float score = scores[n][2 * half + c] * scale;
-                if (masked && key0 + 8 * n + column + c > last[half]) score = -INFINITY;
-                scores[n][2 * half + c] = score;
+                float &score = scores[n][2 * half + c];
+                if (masked && 8 * n + column + c > room[half]) score = -INFINITY;
                 best = fmaxf(best, score);
             }
         }
-        best = bw_quad_max(best);
+        best = fmaxf(sums.top[half], bw_quad_max(best) * scale);
         bw_softmax_rescale(sums, half, best, best);
 #pragma unroll
         for (int n = 0; n < eights; n++) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                const float weight = bw_exp2(scores[n][2 * half + c] - best);
+                const float weight = bw_exp2(fmaf(scores[n][2 * half + c], scale, -best));
                 scores[n][2 * half + c] = weight;
                 sums.sum[half] += weight;
             }
@@ -91,8 +90,8 @@ BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stri
     }
 }
 
-// Block: (batch, head) and tile of queries, in bw_flash_order.
-template <int padded, typename T>
+// Block: (batch, head) and tile of queries, in bw_flash_order. `vectors`: shape.vectors.
+template <int padded, bool vectors, typename T>
 __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     attention_flash_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                   bw_flash_order order) {
@@ -106,24 +105,24 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     const int64_t batch = pair / shape.heads, head = pair % shape.heads;
     const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
     const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
-    const int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
-    const int64_t reach = shape.keys - shape.queries;
-    const int64_t key_end = shape.causal ? min(shape.keys, reach + query0 + rows) : shape.keys;
+    int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
+    const int all_keys = (int)shape.keys, reach = (int)(shape.keys - shape.queries + query0);
+    const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
     const int warp_row = thread / 32 * 16;
     // The warp's first row attends the fewest keys: tiles that end before them need no mask.
-    const int64_t unmasked_end = shape.causal ? min(shape.keys, reach + query0 + warp_row + 1) : shape.keys;
-    int64_t last[2];
+    const int open_keys = shape.causal ? min(all_keys, reach + warp_row + 1) : all_keys;
+    int last[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int64_t row = query0 + warp_row + thread % 32 / 4 + 8 * half;
-        last[half] = shape.causal ? min(shape.keys - 1, reach + row) : shape.keys - 1;
+        const int row = reach + warp_row + thread % 32 / 4 + 8 * half;
+        last[half] = shape.causal ? min(all_keys - 1, row) : all_keys - 1;
     }
     bw_softmax_sums<padded, 2> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
 
-    bw_tensor_fetch<padded>(queries, q + q_at, q_stride, rows, shape.queries - query0, shape.head_dim, shape.vectors,
-                            thread, threads);
-    bw_tensor_fetch<padded>(keys, k + kv_at, kv_stride, tile_keys, shape.keys, shape.head_dim, shape.vectors, thread,
+    bw_tensor_fetch<padded>(queries, q + q_at, q_stride, rows, shape.queries - query0, shape.head_dim, vectors, thread,
+                            threads);
+    bw_tensor_fetch<padded>(keys, k + kv_at, kv_stride, tile_keys, shape.keys, shape.head_dim, vectors, thread,
                             threads);
     bw_copy_commit();
     bw_copy_wait<0>();
@@ -133,11 +132,12 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
 #pragma unroll
         for (int step = 0; step < padded / 16; step++) bw_tensor_rows<padded>(left[step], queries, warp_row, step);
     }
-    for (int64_t key0 = 0; key0 < key_end; key0 += tile_keys) {
+    for (int key0 = 0; key0 < key_end; key0 += tile_keys) {
         // This tile's K is there, and nobody reads the last tile's V any more.
-        bw_tensor_fetch<padded>(values, v + kv_at + key0 * kv_stride, kv_stride, tile_keys, shape.keys - key0,
-                                shape.head_dim, shape.vectors, thread, threads);
+        bw_tensor_fetch<padded>(values, v + kv_at, kv_stride, tile_keys, all_keys - key0, shape.head_dim, vectors,
+                                thread, threads);
         bw_copy_commit();
+        kv_at += tile_keys * kv_stride;
         float scores[tile_keys / 8][4] = {};
 #pragma unroll
         for (int step = 0; step < padded / 16; step++) {
@@ -151,12 +151,17 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
                 bw_multiply(scores[2 * n + 1], now, right[2], right[3], T());
             }
         }
-        soften(scores, key0, last, key0 + tile_keys > unmasked_end, shape.scale, sums);
+        const int room[2] = {last[0] - key0, last[1] - key0};
+        if (key0 + tile_keys > open_keys) {
+            soften<true>(scores, room, shape.scale, sums);
+        } else {
+            soften<false>(scores, room, shape.scale, sums);
+        }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
         if (key0 + tile_keys < key_end) {
-            bw_tensor_fetch<padded>(keys, k + kv_at + (key0 + tile_keys) * kv_stride, kv_stride, tile_keys,
-                                    shape.keys - key0 - tile_keys, shape.head_dim, shape.vectors, thread, threads);
+            bw_tensor_fetch<padded>(keys, k + kv_at, kv_stride, tile_keys, all_keys - key0 - tile_keys, shape.head_dim,
+                                    vectors, thread, threads);
         }
         bw_copy_commit();
         multiply_values(scores, values, sums);
@@ -166,7 +171,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     store_rows(sums, out + q_at, q_stride, warp_row + thread % 32 / 4, shape.queries - query0, shape.head_dim);
 }
 
-template <int padded, typename T>
+template <int padded, bool vectors, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short ones.
     const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
@@ -174,11 +179,16 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
     const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
     const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), facts->cache_bytes);
     const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys_for<padded>)*padded * sizeof(T);
-    bw_choose(out, attention_flash_tensor_kernel<padded, T>, dim3((unsigned)(tiles * shape.batch * shape.heads)),
-              dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_ATTENTION_Q),
-              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
-              shape, order);
+    bw_choose(out, attention_flash_tensor_kernel<padded, vectors, T>,
+              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3((unsigned)warps * 32), shared_bytes,
+              bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
+              bw_from_operand(BW_ATTENTION_OUT), shape, order);
     return BW_OK;
+}
+
+template <int padded, typename T>
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    return shape.vectors ? choose<padded, true, T>(shape, facts, out) : choose<padded, false, T>(shape, facts, out);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.plot.looks import style
-from bwprof.plot.paper import write_panels
+from bwprof.plot.paper import cut, write_panels
 from bwprof.results import schema
 from bwprof.text import figure_text, spelt
 
@@ -54,7 +54,7 @@ def _draw(ax: Axes, case: str, means: Mapping[str, float]) -> None:
         ax.bar(place, means[name], width=0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
         ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(names)), [spelt(name).upper() for name in names], fontsize=8, parse_math=False)
-    ax.set_title(spelt(case)[:_LONGEST], fontsize=9, parse_math=False)
+    ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
     ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
     ax.margins(y=0.15)
     ax.spines[["top", "right"]].set_visible(False)

@@ -10,7 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.paper import check_ending, cut, write_figure
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import Ink, dress, ink
+from bwprof.plot.paper import Inches, Picture, check_ending, cut
 from bwprof.results import schema
 
 if TYPE_CHECKING:
@@ -22,12 +24,11 @@ _log = logging.getLogger("bwprof.plot")
 # Okabe and Ito's colours, and marks that tell without them.
 _LOOKS = {
     "slower": ("#D55E00", "v"),
-    "same": ("#555555", "o"),
+    "same": ("", "o"),  # the colour of lesser words
     "faster": ("#0072B2", "^"),
     "disturbed": ("#CC79A7", "x"),
 }
-_BAND = "#e4e4e4"
-_MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.5, 60.0, 2.6
+_AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 1.05, 1.5, 60.0, 2.6
 _ROW_INCHES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to so many rows: height, letters
 _LONGEST_NAME = 60
 _LOGARITHMIC = 1.5  # a ratio from which on the axis is one of factors
@@ -68,25 +69,25 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.kinds.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
-    lines, left_out = _lines(data)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.figure(figsize=_size(lines), layout="constrained").add_subplot()
-    _draw(ax, lines, left_out, data.attrs)
-    return ax
+    return picture(data).on(ax)
 
 
 def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write `ratios` into a file, whose ending says the format; returns its path."""
     target = Path(path)
     check_ending(target)
+    return picture(data).write([target])[0]
+
+
+def picture(data: pd.DataFrame) -> Picture:
+    """The same as a picture to be drawn or written."""
     lines, left_out = _lines(data)
-    write_figure(_size(lines), lambda ax: _draw(ax, lines, left_out, data.attrs), [target])
-    return target
+    width, height = _size(lines)
+    inner = (width - 2.8, height - _AROUND_INCHES)
+    return Picture((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
 
 
 def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
@@ -123,8 +124,10 @@ def _size(lines: Sequence[_Line]) -> tuple[float, float]:
     return 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * _row(len(lines))[0])
 
 
-def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any) -> None:
-    height, letters = _row(len(lines))
+def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any, room: Inches) -> None:
+    colors = ink(ax)
+    height = legend_over_lines(ax, _handles(lines, colors), len(lines), room)
+    letters = min(_row(len(lines))[1], 72 * height * 0.72)
     low, high, factors = _range(lines)
 
     def at(ratio: float) -> float:
@@ -135,25 +138,21 @@ def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any) -> None:
     if factors:
         ax.set_xscale("log")
     for place, line in enumerate(lines):
-        color, mark = _LOOKS[line.verdict]
+        color, mark = _LOOKS[line.verdict][0] or colors.soft, _LOOKS[line.verdict][1]
         reach = min(line.limit, 50.0)
         left, right = at(math.exp(-reach)), at(math.exp(reach))
-        ax.barh(place, right - left, left=left, height=1.0, color=_BAND, linewidth=0)
+        ax.barh(place, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
         ax.plot([at(line.low), at(line.high)], [place, place], color=color, linewidth=1.4, solid_capstyle="butt")
         size = min(5.5, 24 * height)
         ax.plot([at(line.ratio)], [place], color=color, marker=mark, markersize=size, linestyle="none")
-    ax.axvline(at(1.0), color="#222222", linewidth=0.8)
+    ax.axvline(at(1.0), color=colors.text, linewidth=0.8)
     ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=letters, parse_math=False)
-    ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.set_xlim(at(low), at(high))
     _axis(ax, attrs, factors=factors)
-    _legend(ax, lines)
     sides = [cut(str(attrs[name]), 48) for name in ("new", "base") if attrs.get(name)]
     words = [" against ".join(sides)] if len(sides) == 2 else []
     ax.set_title("\n".join([*words, *([left_out] if left_out else [])]), loc="left", fontsize=9, parse_math=False)
-    ax.grid(axis="x", color="#cccccc", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
 
@@ -185,8 +184,8 @@ def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.3g}" if abs(value) > 1e-9 else "0"))
 
 
-def _legend(ax: Axes, lines: Sequence[_Line]) -> None:
-    """Below the axis, so that rows keep their room."""
+def _handles(lines: Sequence[_Line], colors: Ink) -> list[Any]:
+    """The legend's entries."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -194,14 +193,6 @@ def _legend(ax: Axes, lines: Sequence[_Line]) -> None:
     for verdict, (color, mark) in _LOOKS.items():
         count = sum(line.verdict == verdict for line in lines)
         if count:
-            handles.append(Line2D([], [], color=color, marker=mark, linewidth=1.4, label=f"{verdict} ({count})"))
-    handles.append(Patch(facecolor=_BAND, label="taken for noise"))
-    ax.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        borderaxespad=4.0,
-        ncols=len(handles),
-        fontsize=8,
-        frameon=False,
-    )
+            look: dict[str, Any] = {"color": color or colors.soft, "marker": mark, "linewidth": 1.4}
+            handles.append(Line2D([], [], label=f"{verdict} ({count})", **look))
+    return [*handles, Patch(facecolor=colors.grid, label="taken for noise")]

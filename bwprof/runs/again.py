@@ -1,10 +1,10 @@
-"""Rows of a finished run measured once more, as the run measured them, in a fresh process on the same device."""
+"""Rows measured once more, as they were measured, in a fresh process on the same device."""
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,18 +14,27 @@ from bwprof.hardware import devices
 from bwprof.measuring.row import Context, provenance
 from bwprof.measuring.spec import Spec
 from bwprof.results import schema
+from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
+from bwprof.roofs import Given, Roofs, Wanted
+from bwprof.roofs.given import belonging
 from bwprof.runs.loop import Executor, better, case_seconds, is_disturbed
 from bwprof.runs.progress import Progress
 from bwprof.runs.resuming import key_of_row, key_of_spec
-from bwprof.text import finite_number, quoted
+from bwprof.text import counted, finite_number, quoted
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
 
 def measure_again(
-    rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress
-) -> list[Row | str]:
+    rows: Sequence[Row],
+    run: Mapping[str, Any],
+    make: MakeExecutor,
+    progress: Progress,
+    *,
+    say: Callable[[str], object] = lambda _: None,
+    given: Given = False,
+) -> list[PublicRow | str]:
     """Each row's case once more, under the row's own conditions: operation, parameters, variant, cache, seed and timer.
 
     Parameters
@@ -33,56 +42,77 @@ def measure_again(
     rows : sequence of dict
         Rows of the run.
     run : dict
-        Its metadata, {} where they are not known: how long each case was sampled.
+        Its metadata, {} where they are not known: how long each case was sampled, and its plan.
     make : callable
         An executor, whose device lives in a process of its own, of a backend and a device's number.
+    given : {False, "stored", "auto"} or Roofs
+        What the new rows are held against; what is not stored is not measured for them.
+    say : callable
+        Gets a sentence when the cases of a device that is at hand begin.
 
     Returns
     -------
     list
         A new row for each, or in words why there is none.
     """
-    found: list[Row | str] = [""] * len(rows)
+    found: list[PublicRow | str] = [""] * len(rows)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(tuple(row.get(name) for name in ("backend", "device", "device_uuid", "hostname")), []).append(
             place
         )
-    progress.begin(len(rows))
     for places in groups.values():
-        answers = _on_device([rows[place] for place in places], run, make, progress)
+        answers = _on_device([rows[place] for place in places], run, make, progress, say, given)
         for place, answer in zip(places, answers, strict=True):
             found[place] = answer
     return found
 
 
-def _on_device(rows: Sequence[Row], run: Mapping[str, Any], make: MakeExecutor, progress: Progress) -> list[Row | str]:
+def _on_device(
+    rows: Sequence[Row],
+    run: Mapping[str, Any],
+    make: MakeExecutor,
+    progress: Progress,
+    say: Callable[[str], object],
+    given: Given,
+) -> list[PublicRow | str]:
     """The same of rows of one device."""
     numbers = _numbers(rows[0], run)
     if not numbers:
         return [f"{quoted(rows[0].get('device'))} is not at hand"] * len(rows)
     planned = _planned(run, str(rows[0].get("backend")))
-    specs = [_spec_of(row, planned) for row in rows]
+    specs = [_spec_of(row, planned, finite_number(run.get("rel_ci"))) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
     executor, facts, why = _opened(rows[0], numbers, make)
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
+    count = sum(isinstance(spec, Spec) for spec in specs)
+    say(f"measuring again what failed: {counted(count, 'case')} on {quoted(rows[0].get('device'))}")
+    progress.begin(count)
     try:
-        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, None))
+        roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
+        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))
         return [spec if isinstance(spec, str) else _measured(spec, executor, run, progress) for spec in specs]
     finally:
         executor.close()
 
 
-def _measured(spec: Spec, executor: Executor[Any], run: Mapping[str, Any], progress: Progress) -> Row:
+def _roofs(executor: Executor[Any], facts: dict[str, Any], given: Given, caches: Collection[str]) -> Roofs | None:
+    if isinstance(given, Roofs):
+        return belonging(given, facts)
+    return executor.obtain_roofs(Wanted("cold" in caches, "hot" in caches, stored=True), None) if given else None
+
+
+def _measured(spec: Spec, executor: Executor[Any], run: Mapping[str, Any], progress: Progress) -> PublicRow:
     """A row; of a disturbed one a second try may be better, as in the run."""
     progress.case(spec.title)
-    row = executor.measure(spec, _seconds(run), None).row
-    if is_disturbed(row):
-        row = better(row, executor.measure(spec, _seconds(run), None).row)
-    progress.row(row)
-    return row
+    found = executor.measure(spec, _seconds(run), None)
+    if is_disturbed(found.row):
+        second = executor.measure(spec, _seconds(run), None)
+        found = second if better(found.row, second.row) is second.row else found
+    progress.row(found.row)
+    return PublicRow(found.row, found.samples or ())
 
 
 def _numbers(row: Row, run: Mapping[str, Any]) -> list[int]:
@@ -117,7 +147,7 @@ def _is_the_same(row: Row, context: Context) -> bool:
     return not row.get("hostname") or row["hostname"] == here["hostname"]
 
 
-def _spec_of(row: Row, planned: Mapping[object, Spec]) -> Spec | str:
+def _spec_of(row: Row, planned: Mapping[object, Spec], rel_ci: float | None) -> Spec | str:
     """The case behind a row, of the run's plan where it has one; in words why it cannot be measured."""
     if row.get("status") != "ok":
         return f"it is {row.get('status')}"
@@ -127,7 +157,7 @@ def _spec_of(row: Row, planned: Mapping[object, Spec]) -> Spec | str:
     try:
         backend = str(row["backend"])
         spec = planned.get(key_of_row(row))
-        return Spec.checked((_from_row(row) if spec is None else _pinned(spec, row)).to_dict(), backend)
+        return Spec.checked((_from_row(row, rel_ci) if spec is None else _pinned(spec, row)).to_dict(), backend)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return f"its case cannot be told ({error})"
 
@@ -148,7 +178,7 @@ def _pinned(spec: Spec, row: Row) -> Spec:
     return replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
 
 
-def _from_row(row: Row) -> Spec:
+def _from_row(row: Row, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not schema.is_missing(row.get(name))}
     found = registry.lengths_of(row)
@@ -163,6 +193,7 @@ def _from_row(row: Row) -> Spec:
         None,
         str(row["cache"]),
         0 if seed is None else int(seed),
+        rel_ci=rel_ci,
     )
     return _pinned(spec, row)
 

@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.looks import style
+from bwprof.plot.legends import add_legend
+from bwprof.plot.looks import dress, ink, style
 from bwprof.plot.paper import check_ending, cut, write_panels
 from bwprof.results.difference import DISTURBED
 
@@ -25,7 +26,7 @@ _MOST_LINES = 12  # of a panel's legend
 _MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
 _LONGEST = 28  # letters of a name
 _MARKERS = "osD^vP*X"
-_SLOWER, _FASTER = "#B00020", "#00692B"
+_FASTER = "#009E73"
 _DISTURBED = re.compile("|".join(sorted(DISTURBED)))
 _RAW_UNTIL = 60  # runs of a line that get a marker each
 _WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
@@ -143,12 +144,15 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
     ax.set_xlim(*span)
     _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
     ax.tick_params(labelsize=8, labelbottom=True)
-    ax.grid(color="#e4e4e4", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    legend = ax.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    dress(ax, grid="both")
+    add_legend(
+        ax,
+        ax.get_legend_handles_labels()[0],
+        fontsize=7.5,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+    )
 
 
 def _room(ax: Axes, *, least: float) -> None:
@@ -161,7 +165,7 @@ def _room(ax: Axes, *, least: float) -> None:
 
 def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) -> None:
     """Medians as a line, with their intervals; triangles where a time changed, hollow where a row is disturbed."""
-    look = style(str(line["precision"].iloc[0]))
+    look, colors = style(str(line["precision"].iloc[0])), ink(ax)
     when = line["started"].dt.tz_localize(None).to_numpy()
     time, low, high = (line[name].to_numpy() * scale for name in ("time_ms", "time_ms_lo", "time_ms_hi"))
     marker = _MARKERS[place % len(_MARKERS)]
@@ -185,11 +189,11 @@ def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) ->
         linewidth=0,
         marker="o",
         markersize=5,
-        color="white",
+        color=colors.ground,
         markeredgecolor=look.color,
         zorder=3,
     )
-    for word, shape, color in (("slower", "^", _SLOWER), ("faster", "v", _FASTER)):
+    for word, shape, color in (("slower", "^", colors.alarm), ("faster", "v", _FASTER)):
         changed = (line["change"] == word).to_numpy()
         ax.plot(when[changed], time[changed], linewidth=0, marker=shape, markersize=7, color=color, zorder=4)
 
@@ -204,10 +208,11 @@ def _finite(values: Any) -> Any:
 def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
     """A dotted line for each run in which something beside the time changed, with words for the last of them."""
     marked = rows[rows["marks"].notna() & (rows["marks"] != "")]
-    said = marked.assign(marks=marked["marks"].astype(str)).groupby("started", sort=True)["marks"].unique()
+    # As a list: NumPy 1.24.0 warns where pandas makes text of categories, of which none is NaN.
+    said = marked.assign(marks=marked["marks"].tolist()).groupby("started", sort=True)["marks"].unique()
     for number, (when, texts) in enumerate(said.items()):
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
-        ax.axvline(naive, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        ax.axvline(naive, color=ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         if words and number >= len(said) - _MOST_MARKS:
             told = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(texts).split("; ")))
             height = -2 - 9 * (number % 3)  # neighbours' words stand below each other
@@ -217,7 +222,7 @@ def _vertical(ax: Axes, rows: pd.DataFrame, *, words: bool) -> None:
                 (naive, 1.0),
                 xytext=(2, height),
                 fontsize=6.5,
-                color="#444444",
+                color=ink(ax).text,
                 va="top",
                 parse_math=False,
                 **place,

@@ -1,0 +1,1 @@
+"""Ladders of variants, measured rung by rung: `bwprof.ablation`."""

@@ -1,0 +1,202 @@
+"""`bwprof.ablation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof import hardware, kernels, registry
+from bwprof.hardware import Choice, Device
+from bwprof.ladder import peers, rungs
+from bwprof.measuring.spec import DEFAULT_CACHE, Spec
+from bwprof.roofs import Given
+from bwprof.roofs.given import check
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, Request
+from bwprof.text import fraction, merged, seconds, unknown, whole_number, words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.results.schema import Row
+
+NOT_ASKED = "it was not asked for (vs='torch', --vs torch)"
+
+
+def ablation(
+    op: str,
+    *,
+    precision: str | None = None,
+    vs: str | None = None,
+    variant: str | Iterable[str] | None = None,
+    device: Device = None,
+    backend: str | None = None,
+    kv_lens: str | Sequence[int | str] | None = None,
+    cache: str = DEFAULT_CACHE,
+    seed: int = 0,
+    timer: str | None = None,
+    metrics: str | Iterable[str] | None = None,
+    rel_ci: float | str | None = None,
+    max_seconds: float = DEFAULT_CASE_SECONDS,
+    roofs: Given = "auto",
+    progress: bool = False,
+    grid: Mapping[str, Any] | None = None,
+    **params: int | str,
+) -> pd.DataFrame:
+    """An operation's ladder of variants on one shape: what each rung changes, and what that brings.
+
+    Every rung is measured as a sweep does it, in this process: verified, cold, by the same timer. Beside the gain of
+    each over the last rung before it that runs the shape stands the one that was predicted before it was measured.
+
+    Parameters
+    ----------
+    op : str
+        The operation.
+    precision : str, optional
+        With no parameters either, the shape and the precision that the ladder's predictions are for; FP32 with some.
+    vs : {"torch"}, optional
+        Measure PyTorch's counterpart, too, where it is installed and has one: on tensors of the same values, verified
+        against the same reference, timed by the same timer.
+    variant : str or iterable of str, optional
+        Only these rungs.
+    device, backend, kv_lens, cache, seed, timer, metrics, rel_ci, max_seconds, roofs, progress
+        As in `bwprof.sweep`; ``metrics="occupancy"`` counts the achieved occupancy beside the theoretical one.
+    grid : mapping, optional
+        Parameters, as in `params`, whatever they are called.
+    **params : int or str
+        The operation's parameters, a value each; those left out take their defaults.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each rung, cheapest first, then one for each counterpart (`kind` is "rung" or "peer"): version,
+        status, reason, time_ms, speedup_vs_torch (the fastest counterpart's time divided by its own), speedup_vs_first,
+        measured_gain and predicted_gain (over the rung before), predicted_at (the precision and shape that the
+        prediction is for), bandwidth_gb_s, occupancy, registers, changes, because and more. A rung that refuses the
+        shape says why; ratios are of verified rows alone. ``attrs["run"]`` is the run's metadata, ``attrs["torch"]``
+        says which PyTorch there was, or why none.
+
+    Raises
+    ------
+    ValueError
+        For what is unknown or out of range, before anything runs.
+    SweepError
+        When the device is lost.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> found = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
+    >>> found["version"].tolist()
+    ['naive', 'gemv', 'blocked']
+    >>> round(found["measured_gain"][1] * found["time_ms"][1] / found["time_ms"][0], 6)
+    1.0
+    """
+    from bwprof.runs.inprocess import How, run
+
+    if vs not in (None, peers.TORCH):
+        raise ValueError(unknown("vs", str(vs), [peers.TORCH]))
+    choice = hardware.choose(backend, device)
+    ladder = _ladder(op, choice.backend, words("variant", variant))
+    precision, given = _place(ladder, precision, merged(grid, params, "grid"))
+    lens = registry.lengths(kv_lens)
+    whole = registry.complete(op, precision, given, lens)
+    known = [row["name"] for row in ladder if precision in row["precisions"]]
+    if not known:
+        raise ValueError(f"no variant of {op} on {choice.backend} takes {precision}")
+    measured = run(
+        Request(
+            operations=(op,),
+            params={name: (value,) for name, value in whole.items()},
+            kv_lens=None if lens is None else tuple(lens),
+            precisions=(precision,),
+            variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
+            caches=(cache,),
+            device=f"{choice.backend}:{choice.index}",
+            seed=whole_number(seed, "seed"),
+            timer=timer,
+            metrics=words("metrics", metrics),
+            rel_ci=None if rel_ci is None else fraction(rel_ci, "rel_ci"),
+            max_seconds=seconds(max_seconds, "max_seconds", from_zero=True),
+        ),
+        How(roofs=check(roofs), progress=progress),
+    )
+    rows = {str(row["variant"]): row for row in schema_rows(measured)}
+    described = kernels.variants(op, f"{choice.backend}:{choice.index}", precision=precision, kv_lens=lens, **whole)
+    spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
+    said, beside = _beside(vs, choice, spec, rows, roofs, max_seconds)
+    places = {row["at"] for row in ladder if row["at"] is not None}
+    here = {at for at in places if lens is None and _is(op, precision, whole, at)}
+    found = rungs.frame(
+        rungs.lines(ladder, rows, described, beside, precision, here),
+        {
+            "operation": op,
+            "precision": precision,
+            "shape": _shape(op, precision, whole, lens),
+            "backend": choice.backend,
+            "device": choice.name,
+        },
+    )
+    found.attrs = {"run": measured.attrs.get("run", {}), peers.TORCH: said}
+    return found
+
+
+def schema_rows(measured: pd.DataFrame) -> list[Row]:
+    """A frame's rows, None for what is missing."""
+    from bwprof.results.tables import rows
+
+    return [dict(row) for row in rows(measured)]
+
+
+def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:
+    """The rungs that are asked for."""
+    ladder = registry.operation(op)["variants"].get(backend, [])
+    names = [row["name"] for row in ladder]
+    for name in asked:
+        if name != EVERY_VARIANT and name not in names:
+            raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
+    if not ladder:
+        raise ValueError(f"{op} has no variant on {backend}")
+    return [row for row in ladder if not asked or row["name"] in asked or EVERY_VARIANT in asked]
+
+
+def _place(
+    ladder: Sequence[Mapping[str, Any]], precision: str | None, params: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The precision and the parameters: with none given, those that the ladder is predicted for."""
+    at = ladder[0]["at"]
+    if at is None or params:
+        return registry.check_precision(precision or "fp32"), dict(params)
+    predicted_for, shape = registry.rung_place(at)
+    return registry.check_precision(precision or predicted_for), dict(shape)
+
+
+def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:
+    """Whether a ladder's name of a precision and a shape means this one."""
+    predicted_for, shape = registry.rung_place(at)
+    return predicted_for == precision and registry.complete(op, precision, shape) == params
+
+
+def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None) -> str:
+    """The parameters that are not what they would be anyway."""
+    told = registry.unusual(op, precision, params, kv_lens)
+    lens = [] if kv_lens is None else [f"kv_lens={','.join(map(str, kv_lens))}"]
+    return " ".join([*(f"{name}={params[name]}" for name in told), *lens]) or "default shape"
+
+
+def _beside(
+    vs: str | None, choice: Choice, spec: Spec, rows: Mapping[str, Row], roofs: Given, max_seconds: float
+) -> tuple[str, list[tuple[str, Row]]]:
+    """What is said of PyTorch, and its rows."""
+    if vs is None:
+        return NOT_ASKED, []
+    wanted = peers.peers_of(spec.operation)
+    if not wanted:
+        return f"nothing of PyTorch's is known to do the work of {spec.operation}", []
+    if lacking := peers.lacking(choice.backend):
+        return lacking, []
+    timer = next((str(row["timer"]) for row in rows.values() if row["timer"]), None)
+    given: Given = "stored" if roofs == "auto" else roofs
+    asked = peers.Asked(spec, timer, given, max_seconds)
+    with hardware.opened(choice.backend, choice.index) as device:
+        found = [(peer.name, row) for peer, row in peers.measured(device, asked, wanted)]
+    return f"PyTorch {peers.version()}", found

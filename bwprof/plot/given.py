@@ -1,0 +1,96 @@
+"""What pictures are asked to draw: a frame, a run's folder or file, rows. Here it becomes a frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bwprof.results import load, schema
+from bwprof.results.schema import Row
+from bwprof.text import check_frame, measurable, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEAST = ("operation", "precision")  # what rows made by hand cannot do without
+
+
+def frame_of(data: Any) -> pd.DataFrame:
+    """A frame of a frame, of whatever has one (`frame`), of a path to results, of a row, or of rows.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    FileNotFoundError, ValueError
+        For a path without results; rows that lack what every row needs.
+    """
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        check_frame(data)
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return load(data)
+    if isinstance(getattr(data, "frame", None), pd.DataFrame):
+        return frame_of(data.frame)
+    rows = [data] if isinstance(data, Mapping) else data
+    if not isinstance(rows, (list, tuple)) or not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError(f"data is {shown(data)}: a frame is needed, a run's folder, a file of results, or rows")
+    from bwprof.results.tables import frame
+
+    for name in _LEAST if rows else ():
+        if not any(row.get(name) for row in rows):
+            raise ValueError(f"the rows have no column {name}")
+    return frame(rows)
+
+
+def rows_of(data: Any) -> tuple[list[Row], pd.DataFrame]:
+    """The rows of what was given, their limits and their comparison with FP32 filled in, and the frame."""
+    from bwprof.results.frame import compared_rows
+    from bwprof.roofs.limits import with_limits
+
+    frame = frame_of(data)
+    return compared_rows(with_limits(frame)), frame
+
+
+def need(rows: Iterable[Row], *names: str) -> list[Row]:
+    """The rows that have numbers in all these columns; ValueError with the column that none has."""
+    found = list(rows)
+    if not found:
+        raise ValueError("there are no rows to draw")
+    for name in names:
+        found = [row for row in found if measurable(row.get(name)) is not None]
+        if not found:
+            raise ValueError(f"there is nothing to draw: no row has a number in column {name}")
+    return found
+
+
+def need_columns(frame: pd.DataFrame, *names: str, what: str) -> None:
+    """ValueError for a frame that lacks a column."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise ValueError(f"not {what}: column {', '.join(missing)} is missing")
+
+
+def number_column(name: str, given: str) -> schema.Column:
+    """A column with numbers that was asked for; ValueError for another, with the nearest right name."""
+    from bwprof.text import unknown
+
+    known = {column.name: column for column in schema.columns() if column.kind in ("number", "integer")}
+    if given not in known:
+        raise ValueError(f"{name}: {unknown('column of numbers', given, known, see='bwprof columns')}")
+    return known[given]
+
+
+def facts_of(frame: pd.DataFrame) -> Mapping[str, Any]:
+    """What the metadata of a frame's run say of its device; nothing where there are none."""
+    run = frame.attrs.get("run")
+    found = run.get("facts") if isinstance(run, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def device_of(rows: Iterable[Row]) -> list[str]:
+    """The devices of rows, each once."""
+    return list(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))

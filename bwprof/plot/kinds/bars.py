@@ -1,0 +1,432 @@
+"""The comparison: effective bandwidths of each case by precision, with the roofs that they stand below.
+
+Bars where there are few cases, else a row of dots for each; on a slide by family. All of it is drawn in lines of equal
+height, headings of families among them, below a band for the legend.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof import registry
+from bwprof.analysis.summary import ordered_precisions
+from bwprof.plot.given import rows_of
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
+from bwprof.plot.paper import Inches, Picture, cut, endings, width_of
+from bwprof.results import compare, schema
+from bwprof.results.compare import Group
+from bwprof.results.schema import Row
+from bwprof.roofs.limits import graded
+from bwprof.text import figure_text, measurable, short, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_log = logging.getLogger("bwprof.plot")
+
+PAGE, SLIDE = "page", "slide"
+_MOST_BARS = 20  # cases: more are dots
+_MOST_INCHES = 60.0  # of a page; cases beyond it are left out, which is said: nobody reads so many
+_PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)
+_AROUND_INCHES = 1.05  # title, axis
+_LINE_INCHES = 0.17  # of the legend
+_DOT_INCHES = 0.26  # of a case
+_LEAST_INCHES = 0.12
+_GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
+_NUMBER_POINTS, _LEAST_POINTS = 7.0, 5.0
+_LONGEST_DOUBTS = 60  # characters of the flags in the legend
+_LONGEST_NAME = 64
+_LONGEST_PRECISION = 16
+_OTHERS = "other"  # the family of what the registry does not know
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is drawn: lines of cases and of headings, from top to bottom."""
+
+    lines: list[str | Group]
+    groups: list[Group]
+    precisions: list[str]
+    dots: bool
+    slide: bool
+
+    def rows(self) -> list[Row]:
+        return [row for group in self.groups for row in group.rows.values()]
+
+
+def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
+    """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
+
+    Above 20 cases dots take the place of bars; a line leads from each to its roof.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results; the nine classic columns will do.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
+    layout : {"page", "slide"}
+        As long as it takes, or 16:9 with the cases by family.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When a classic column is missing, or there is nothing to draw.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", N=64, K=64, backend="cpu", cache="hot", roofs=False)
+    >>> bwprof.plot.comparison(frame).get_xlabel()
+    'effective bandwidth (GB/s)'
+    """
+    return picture(data, layout=layout).on(ax)
+
+
+def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
+    """Write `comparison` as path.png and path.svg; returns both paths. No window and no global state is touched.
+
+    One of these endings may stand in `path` already. Another ending of a picture that matplotlib can write (.pdf, ...)
+    gives that one file.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in (".png", ".svg") and ending.removeprefix(".") in endings():
+        return picture(data).write([Path(path)])
+    base = os.fspath(path).removesuffix(".png").removesuffix(".svg")
+    return picture(data).write([Path(f"{base}{name}") for name in (".png", ".svg")])
+
+
+def picture(data: Any, *, layout: str = PAGE) -> Picture:
+    """The same as a picture to be drawn or written."""
+    if layout not in (PAGE, SLIDE):
+        raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
+    rows = rows_of(data)[0]
+    groups = compare.groups(rows)
+    if not groups:
+        raise ValueError("there are no rows to draw")
+    present = {row["precision"] for row in rows}
+    precisions = [name for name in ordered_precisions(rows) if name in present]
+    lines: list[str | Group] = _by_family(groups) if layout == SLIDE else [*groups]
+    slide = layout == SLIDE
+    size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
+    inner = (0.72 * size[0], size[1] - _AROUND_INCHES)
+
+    def draw(ax: Axes, room: Inches) -> None:
+        _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
+
+    return Picture(size, inner, draw)
+
+
+def _by_family(groups: Sequence[Group]) -> list[str | Group]:
+    """The cases by family, below a heading each, if there are several."""
+    families: dict[str, list[Group]] = {}
+    for group in groups:
+        families.setdefault(_family(str(group.first["operation"])), []).append(group)
+    if len(families) == 1:
+        return list(groups)
+    lines: list[str | Group] = []
+    for name, found in families.items():
+        lines += [name, *found]
+    return lines
+
+
+def _family(operation: str) -> str:
+    try:
+        return str(registry.operation(operation)["family"])
+    except ValueError:
+        return _OTHERS
+
+
+def _bar_inches(precisions: int) -> float:
+    """Of a case with a bar for each precision."""
+    return max(0.34, 0.17 * precisions + 0.10)
+
+
+def _page_inches(cases: int, precisions: int) -> float:
+    each = _bar_inches(precisions) if cases <= _MOST_BARS else _DOT_INCHES
+    return min(_MOST_INCHES, _AROUND_INCHES + 3 * _LINE_INCHES + cases * each)
+
+
+def _plan(lines: Sequence[str | Group], precisions: list[str], *, slide: bool, height: float) -> _Plan:
+    """What fits a height, in inches."""
+    room = max(height - 3 * _LINE_INCHES, _LEAST_INCHES)
+    kept = list(lines[: max(1, int(room / _LEAST_INCHES + 1e-6))])
+    while len(kept) > 1 and isinstance(kept[-1], str):
+        kept.pop()
+    groups = [line for line in kept if isinstance(line, Group)]
+    thick = 72 * 0.8 * room / len(kept) / len(precisions) >= _LEAST_POINTS + 1
+    return _Plan(kept, groups, precisions, dots=len(groups) > _MOST_BARS or not thick, slide=slide)
+
+
+def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
+    left_out = f"the first {len(plan.groups)} of {count} cases" if len(plan.groups) < count else ""
+    if left_out:
+        _log.warning("the picture shows %s", left_out)
+    handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
+    gains = any(_gain(group) for group in plan.groups)
+    more = (1.2 if plan.slide else 2.2) * written / 72 if gains else 0.0  # the heading of the gains
+    each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
+    longest = _longest(plan.groups)
+    reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
+    canvas = _Canvas(ax, plan, styles(plan.precisions), ink(ax), each, longest, room[0] / reach)
+    for place, line in enumerate(plan.lines):
+        if isinstance(line, Group) and not plan.dots:
+            canvas.bars(line, place)
+    if plan.dots:
+        canvas.dots()
+    for place, line in enumerate(plan.lines):
+        if isinstance(line, Group) and gains:
+            canvas.gain(line, place)
+    _peak(ax, plan.groups, ink(ax))
+    names = min(11.0 if plan.slide else 8.5, 72 * each * 0.82)
+    ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
+    ax.set_xlim(0, reach)
+    ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
+    ax.set_title(_title(plan, left_out), loc="left", fontsize=14 if plan.slide else 11, parse_math=False)
+    if gains:
+        canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
+    dress(ax, grid="x")
+    ax.tick_params(axis="y", length=0, labelsize=names)
+    ax.tick_params(axis="x", labelsize=written + 1)
+    for line, text in zip(plan.lines, ax.get_yticklabels(), strict=True):
+        if isinstance(line, str):
+            text.set_fontweight("bold")
+
+
+@dataclass(frozen=True, slots=True)
+class _Canvas:
+    """Where bars and dots are drawn: inches of a line, the longest value, inches of a GB/s."""
+
+    ax: Axes
+    plan: _Plan
+    looks: Mapping[str, Style]
+    ink: Ink
+    each: float
+    longest: float
+    inches: float
+
+    def heights(self, group: Group, place: int) -> dict[str, float]:
+        """Of each precision that a case has, where its bar or dot lies in the case's line."""
+        there = [name for name in self.plan.precisions if name in group.rows]
+        thickness = 0.8 / len(self.plan.precisions)
+        return {name: place + (slot - (len(there) - 1) / 2) * thickness for slot, name in enumerate(there)}
+
+    def bars(self, group: Group, place: int) -> None:
+        """A case's bars, with their roofs and numbers."""
+        for precision, center in self.heights(group, place).items():
+            self._bar(group.rows[precision], center, self.looks[precision])
+
+    def _bar(self, row: Row, center: float, look: Style) -> None:
+        value = row.get("bandwidth_gb_s")
+        thickness = 0.8 / len(self.plan.precisions)
+        points = min(_NUMBER_POINTS, 72 * self.each * thickness * 0.85)
+        if value is None or measurable(value) is None:
+            said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
+            self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
+            return
+        self.ax.barh(
+            center, value, height=thickness * 0.92, color=look.color, hatch=look.hatch,
+            edgecolor=self.ink.ground, linewidth=0,
+        )  # fmt: skip
+        roof = self._roof_mark(row, center, thickness)
+        said = figure_text(value, whole_from=100) + ("*" if row.get("flags") else "")
+        width = width_of(said, points) / self.inches
+        gap = 0.04 / self.inches
+        hidden = roof is not None and value - gap < roof < value + width + 2 * gap
+        tag = {"facecolor": look.color, "edgecolor": "none", "pad": 0.8}  # says whose number it is
+        if value > width * 1.6 + 2 * gap:  # within the bar, at its end, so that no mark comes between
+            self._write(value - gap, center, said, points, readable(look.color), ha="right", bbox=tag)
+        elif hidden and roof is not None:
+            self._write(roof + 2 * gap, center, said, points, readable(look.color), bbox=tag)
+        else:
+            self._write(value + 1.5 * gap, center, said, points, self.ink.text)
+
+    def _roof_mark(self, row: Row, center: float, thickness: float) -> float | None:
+        """The nearer roof: a line across the bar, with a diamond where that is arithmetic's."""
+        roof, arithmetic = _roof(row)
+        if roof is None or measurable(roof) is None:
+            return None
+        half, color = thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
+        self.ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
+        if arithmetic:  # told from the other roof without its colour, too
+            self.ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
+        return roof
+
+    def _write(self, x: float, y: float, said: str, points: float, color: str, **more: Any) -> None:
+        self.ax.text(
+            x, y, said, fontsize=points, color=color, va="center_baseline", parse_math=False, clip_on=True, **more
+        )
+
+    def dots(self) -> None:
+        """Every case's values, a dot each, and the way that is left to their roofs."""
+        size = min(5.0, 72 * self.each * 0.8 / len(self.plan.precisions) * 1.15)
+        marks: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        cases = [(line, self.heights(line, at)) for at, line in enumerate(self.plan.lines) if isinstance(line, Group)]
+        for precision, look in self.looks.items():
+            found, ways = [], []
+            for group, heights in cases:
+                if precision not in heights:
+                    continue
+                row, y = group.rows[precision], heights[precision]
+                value = row.get("bandwidth_gb_s")
+                if measurable(value) is None:
+                    self._write(
+                        0.004 * self.longest, y, f"{precision.upper()} {_why_none(row)}", size * 1.2, self.ink.soft
+                    )
+                    continue
+                found.append((value, y))
+                roof, arithmetic = _roof(row)
+                if roof is not None and measurable(roof) is not None:
+                    ways.append([(value, y), (roof, y)])
+                    marks[arithmetic].append((roof, y))
+            self._way(ways, look.color)
+            if found:
+                xs, ys = zip(*found, strict=True)
+                self.ax.plot(xs, ys, color=look.color, marker=look.marker, markersize=size, linewidth=0, zorder=3)
+        for arithmetic, places in marks.items():
+            if places:
+                xs, ys = zip(*places, strict=True)
+                color, mark = (self.ink.alarm, "D") if arithmetic else (self.ink.text, "|")
+                self.ax.plot(
+                    xs, ys, color=color, marker=mark, markersize=size * (0.6 if arithmetic else 1.1), linewidth=0,
+                    zorder=2.9, markeredgewidth=1.2,
+                )  # fmt: skip
+
+    def _way(self, ways: Any, color: str) -> None:
+        from matplotlib.collections import LineCollection
+
+        self.ax.add_collection(LineCollection(ways, colors=color, linewidths=0.9, alpha=0.6), autolim=False)
+
+    def gain(self, group: Group, place: int) -> None:
+        """At the right: how much faster FP16 is in time."""
+        gain = _gain(group)
+        if gain is not None:
+            points = min(11.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
+            self._right(f"{short(gain, '.2f')}\u00d7", place, points, "center")
+
+    def heading(self, text: str, points: float) -> None:
+        """Of the gains."""
+        self._right(text, -0.55, points * 0.85, "bottom")
+
+    def _right(self, text: str, y: float, points: float, va: str) -> None:
+        self.ax.annotate(
+            text, (0.995, y), xycoords=("axes fraction", "data"), va=va, ha="right", fontsize=points,
+            color=self.ink.text, bbox={"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}, linespacing=1.0,
+        )  # fmt: skip
+
+
+def _gain(group: Group) -> float | None:
+    found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
+    return found if found else None
+
+
+def _why_none(row: Row) -> str:
+    value = row.get("bandwidth_gb_s")
+    return cut(str(row["status"] if value is None else value), _LONGEST_PRECISION)
+
+
+def _longest(groups: Sequence[Group]) -> float:
+    """The largest value that the axis must hold, GB/s."""
+    rows = [row for group in groups for row in group.rows.values()]
+    values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
+    return max([value for value in values if value and measurable(value)], default=1.0)
+
+
+def _roof(row: Row) -> tuple[float | None, bool]:
+    """The bandwidth at which a row would be at its nearer roof, GB/s, and whether that is the arithmetic one."""
+    grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
+    if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
+        return 100 * bandwidth / grade[0], True
+    return row.get("attainable_gb_s"), False
+
+
+def _peaks(groups: Sequence[Group]) -> set[float]:
+    return {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
+
+
+_PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
+
+
+def _peak(ax: Axes, groups: Sequence[Group], colors: Ink) -> None:
+    """The theoretical peak where it is known, and one."""
+    peaks = _peaks(groups)
+    if len(peaks) == 1:
+        ax.axvline(peaks.pop(), color=colors.soft, zorder=0.5, **_PEAK_LOOK)
+
+
+def _handles(plan: _Plan, colors: Ink) -> list[Any]:
+    """The legend's entries: of what is drawn, and of nothing else."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rows = plan.rows()
+    drawn = {row["precision"] for row in rows if measurable(row.get("bandwidth_gb_s")) is not None}
+    handles: list[Any] = []
+    looks = styles(plan.precisions)
+    for name in (name for name in plan.precisions if name in drawn):
+        look, label = looks[name], cut(name, _LONGEST_PRECISION).upper()
+        if plan.dots:
+            handles.append(Line2D([], [], color=look.color, marker=look.marker, linewidth=0, markersize=5, label=label))
+        else:
+            edge = colors.ground
+            handles.append(Patch(facecolor=look.color, hatch=look.hatch, edgecolor=edge, linewidth=0, label=label))
+    roofs = [_roof(row) for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    marked = {arithmetic for roof, arithmetic in roofs if roof and measurable(roof)}
+    told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
+    told[True] = "arithmetic roof, where it is nearer"
+    handles += [
+        Line2D(
+            [], [], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
+            marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9, label=told[arithmetic],
+        )
+        for arithmetic in sorted(marked)
+    ]  # fmt: skip
+    if len(_peaks(plan.groups)) == 1:
+        handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
+    doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
+    if doubts and not plan.dots:
+        label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
+        handles.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags"))
+    return handles
+
+
+def _label(line: str | Group, groups: Sequence[Group]) -> str:
+    """Case and variant; the device and the cache only where the picture has several."""
+    if isinstance(line, str):
+        return cut(line, _LONGEST_NAME)
+    first = line.first
+    words = []
+    same_case = [other for other in groups if other.first["case"] == first["case"]]
+    if len(same_case) > 1 and line.variants:
+        words.append("/".join(line.variants))
+    if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
+        words.append(f"[{first['device']}]")
+    if first.get("cache") == "hot":
+        words.append("(hot)")
+    rest = cut(" ".join(words), _LONGEST_NAME // 2)
+    return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
+
+
+def _title(plan: _Plan, left_out: str) -> str:
+    found = (str(group.first["device"]) for group in plan.groups if group.first.get("device"))
+    devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
+    words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
+    return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
+
+
+def write(data: Any, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
+    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
+    return picture(data).write(targets, dpi=dpi)

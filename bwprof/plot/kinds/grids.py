@@ -1,0 +1,229 @@
+"""A figure over two parameters, a cell for each pair."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bwprof.plot.given import device_of, need, number_column, rows_of
+from bwprof.plot.kinds.series import axis_label, column_of, count_text, varying
+from bwprof.plot.looks import dress, ink, readable
+from bwprof.plot.paper import Inches, Picture, cut, width_of
+from bwprof.results.schema import Column, Row
+from bwprof.text import figure_text, measurable, quoted, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_log = logging.getLogger("bwprof.plot")
+
+_COLORS = "cividis"  # made for people with colour-blindness, too
+_CELL = (0.72, 0.42)  # inches
+_MOST_CELLS = 60  # in one direction
+_LARGEST, _LEAST = (14.0, 12.0), (5.0, 3.2)
+_AROUND = (1.9, 1.2)
+_POINTS, _LEAST_POINTS = 8.0, 4.5
+_LONGEST = 44
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    x: Column
+    y: Column
+    value: Column
+    xs: list[float]
+    ys: list[float]
+    cells: dict[tuple[float, float], float]
+    title: str
+
+
+def heatmap(
+    data: Any,
+    ax: Axes | None = None,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    value: str = "bandwidth_gb_s",
+    precision: str | None = None,
+) -> Axes:
+    """A figure over two parameters; of several rows of a pair the fastest.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results, with several values of two parameters.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's when left out.
+    x, y : str, optional
+        The parameters; when left out those with the most values.
+    value : str
+        What is drawn: bandwidth_gb_s, time_ms, pct_limit or another column of numbers.
+    precision : str, optional
+        Of which precision; when left out the first one with the most rows.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When a classic column is missing, fewer than two parameters have several values, or there is nothing to draw.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> sizes = {"N": [64, 128], "K": [64, 128]}
+    >>> frame = bwprof.sweep("gemm", **sizes, backend="cpu", cache="hot", roofs=False, precision="fp32")
+    >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
+    'K'
+    """
+    return picture(data, x=x, y=y, value=value, precision=precision).on(ax)
+
+
+def picture(
+    data: Any,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    value: str = "bandwidth_gb_s",
+    precision: str | None = None,
+) -> Picture:
+    """The same as a picture to be drawn or written."""
+    plan = _plan(data, x, y, value, precision)
+    counts = (len(plan.xs), len(plan.ys))
+    inner = [
+        max(least, min(count * cell, largest))
+        for count, cell, least, largest in zip(counts, _CELL, _LEAST, _LARGEST, strict=True)
+    ]
+    size = (inner[0] + _AROUND[0], inner[1] + _AROUND[1])
+    return Picture(size, (inner[0], inner[1]), lambda ax, room: _draw(ax, plan, room))
+
+
+def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Plan:
+    column = number_column("value", value)
+    rows = [row for row in need(rows_of(data)[0], value) if row["status"] in ("ok", "predicted")]
+    chosen = _of_one(rows, precision)
+    names = _parameters(chosen, x, y)
+    chosen = need(chosen, *names)
+    fastest: dict[tuple[float, float], Row] = {}
+    for row in chosen:
+        key = float(row[names[0]]), float(row[names[1]])
+        if key not in fastest or _time(row) < _time(fastest[key]):
+            fastest[key] = row
+    words = [cut(str(chosen[0]["operation"]), _LONGEST), cut(str(chosen[0]["precision"]), 16).upper()]
+    words += [cut(name, _LONGEST) for name in device_of(chosen)[:1]]
+    words += ["the fastest of several rows"] if len(fastest) < len(chosen) else []
+    axes = []
+    for place, name in enumerate(names):
+        found = sorted({key[place] for key in fastest})
+        if len(found) > _MOST_CELLS:
+            words.append(f"the first {_MOST_CELLS} of {len(found)} values of {name}")
+            _log.warning("the picture shows %s", words[-1])
+        axes.append(found[:_MOST_CELLS])
+    cells = {key: float(row[value]) for key, row in fastest.items()}
+    return _Plan(column_of(names[0]), column_of(names[1]), column, axes[0], axes[1], cells, ", ".join(words))
+
+
+def _time(row: Row) -> float:
+    return measurable(row.get("time_ms")) or float("inf")
+
+
+def _of_one(rows: Sequence[Row], precision: str | None) -> list[Row]:
+    """The rows of one operation and precision, those with the most rows."""
+    there = list(dict.fromkeys(row["precision"] for row in rows))
+    if precision is not None and precision.lower() not in there:
+        raise ValueError(unknown("precision", precision, there))
+    kept = [row for row in rows if precision is None or row["precision"] == precision.lower()]
+    most = Counter((row["operation"], row["precision"]) for row in kept).most_common(1)[0][0]
+    return [row for row in kept if (row["operation"], row["precision"]) == most]
+
+
+def _parameters(rows: Sequence[Row], x: str | None, y: str | None) -> tuple[str, str]:
+    for which, name in (("x", x), ("y", y)):
+        if name is not None and not any(name in row for row in rows):
+            number_column(which, name)
+            raise ValueError(f"{which}: no row has a column {quoted(name)}")
+    rest = [name for name in varying(rows) if name not in (x, y)]
+    chosen = [name if name is not None else (rest.pop(0) if rest else None) for name in (x, y)]
+    if chosen[0] is None or chosen[1] is None:
+        found = ", ".join(varying(rows)) or "none"
+        raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {found}")
+    return chosen[0], chosen[1]
+
+
+def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
+    import numpy as np
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+
+    grid = np.full((len(plan.ys), len(plan.xs)), np.nan)
+    for row, y in enumerate(plan.ys):
+        for place, x in enumerate(plan.xs):
+            grid[row, place] = plan.cells.get((x, y), np.nan)
+    known = grid[np.isfinite(grid)]
+    low, high = (0.0, 100.0) if plan.value.unit == "%" else (float(known.min()), float(known.max()))
+    norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
+    image = ax.pcolormesh(
+        np.arange(len(plan.xs) + 1) - 0.5,
+        np.arange(len(plan.ys) + 1) - 0.5,
+        np.ma.masked_invalid(grid),
+        norm=norm,
+        cmap=colors,
+        edgecolors=ink(ax).ground,
+        linewidth=0.5,
+    )
+    _numbers(ax, grid, room, lambda found: readable(colors(norm(found))))
+    for axis, values, inches in ((ax.xaxis, plan.xs, room[0]), (ax.yaxis, plan.ys, room[1])):
+        step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
+        axis.set_ticks(range(0, len(values), step), [count_text(found) for found in values[::step]])
+    ax.set_xlim(-0.5, len(plan.xs) - 0.5)
+    ax.set_ylim(-0.5, len(plan.ys) - 0.5)
+    ax.set_xlabel(axis_label(plan.x), parse_math=False)
+    ax.set_ylabel(axis_label(plan.y), parse_math=False)
+    ax.set_title(f"{_title(plan)}\n{plan.title}", loc="left", fontsize=11, parse_math=False)
+    dress(ax)
+    ax.tick_params(length=0)
+    _scale(ax, image, plan)
+
+
+def _title(plan: _Plan) -> str:
+    said = f"{plan.value.title or plan.value.name.replace('_', ' ')} over {plan.x.name} and {plan.y.name}"
+    return said[0].upper() + said[1:]
+
+
+def _numbers(ax: Axes, grid: Any, room: Inches, color: Any) -> None:
+    """Each cell's value, in letters that fit it, if they can be read."""
+    texts = [[_number(found) for found in line] for line in grid.tolist()]
+    width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
+    widest = max(width_of(text, 10.0) for line in texts for text in line)
+    points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
+    if points < _LEAST_POINTS:
+        return
+    soft = ink(ax).soft
+    for row, line in enumerate(texts):
+        for place, text in enumerate(line):
+            found = grid[row, place]
+            paint = soft if math.isnan(found) else color(found)
+            ax.text(place, row, text, ha="center", va="center_baseline", fontsize=points, color=paint)
+
+
+def _number(found: float) -> str:
+    if math.isnan(found):
+        return "\u2013"
+    return figure_text(found, whole_from=100) if found >= 0.1 or found <= 0 else f"{found:.2g}"
+
+
+def _scale(ax: Axes, image: Any, plan: _Plan) -> None:
+    """What the colours stand for, beside the cells."""
+    outer = ink(ax, outside=True)
+    place = ax.inset_axes((1.02, 0.0, 0.025, 1.0))
+    figure: Any = ax.get_figure()
+    bar = figure.colorbar(image, cax=place)
+    bar.outline.set_visible(False)
+    place.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
+    place.set_ylabel(plan.value.label, color=outer.text, fontsize=9)

@@ -1,0 +1,377 @@
+"""The roofline: how many FLOPs a byte gets, and how near to its roofs a case comes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from bwprof.analysis import values
+from bwprof.analysis.summary import ordered_precisions
+from bwprof.plot.given import device_of, rows_of
+from bwprof.plot.legends import add_legend
+from bwprof.plot.looks import Style, dress, ink, styles
+from bwprof.plot.paper import Inches, Picture, cut
+from bwprof.results import compare, schema
+from bwprof.results.schema import Row
+from bwprof.roofs.limits import ridge
+from bwprof.text import figure_text, measurable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_log = logging.getLogger("bwprof.plot")
+
+_SIZE = (9.5, 6.4)
+_MOST_NAMES = 30  # of cases; those that take longest get one
+_MOST_COPIES = 6  # named in the legend
+_LONGEST_NAME, _LONGEST_COPY, _LONGEST_PRECISION = 34, 22, 16
+_ALIKE = 0.03  # ridges so near to each other are told in one
+_MEASURED: dict[str, Any] = {"linewidth": 1.5, "solid_capstyle": "butt"}
+_THEORY: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 3))}
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A row in the picture: FLOP/B, TFLOP/s."""
+
+    case: str
+    precision: str
+    intensity: float
+    tflops: float
+    time_ms: float
+    doubted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Roof:
+    """One roof: of memory in GB/s, of arithmetic in TFLOP/s by precision."""
+
+    gb_s: float | None
+    tflops: dict[str, float]
+
+    def ridges(self) -> dict[str, float]:
+        return {name: float(ridge(rate, self.gb_s)) for name, rate in self.tflops.items()} if self.gb_s else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    device: str
+    points: list[_Point]
+    copies: list[str]
+    measured: _Roof
+    theory: _Roof
+    precisions: list[str]
+    notes: list[str]
+    theory_word: str
+
+
+def roofline(data: Any, ax: Axes | None = None) -> Axes:
+    """Arithmetic rate over arithmetic intensity, below the roofs of the device: one of memory, one per precision.
+
+    Solid roofs are measured ones, dashed ones theoretical. A line joins the precisions of a case, and its name stands
+    beside it. Cases without FLOPs, which only move bytes, stand in the legend.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results. Of several devices the first is drawn.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's when left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        When a classic column is missing, or no row has FLOPs and a time.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.plot.roofline(bwprof.load_example("h200")).get_xlabel()
+    'arithmetic intensity (FLOP/B)'
+    """
+    return picture(data).on(ax)
+
+
+def picture(data: Any) -> Picture:
+    """The same as a picture to be drawn or written."""
+    plan = _plan(rows_of(data)[0])
+    return Picture(_SIZE, (_SIZE[0] - 0.9, _SIZE[1] - 1.0), lambda ax, room: _draw(ax, plan, room))
+
+
+def _plan(rows: Sequence[Row]) -> _Plan:
+    """What is drawn, of the first device that has something to draw."""
+    if not rows:
+        raise ValueError("there are no rows to draw")
+    devices = compare.by_device(rows)
+    for own in devices:
+        timed = [row for row in own if measurable(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
+        names = _names(timed)
+        points = [point for row, name in zip(timed, names, strict=True) if (point := _point(row, name)) is not None]
+        if points:
+            break
+    else:
+        raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
+    device = cut(next(iter(device_of(own)), ""), 60)
+    notes = [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
+    if len({point.case for point in points}) > _MOST_NAMES:
+        notes.append(f"named: the {_MOST_NAMES} cases that take longest")
+        _log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
+    with_points = [row for row in timed if _point(row, "") is not None]
+    copies = dict.fromkeys(str(row["case"]) for row in timed if _point(row, "") is None)
+    precisions = [found for found in ordered_precisions(own) if any(point.precision == found for point in points)]
+    measured = _Roof(_middle(with_points, "ceiling_gb_s"), _rates(with_points, "measured_tflops", precisions))
+    theory = _Roof(_middle(with_points, "peak_gb_s"), _rates(with_points, "peak_tflops", precisions))
+    measured_too = values.on_host(values.as_frame([dict(own[0])])).all()  # nobody writes down what a CPU could do
+    word = "in registers" if measured_too else "theoretical"
+    return _Plan(device, points, list(copies), measured, theory, precisions, notes, word)
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """What each row's case is called: with its variant where the same was measured in several, or again."""
+    times = Counter((row["case"], row["precision"], row.get("cache")) for row in rows)
+    several = {case for (case, *_), count in times.items() if count > 1}
+    found = []
+    for row in rows:
+        variant = [str(row["variant"])] if row["case"] in several and row.get("variant") else []
+        found.append(" ".join([str(row["case"]), *variant, *(["(hot)"] if row.get("cache") == "hot" else [])]))
+    return found
+
+
+def _point(row: Row, name: str) -> _Point | None:
+    """None for a row without FLOPs, and for numbers that cannot be."""
+    flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
+    moved = (row.get("bytes_read") or 0) + (row.get("bytes_written") or 0)
+    rate = measurable(row.get("tflops"))
+    if not flops and rate and time_ms:
+        flops = rate * time_ms * 1e9
+    if not flops or not time_ms or flops < 0 or time_ms < 0:
+        return None
+    intensity = measurable(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
+    rate = rate or flops / time_ms / 1e9
+    if not (intensity > 0 and rate > 0):
+        return None
+    return _Point(name, row["precision"], intensity, rate, time_ms, bool(row.get("flags")))
+
+
+def _middle(rows: Sequence[Row], name: str) -> float | None:
+    found = [value for row in rows if (value := measurable(row.get(name))) and value > 0]
+    return median(found) if found else None
+
+
+def _rates(rows: Sequence[Row], name: str, precisions: Sequence[str]) -> dict[str, float]:
+    found = {which: _middle([row for row in rows if row["precision"] == which], name) for which in precisions}
+    return {which: rate for which, rate in found.items() if rate is not None}
+
+
+# ---- drawing ----
+
+
+def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
+    looks, colors = styles(plan.precisions), ink(ax)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    left, right, low, high = _limits(plan)
+    handles = [*_precision_handles(plan, looks), *_roof_handles(plan, colors.text), *_copy_handles(plan)]
+    # Above the roofs nothing can be: that is where the legend finds its room.
+    lines = sum(str(handle.get_label()).count("\n") + 1 for handle in handles)
+    ax.set_xlim(left, right)
+    ax.set_ylim(
+        low, high * (high / low) ** min(1.2, max(0.08, _legend_share(plan, lines, room, left, right, low, high)))
+    )
+    lines_at = _roof(ax, plan.theory, looks, colors.soft, (left, right), _THEORY, plan.measured.gb_s)
+    lines_at += _roof(ax, plan.measured, looks, colors.text, (left, right), _MEASURED, plan.theory.gb_s)
+    at = _points(ax, plan, looks, colors.soft)
+    small = room[0] < 5
+    add_legend(ax, handles, loc="upper left", fontsize=5.5 if small else 7.5, handlelength=1.8, labelspacing=0.3)
+    from bwprof.plot.labels import name_points
+
+    names = [*_ridge_names(ax, plan, looks, colors), *_case_names(plan, colors.text)]
+    name_points(ax, names, at, lines_at, fontsize=5.5 if small else 7.0)
+    ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
+    ax.set_ylabel(schema.column("tflops").label)
+    notes = [plan.device, *plan.notes] if plan.device else plan.notes
+    ax.set_title(
+        "\n".join(["Roofline", ", ".join(notes)] if notes else ["Roofline"]), loc="left", fontsize=11, parse_math=False
+    )
+    dress(ax, grid="both")
+
+
+def _limits(plan: _Plan) -> tuple[float, float, float, float]:
+    """What the axes must hold."""
+    xs = [point.intensity for point in plan.points]
+    ys = [point.tflops for point in plan.points]
+    bends = [*plan.measured.ridges().values(), *plan.theory.ridges().values()]
+    rates = [*plan.measured.tflops.values(), *plan.theory.tflops.values()]
+    left, right = min([*xs, *bends]) / 2.5, max([*xs, *bends]) * 4
+    memory = [roof.gb_s for roof in (plan.measured, plan.theory) if roof.gb_s]
+    high = max([*ys, *rates]) * 1.8 if rates or not memory else max([*ys, right * memory[0] / 1e3])
+    low = min([*ys, *([left * 2.5 * min(memory) / 1e3] if memory else [])]) / 2.5
+    return left, right, low, high
+
+
+def _legend_share(plan: _Plan, lines: int, room: Inches, left: float, right: float, low: float, high: float) -> float:
+    """By what share the axis of rates is made longer, so that the legend stands above the memory roof."""
+    legend = 0.145 * lines + 0.1  # inches
+    memory = max([roof.gb_s for roof in (plan.measured, plan.theory) if roof.gb_s], default=0.0)
+    widest = min(0.62, 3.6 / room[0])  # of the width, that the legend takes
+    at = left * (right / left) ** widest
+    top = max([*plan.measured.tflops.values(), *plan.theory.tflops.values()], default=high)
+    reached = min(at * memory / 1e3, top) if memory else top
+    reached = max([reached, *(point.tflops for point in plan.points if point.intensity < at)])
+    share = math.log(max(reached * 1.3, low) / low) / math.log(high / low)  # where the roof is, there
+    wanted = share * room[1] / max(room[1] - legend, 0.3 * room[1])
+    return wanted - 1
+
+
+def _roof(
+    ax: Axes,
+    roof: _Roof,
+    looks: Mapping[str, Style],
+    neutral: str,
+    span: tuple[float, float],
+    look: dict[str, Any],
+    other_gb_s: float | None,
+) -> list[tuple[float, float]]:
+    """One roof's lines, which end at the `other` one's memory where it has none; points along them, to keep clear."""
+    left, right = span
+    points: list[tuple[float, float]] = []
+    highest = max(roof.tflops.values(), default=math.inf)
+    if roof.gb_s:
+        end = min(right, 1e3 * highest / roof.gb_s)
+        ax.plot([left, end], [left * roof.gb_s / 1e3, end * roof.gb_s / 1e3], color=neutral, zorder=1.5, **look)
+        points += [(x, x * roof.gb_s / 1e3) for x in _between(left, end)]
+    for name, rate in roof.tflops.items():
+        memory = roof.gb_s or other_gb_s
+        start = min(max(left, 1e3 * rate / memory), right) if memory else left
+        ax.plot([start, right], [rate, rate], color=looks[name].color, zorder=1.6, **look)
+        points += [(x, rate) for x in _between(start, right)]
+    return points
+
+
+def _between(first: float, last: float) -> list[float]:
+    return [first * (last / first) ** (step / 60) for step in range(61)] if 0 < first < last else []
+
+
+def _points(ax: Axes, plan: _Plan, looks: Mapping[str, Style], soft: str) -> list[tuple[float, float]]:
+    """The rows; a thin line joins the precisions of a case."""
+    from matplotlib.collections import LineCollection
+
+    cases: dict[str, list[tuple[float, float]]] = {}
+    for point in plan.points:
+        cases.setdefault(point.case, []).append((point.intensity, point.tflops))
+    joined = [sorted(found) for found in cases.values() if len(found) > 1]
+    ax.add_collection(LineCollection(joined, colors=soft, linewidths=0.5, alpha=0.6, zorder=2), autolim=False)
+    ground = ink(ax).ground
+    for name, look in looks.items():
+        for doubted in (False, True):
+            own = [p for p in plan.points if p.precision == name and p.doubted == doubted]
+            ax.plot(
+                [p.intensity for p in own],
+                [p.tflops for p in own],
+                linewidth=0,
+                marker=look.marker,
+                markersize=5.5,
+                color=ground if doubted else look.color,
+                markeredgecolor=look.color,
+                markeredgewidth=1.1,
+                zorder=3,
+            )
+    return [(point.intensity, point.tflops) for point in plan.points]
+
+
+def _ridge_names(
+    ax: Axes, plan: _Plan, looks: Mapping[str, Style], colors: Any
+) -> list[tuple[str, tuple[float, float], str]]:
+    """Where arithmetic takes over: a ring on each ridge, and its name; those alike have one."""
+    roof = plan.measured if plan.measured.ridges() else plan.theory
+    together: list[tuple[float, list[str]]] = []
+    for name, bend in sorted(roof.ridges().items(), key=lambda found: found[1]):
+        if together and bend <= together[-1][0] * (1 + _ALIKE):
+            together[-1][1].append(name)
+        else:
+            together.append((bend, [name]))
+    names = []
+    for bend, which in together:
+        rate = roof.tflops[which[0]]
+        color = looks[which[0]].color
+        ax.plot(bend, rate, marker="o", markersize=7, color="none", markeredgecolor=color, linewidth=0, zorder=2.5)
+        said = ", ".join(cut(name, _LONGEST_PRECISION).upper() for name in which)
+        names.append((f"ridge {said}: {figure_text(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
+    return names
+
+
+def _case_names(plan: _Plan, color: str) -> list[tuple[str, tuple[float, float], str]]:
+    """A name for each case, at its highest point, those that take longest first."""
+    cases: dict[str, list[_Point]] = {}
+    for point in plan.points:
+        cases.setdefault(point.case, []).append(point)
+    longest = sorted(cases.items(), key=lambda found: -max(point.time_ms for point in found[1]))
+    names = []
+    for name, found in longest[:_MOST_NAMES]:
+        best = max(found, key=lambda point: point.tflops)
+        names.append((cut(name, _LONGEST_NAME), (best.intensity, best.tflops), color))
+    return names
+
+
+def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for name in plan.precisions:
+        said = [cut(name, _LONGEST_PRECISION).upper()]
+        rates = ((plan.measured, "measured"), (plan.theory, plan.theory_word))
+        told = [
+            f"{figure_text(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
+        ]
+        said += [f"{', '.join(told)} (TFLOP/s)"] if told else []
+        look = looks[name]
+        handles.append(
+            Line2D([], [], color=look.color, marker=look.marker, markersize=5, linewidth=1.2, label=": ".join(said))
+        )
+    return handles
+
+
+def _roof_handles(plan: _Plan, color: str) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for roof, word, look in ((plan.measured, "measured", _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
+        if roof.gb_s or roof.tflops:
+            memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
+            handles.append(Line2D([], [], color=color, label=f"roof {word}{memory}", **look))
+    if any(point.doubted for point in plan.points):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linewidth=0,
+                marker="o",
+                markersize=5,
+                color="none",
+                markeredgecolor=color,
+                label="hollow: see flags",
+            )
+        )
+    return handles
+
+
+def _copy_handles(plan: _Plan) -> list[Any]:
+    """Cases that only move bytes."""
+    from matplotlib.lines import Line2D
+
+    if not plan.copies:
+        return []
+    named = [cut(name, _LONGEST_COPY) for name in plan.copies[:_MOST_COPIES]]
+    more = len(plan.copies) - len(named)
+    lines = [", ".join(named[first : first + 3]) for first in range(0, len(named), 3)]
+    said = ",\n".join(lines) + (f" and {more} more" if more else "")
+    return [Line2D([], [], linewidth=0, label=f"without FLOPs: {said}")]

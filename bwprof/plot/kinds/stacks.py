@@ -1,0 +1,371 @@
+"""Bars made of parts: what a narrower precision gains, and where the time of a model's step goes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
+from bwprof.plot.given import device_of, frame_of, need_columns
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import dress, ink, part_look, readable, style
+from bwprof.plot.paper import Inches, Picture, cut, width_of
+from bwprof.results.schema import Row
+from bwprof.text import figure_text, measurable, seconds_text, short, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_log = logging.getLogger("bwprof.plot")
+
+_WIDTH = 9.5
+_AROUND_INCHES, _LINE_INCHES = 1.05, 0.17
+_MOST_INCHES, _LEAST_INCHES = 60.0, 0.12
+_CASE_INCHES, _STEP_INCHES = 0.27, 0.42
+_LONGEST = 56
+_LOSS_COLOR, _LOSS_HATCH, _GAIN_HATCH = "#8A8A8A", "xxxx", "...."
+_MOST_PARTS = 7  # with a look of their own; the rest is one
+
+
+def _fitting(count: int, each: float, height: float | None = None) -> tuple[float, int]:
+    """Inches of the axes, and how many lines of them there are."""
+    if height is None:
+        return min(_MOST_INCHES, count * each + 3 * _LINE_INCHES), count
+    return height, max(1, min(count, int((height - 2 * _LINE_INCHES) / _LEAST_INCHES)))
+
+
+def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
+    ax.set_yticks(range(len(names)), list(names), parse_math=False)
+    ax.tick_params(axis="y", length=0, labelsize=min(8.5, 72 * each * 0.8))
+
+
+def _said(shown: int, count: int, what: str) -> list[str]:
+    """What is said of those for which there is no room."""
+    if shown == count:
+        return []
+    _log.warning("the picture shows the first %d of %d %s", shown, count, what)
+    return [f"the first {shown} of {count} {what}"]
+
+
+# ---- what a narrower precision gains ----
+
+
+def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: str | None = None) -> Axes:
+    """What a narrower precision gains in time, case by case: the ratio of bytes times the ratio of efficiency.
+
+    The axis is one of factors, so that parts of a bar multiply: what fewer bytes promise, and what a higher or a lower
+    bandwidth makes of it.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, a file of results; the nine classic columns will do.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's when left out.
+    from_, to : str, optional
+        The precisions compared: FP32 and FP16, where the data have them, else the first two.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        For an unknown precision, the same twice, and where no case has a time in both.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.plot.speedup(bwprof.load_example("h200")).get_xlabel()
+    'time gain of FP16 over FP32 (x)'
+    """
+    return speedup_picture(data, from_=from_, to=to).on(ax)
+
+
+def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = None) -> Picture:
+    """The same as a picture to be drawn or written."""
+    frame = frame_of(data)
+    wide, narrow = _precisions(frame, from_, to)
+    found = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
+    if not found:
+        there = ", ".join(precisions_of(frame)) or "none"
+        raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
+    height, _ = _fitting(len(found), _CASE_INCHES)
+
+    def draw(ax: Axes, room: Inches) -> None:
+        _draw_gains(ax, found[: _fitting(len(found), _CASE_INCHES, room[1])[1]], len(found), (wide, narrow), room)
+
+    return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.4, height), draw)
+
+
+def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str]:
+    there = [name for name in precisions_of(frame) if name]
+    if from_ is None:
+        others = [name for name in there if name != to]
+        from_ = "fp32" if "fp32" in others or not others else others[0]
+    if to is None:
+        others = [name for name in there if name != from_]
+        to = "fp16" if "fp16" in others or not others else others[0]
+        if to == from_:
+            to = "fp16" if from_ != "fp16" else "fp32"
+    return named(from_, to)
+
+
+def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, str], room: Inches) -> None:
+    from matplotlib.patches import Patch
+
+    colors, look = ink(ax), style(names[1])
+    loss, gain = (any((pair.bandwidth_ratio < 1) == lower for pair in found) for lower in (True, False))
+    ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
+    handles: list[Any] = [Patch(facecolor=look.color, label="gained by fewer bytes", **ground)]
+    more, less = (look.color, _GAIN_HATCH), (_LOSS_COLOR, _LOSS_HATCH)
+    for there, (color, hatch), word in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
+        if there:
+            handles.append(Patch(facecolor=color, hatch=hatch, label=f"{word} bandwidth (efficiency)", **ground))
+    each = legend_over_lines(ax, handles, len(found), room)
+    ax.set_xscale("log", base=2)
+    points = min(8.0, 72 * each * 0.75)
+    low, high = 1.0, 1.0
+    for place, pair in enumerate(found):
+        total, promised = pair.time_ratio, pair.byte_ratio
+        low, high = min(low, total, promised), max(high, total, promised)
+        kept = min(total, promised)
+        if kept > 1:
+            ax.barh(place, kept - 1, left=1, height=0.7, color=look.color, **ground)
+        color, hatch = more if total >= promised else less
+        start = min(total, promised) if total < promised else max(promised, min(1.0, total))
+        ax.barh(place, max(total, promised) - start, left=start, height=0.7, color=color, hatch=hatch, **ground)
+        ax.plot([total] * 2, [place - 0.4, place + 0.4], color=colors.text, linewidth=1.8, solid_capstyle="butt")
+        parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
+        ax.annotate(
+            f"{short(total, '.2f')}\u00d7{parts}",
+            (max(total, promised, 1.0), place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=points,
+            color=colors.text,
+            annotation_clip=True,
+        )
+    _gain_axis(ax, low, high, room[0])
+    ax.axvline(1, color=colors.soft, linewidth=0.9)
+    _cases(ax, [cut(pair.label, _LONGEST) for pair in found], each)
+    wide, narrow = (name.upper() for name in names)
+    ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
+    words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
+    first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
+    rest = ", ".join([*words, *_said(len(found), count, "cases")])
+    ax.set_title("\n".join([first, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    dress(ax, grid="x")
+
+
+def _gain_axis(ax: Axes, low: float, high: float, inches: float) -> None:
+    """Factors, with room at the right for the numbers of the longest bar."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    low, high = low / 1.06, high * 1.05
+    share = min(0.5, 1.5 / max(inches, 1.0))
+    ax.set_xlim(low, high * (high / low) ** (share / (1 - share)))
+    factors = [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
+    if len(factors) < 4:
+        factors = sorted({*factors, *(1.5 * factor for factor in factors if low <= 1.5 * factor <= high)})
+    ax.set_xticks(factors[:: max(1, len(factors) // 10)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}\u00d7"))
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+# ---- where a model's time goes ----
+
+_MODEL_NEEDS = ("phase", "role", "count", "step_batch", "context", "weights", "kv")
+_STEP = ("phase", "step_batch", "context", "weights", "kv")
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of a model: its operations' times, ms."""
+
+    name: str
+    phase: str
+    batch: int
+    tokens: int
+    parts: dict[str, float] = field(default_factory=dict)
+    predicted: float = 0.0
+    missing: str = ""
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+
+def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axes:
+    """The time of a model's steps by operation: what each adds to a token, or to reading a prompt.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path, rows or ModelStep
+        From `bwprof.model_step`, or the folder or the file of a run of `bwprof model`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of pyplot's when left out.
+    phase : str, optional
+        "decode", where each sequence gets a token, or "prefill"; when left out the first that the data have.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        For a frame that is no model's (with the column that is missing), or has no times of the phase.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.plot.model(bwprof.load_example("h200_llama")).get_xlabel()
+    'time per token (ms)'
+    """
+    return model_picture(data, phase=phase).on(ax)
+
+
+def model_picture(data: Any, *, phase: str | None = None) -> Picture:
+    """The same as a picture to be drawn or written."""
+    from bwprof.results.frame import to_rows
+
+    frame = frame_of(data)
+    need_columns(frame, *_MODEL_NEEDS, what="a model's frame")
+    rows = to_rows(frame)
+    steps = _steps(rows)
+    known = [step for step in steps if step.total > 0 and not step.missing]
+    phases = list(dict.fromkeys(step.phase for step in known))
+    if phase is not None and phase not in phases:
+        raise ValueError(unknown("phase", phase, phases))
+    if not known:
+        raise ValueError("there is nothing to draw: no step of the model has a time")
+    chosen = phase or phases[0]
+    found = [step for step in known if step.phase == chosen]
+    height, _ = _fitting(len(found), _STEP_INCHES)
+    names = list(dict.fromkeys(str(row["model"]) for row in rows if row.get("model")))
+    words = [cut(name, _LONGEST) for name in (*names[:1], *device_of(rows)[:1])]
+
+    def draw(ax: Axes, room: Inches) -> None:
+        _draw_steps(ax, found[: _fitting(len(found), _STEP_INCHES, room[1])[1]], len(found), words, room)
+
+    return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.6, height), draw)
+
+
+def _steps(rows: Sequence[Row]) -> list[_Step]:
+    """The steps, in the order of their first rows; what no step launches (a layer in one graph) adds nothing."""
+    varying = {name for name in _STEP if len({row[name] for row in rows}) > 1}
+    found: dict[tuple[object, ...], _Step] = {}
+    for row in rows:
+        count = measurable(row["count"])
+        if not count or count < 0:
+            continue
+        key = tuple(row[name] for name in _STEP)
+        if key not in found:
+            batch, context = (int(measurable(row[name]) or 1) for name in ("step_batch", "context"))
+            phase = str(row["phase"])
+            tokens = batch if phase == _ONE_TOKEN else batch * context
+            found[key] = _Step(_step_name(row, varying), phase, batch, tokens)
+        step, time = found[key], measurable(row["time_ms"])
+        if time is None or time < 0:
+            step.missing = step.missing or str(row["reason"] or row["status"])
+            continue
+        role = str(row["role"])
+        step.parts[role] = step.parts.get(role, 0.0) + count * time
+        step.predicted += count * time if row["status"] == "predicted" else 0.0
+    return list(found.values())
+
+
+_ONE_TOKEN = "decode"  # the phase in which each sequence gets one
+
+
+def _step_name(row: Row, varying: set[str]) -> str:
+    formats = [cut(str(row["weights"]), 16).upper()]
+    formats += [f"cache {cut(str(row['kv']), 16).upper()}"] if "kv" in varying else []
+    sizes = [f"batch {row['step_batch']}"]
+    sizes += [f"context {row['context']}"] if "context" in varying else []
+    return cut(", ".join([*formats, *sizes]), _LONGEST)
+
+
+def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[str], room: Inches) -> None:
+    from matplotlib.patches import Patch
+
+    colors = ink(ax)
+    roles = _roles(found)
+    looks = {role: part_look(place) for place, role in enumerate(roles)}
+    edge: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0.6}
+    handles = [
+        Patch(facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0, label=cut(role, 24))
+        for role, (color, hatch) in looks.items()
+    ]
+    each = legend_over_lines(ax, handles, len(found), room)
+    points = min(8.0, 72 * each * 0.6)
+    longest = max(step.total for step in found)
+    ends = [_end_text(step) for step in found]
+    reach = longest / max(0.3, 1 - (max(width_of(text, points) for text in ends) + 0.15) / room[0])
+    for place, step in enumerate(found):
+        left = 0.0
+        for role, time in _parts(step, roles).items():
+            color, hatch = looks[role]
+            ax.barh(place, time, left=left, height=0.72, color=color, hatch=hatch, **edge)
+            said = figure_text(time, whole_from=100)
+            if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
+                ax.text(
+                    left + time / 2,
+                    place,
+                    said,
+                    ha="center",
+                    va="center_baseline",
+                    fontsize=points * 0.85,
+                    color=readable(color),
+                    bbox={"facecolor": color, "edgecolor": "none", "pad": 0.6},
+                )
+            left += time
+        ax.annotate(
+            ends[place],
+            (left, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=points,
+            color=colors.text,
+        )
+    ax.set_xlim(0, reach)
+    _cases(ax, [step.name for step in found], each)
+    one = found[0].phase == _ONE_TOKEN
+    ax.set_xlabel("time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)")
+    head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
+    rest = ", ".join([*words, *_said(len(found), count, "steps")])
+    ax.set_title("\n".join([head, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    dress(ax, grid="x")
+
+
+def _roles(found: Sequence[_Step]) -> list[str]:
+    """The operations in their order; of too many the small ones are one."""
+    whole: dict[str, float] = {}
+    for step in found:
+        for role, time in step.parts.items():
+            whole[role] = whole.get(role, 0.0) + time / step.total
+    if len(whole) <= _MOST_PARTS:
+        return list(whole)
+    large = sorted(whole, key=lambda role: -whole[role])[: _MOST_PARTS - 1]
+    return [*(role for role in whole if role in large), "others"]
+
+
+def _parts(step: _Step, roles: Sequence[str]) -> Mapping[str, float]:
+    kept = {role: step.parts[role] for role in roles if role in step.parts}
+    rest = step.total - sum(kept.values())
+    return kept if rest <= 1e-9 * step.total else {**kept, "others": rest}
+
+
+def _end_text(step: _Step) -> str:
+    share = step.predicted / step.total
+    rate = f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
+    words = [seconds_text(step.total / 1e3), rate]
+    words += [f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted"] if share > 0.005 else []
+    return ", ".join(words)

@@ -1,0 +1,56 @@
+"""Legends within their axes, which are made longer for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bwprof.plot.looks import ink
+from bwprof.plot.paper import Inches, columns_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LINE_INCHES = 0.17  # of 8 points
+
+
+def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
+    """A legend on the ground of its axes, whose words are no formulas."""
+    inner = ink(ax)
+    options: dict[str, Any] = {"fontsize": 8, "framealpha": 0.9, "borderaxespad": 0.3, "columnspacing": 1.4} | where
+    legend = ax.legend(
+        handles=list(handles), facecolor=inner.ground, edgecolor="none", labelcolor=inner.text, **options
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return legend
+
+
+def legend_above(ax: Axes, handles: Sequence[Any], room: Inches, *, points: float = 8.0) -> None:
+    """A legend above all lines."""
+    columns, inches = _needed(handles, room, points)
+    share = min(0.6, inches / max(room[1], 0.5))
+    low, high = ax.get_ylim()
+    if ax.get_yscale() == "log":
+        ax.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
+    else:
+        ax.set_ylim(low, low + (high - low) / (1 - share))
+    add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=points, handlelength=2.2, labelspacing=0.3)
+
+
+def legend_over_lines(
+    ax: Axes, handles: Sequence[Any], count: int, room: Inches, *, points: float = 8.0, more: float = 0.0
+) -> float:
+    """A legend above so many lines of equal height, from the top down, and `more` inches; the inches of a line."""
+    columns, band = _needed(handles, room, points)
+    each = max((room[1] - band - more) / count, 0.02)
+    ax.set_ylim(count - 0.5, -0.5 - (band + more) / each)
+    add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=points, handlelength=1.6, labelspacing=0.35)
+    return each
+
+
+def _needed(handles: Sequence[Any], room: Inches, points: float) -> tuple[int, float]:
+    """A legend's columns, and its inches."""
+    labels = [str(handle.get_label()) for handle in handles]
+    columns = columns_for(labels, room[0], points)
+    return columns, (-(-len(labels) // columns) * _LINE_INCHES + 0.08) * points / 8

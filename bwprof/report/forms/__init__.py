@@ -1,0 +1,1 @@
+"""What a report is written as: a page of HTML, Markdown."""

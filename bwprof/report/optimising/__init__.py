@@ -1,0 +1,1 @@
+"""The report of an optimisation: its steps, its goals, its document."""

@@ -1,0 +1,312 @@
+"""An optimisation as steps: runs in their order, the one row that it is about in each, what changed between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from bwprof.analysis.causes.ranking import Finding, ranked
+from bwprof.analysis.causes.rules import AT_ROOF, Facts, Rule
+from bwprof.analysis.values import as_frame
+from bwprof.records.comparing.comparison import Comparison, compared
+from bwprof.records.comparing.pairs import join
+from bwprof.records.sides import Side, side
+from bwprof.report.runs import Run
+from bwprof.results.schema import Row
+from bwprof.text import figure_text, finite_number, measurable, quoted, short
+
+if TYPE_CHECKING:
+    from bwprof.records.comparing.verdicts import Judged
+
+# Of a rule the figure that tells whether its fix helped: its name and unit. A rule that is not here says yes or no,
+# or doubts the row: of those the share of the roof tells it.
+FIGURES = {
+    "spills": ("local-memory sectors", ""),
+    "host_bound": ("share of the time that kernels run", " %"),
+    "uncoalesced": ("load efficiency", " %"),
+    "bank_conflicts": ("wavefronts that are conflicts", " %"),
+    "materialised": ("bytes over the compulsory ones", "x"),
+    "extra_traffic": ("counted over needed bytes", "x"),
+    "low_bytes_in_flight": ("stalls that wait for memory", " %"),
+    "low_occupancy": ("occupancy", " %"),
+    "narrow_slower": ("bandwidth over FP32's", "x"),
+    "slower_than_predicted": ("time over the predicted", "x"),
+}
+PART_GONE = 0.5  # of the time that a row lost: a bottleneck of which less is left is gone
+_OTHER_SIDE = {"<": ">=", ">": "<=", ">=": "<"}
+_PEERS = ("torch", "pytorch")  # what a row's variant, case or operation begins with that is PyTorch's
+
+
+@dataclass(frozen=True)
+class Track:
+    """One case in every run; None where a run lacks it."""
+
+    rows: tuple[Row | None, ...]
+
+    @property
+    def first(self) -> Row:
+        """The row of the first run."""
+        row = self.rows[0]
+        assert row is not None
+        return row
+
+    @property
+    def name(self) -> str:
+        """Case and precision."""
+        return " ".join(str(self.first[name]) for name in ("case", "precision") if self.first.get(name))
+
+    @property
+    def whole(self) -> bool:
+        """Whether every run has a time of it."""
+        return all(row is not None and _timed(row) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a fix is held against: a figure's name, before and after (NaN: not measured), its target and side."""
+
+    name: str
+    unit: str
+    before: float
+    after: float
+    target: float
+    compare: str
+
+    @property
+    def gap_pct(self) -> float:
+        """How far the figure before was from the target, in percent of it."""
+        return 100 * abs(self.before - self.target) / abs(self.target) if self.target else math.nan
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return "not measured" if math.isnan(value) else f"{_digits(value)}{self.unit}"
+
+    @property
+    def wanted(self) -> str:
+        """The target in words."""
+        return f"{self.compare} {_digits(self.target)}{self.unit}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one run to the next: the row before and after, what was wrong before, how sure the difference is."""
+
+    number: int
+    base: Run
+    new: Run
+    before: Row
+    after: Row
+    comparison: Comparison
+
+    @cached_property
+    def finding(self) -> Finding | None:
+        """What was wrong with the row before; None where no roof tells."""
+        return next(iter(ranked(as_frame([self.before]), 1)), None)
+
+    @property
+    def speedup(self) -> float:
+        """Time before over time after."""
+        return float(self.before["time_ms"]) / float(self.after["time_ms"])
+
+    @property
+    def possible(self) -> float:
+        """The speed-up that the roof allowed before; NaN where no roof is known."""
+        found = self.finding
+        if found is None:
+            return math.nan
+        rest = found.time_ms - found.lost_ms
+        return found.time_ms / rest if rest > 0 else math.nan
+
+    @property
+    def by_bytes(self) -> float:
+        """The speed-up that fewer bytes alone promise; NaN where both kernels move as many."""
+        before, after = (_stored(row) for row in (self.before, self.after))
+        return before / after if before > 0 and after > 0 and before != after else math.nan
+
+    @property
+    def same_bytes(self) -> bool:
+        """Whether both kernels are known to move as many."""
+        before, after = (_stored(row) for row in (self.before, self.after))
+        return before > 0 and before == after
+
+    @property
+    def judged(self) -> Judged:
+        """How sure the difference is."""
+        return self.comparison.lines[0]
+
+    @property
+    def changes(self) -> list[tuple[str, str, str]]:
+        """What is known to differ: name, before, after."""
+        pairs: list[tuple[str, Any, Any]] = [("variant", self.before.get("variant"), self.after.get("variant"))]
+        for name in ("git_commit", "commit"):
+            pairs.append((name.replace("_", " "), self.base.told.get(name), self.new.told.get(name)))
+        for name in ("bwprof_version", "driver", "device"):
+            pairs.append((name.replace("_", " "), self.before.get(name), self.after.get(name)))
+        return [(name, str(one), str(other)) for name, one, other in pairs if one != other and one and other]
+
+    @property
+    def name(self) -> str:
+        """What the fix is called: its variant where that is another one, else its run."""
+        before, after = self.before.get("variant"), self.after.get("variant")
+        return f"{before} to {after}" if before and after and before != after else self.new.name
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The figure of what was wrong; the share of the roof, or the bandwidth, where that is no figure."""
+        rules = [] if self.finding is None else self.finding.causes
+        rule = next((rule for rule in rules if rule.id in FIGURES), None)
+        if rule is not None and rules[0] is rule:
+            name, unit = FIGURES[rule.id]
+            before, after = (_measured(rule, row) for row in (self.before, self.after))
+            return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
+        shares = [_number(row, "pct_limit") for row in (self.before, self.after)]
+        if not math.isnan(shares[0]):
+            return Figure("share of the roof", " %", shares[0], shares[1], AT_ROOF, ">=")
+        speeds = [_number(row, "bandwidth_gb_s") for row in (self.before, self.after)]
+        return Figure("bandwidth", " GB/s", speeds[0], speeds[1], speeds[0], ">")
+
+
+@dataclass(frozen=True)
+class Story:
+    """An optimisation: its runs, the cases that all of them have, the one that it is about, the steps between."""
+
+    runs: tuple[Run, ...]
+    tracks: tuple[Track, ...]
+    track: Track
+    steps: tuple[Step, ...]
+
+    @property
+    def first(self) -> Row:
+        """The row before anything was changed."""
+        return self.track.first
+
+    @property
+    def last(self) -> Row:
+        """The row after everything."""
+        row = self.track.rows[-1]
+        assert row is not None
+        return row
+
+    def vs_torch(self, row: Row) -> float:
+        """How fast PyTorch is beside a row of this case: its time over the row's; NaN where no run measured it."""
+        own = _number(row, "speedup_vs_torch")
+        if not math.isnan(own):
+            return own
+        peers = [_number(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
+        times = [time for time in peers if time > 0]
+        return min(times) / float(row["time_ms"]) if times else math.nan
+
+    def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
+        """What lost the most time in the first run, and what of that is gone in the last: less than half is left."""
+        held = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
+        found = ranked(as_frame([track.first for track in held]), top)
+        return found, [finding for finding in found if _is_gone(finding, held[finding.place].rows[-1])]
+
+
+def _is_gone(finding: Finding, last: Row | None) -> bool:
+    if last is None or not _timed(last):
+        return False
+    now = next(iter(ranked(as_frame([last]), 1)), None)
+    return now is None or now.lost_ms < PART_GONE * finding.lost_ms
+
+
+def story_of(runs: Sequence[Run], *, case: str | None = None, precision: str | None = None) -> Story:
+    """The optimisation that some runs tell.
+
+    Raises
+    ------
+    ValueError
+        For a single run, runs that have no case in common, and one asked for that they do not have.
+    """
+    if len(runs) < 2:
+        raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
+    sides = [side(run.data, name=run.name) for run in runs]
+    tracks = _tracks(sides)
+    whole = [track for track in tracks if track.whole]
+    if not whole:
+        raise ValueError(
+            f"the runs have no case in common that each has a time of: {', '.join(run.name for run in runs)}"
+        )
+    track = _about(whole, case, precision)
+    steps = []
+    for number, (base, new) in enumerate(pairwise(runs), 1):
+        before, after = track.rows[number - 1], track.rows[number]
+        assert before is not None
+        assert after is not None
+        found = compared(_alone(base, before), _alone(new, after))
+        steps.append(Step(number, base, new, before, after, found))
+    return Story(tuple(runs), tuple(tracks), track, tuple(steps))
+
+
+def _alone(run: Run, row: Row) -> Side:
+    return Side(run.name, [row], [None], run.told, [()])
+
+
+def _tracks(sides: Sequence[Side]) -> list[Track]:
+    """Every row of the first run, and what stands for it in the others."""
+    found: list[list[Row | None]] = [[row] for row in sides[0].rows]
+    for other in sides[1:]:
+        partner = {id(pair.base): pair.new for pair in join(sides[0], other) if pair.base is not None}
+        for rows in found:
+            rows.append(partner.get(id(rows[0])))
+    return [Track(tuple(rows)) for rows in found]
+
+
+def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> Track:
+    """The track that was asked for, or the one that lost the most time at first, or took the most."""
+    held = list(tracks)
+    for name, wanted in (("case", case), ("precision", precision)):
+        if wanted is not None:
+            there = dict.fromkeys(str(track.first.get(name)) for track in held)
+            held = [track for track in held if str(track.first.get(name)) == wanted]
+            if not held:
+                raise ValueError(
+                    f"no {name} '{quoted(wanted)}' is in all runs: there are {', '.join(map(quoted, there))}"
+                )
+    findings = ranked(as_frame([track.first for track in held]), 1)
+    if findings:
+        return held[findings[0].place]
+    return max(held, key=lambda track: float(track.first["time_ms"]))
+
+
+def _timed(row: Row) -> bool:
+    time = measurable(row.get("time_ms"))
+    return row.get("status") in ("ok", "predicted") and time is not None and time > 0
+
+
+def _number(row: Row, name: str) -> float:
+    found = finite_number(row.get(name))
+    return math.nan if found is None else found
+
+
+def _stored(row: Row) -> float:
+    return _number(row, "algorithmic_bytes_read") + _number(row, "algorithmic_bytes_written")
+
+
+def _measured(rule: Rule, row: Row) -> float:
+    return float(rule.applies(Facts(as_frame([row])))[1][0])
+
+
+def _is_peer(other: Row, row: Row) -> bool:
+    """Whether a row is PyTorch's of the same work: the same bytes in the same precision."""
+    named = any(str(other.get(name) or "").lower().startswith(_PEERS) for name in ("variant", "case", "operation"))
+    same = all(other.get(name) == row.get(name) for name in ("precision", "bytes_read", "bytes_written", "cache"))
+    return named and same and _timed(other) and bool(row.get("bytes_read"))
+
+
+def _same(one: object, other: object) -> bool:
+    return str(one) == str(other)
+
+
+def _digits(value: float) -> str:
+    return (
+        short(value, ".0f")
+        if value == round(value)
+        else figure_text(value, whole_from=1000)
+        if value > 0.01
+        else f"{value:.3g}"
+    )

@@ -1,0 +1,279 @@
+"""What one run was: on what, under which conditions, how it was measured, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bwprof.report.blocks import Block, Code, Section, facts, items, section, table, words
+from bwprof.report.runs import Run
+from bwprof.results.schema import FLAGS, is_missing
+from bwprof.roofs.model import Roofs
+from bwprof.text import bytes_text, measurable, seconds_text, short
+
+_MOST_NAMED = 12  # rows that a line names; more are counted
+
+
+def measured(run: Run) -> Section | None:
+    """What was measured on what."""
+    rows, device = run.rows, run.part("facts")
+    states = Counter(str(row["status"]) for row in rows)
+    cases = len({(row["case"], row["operation"]) for row in rows})
+    told = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    memory = measurable(device.get("memory_bytes"))
+    return section(
+        "measured",
+        "What was measured on what",
+        facts(
+            [
+                ("Device", ", ".join(run.each("device")) or run.told.get("device")),
+                ("Memory", None if memory is None else f"{bytes_text(memory)}, {_peak(run)}".removesuffix(", ")),
+                ("Memory's peak", _peak(run) if memory is None else None),
+                ("Measured ceilings", _ceilings(run)),
+                ("Arithmetic peaks", _arithmetic(run)),
+                ("Caches", _bytes(device.get("cache_bytes"))),
+                ("Driver", ", ".join(run.each("driver"))),
+                ("Host", _host(run)),
+                ("Rows", f"{len(rows)} of {cases} {'case' if cases == 1 else 'cases'}: {told}"),
+                ("Operations", _few(run.each("operation"))),
+                ("Precisions", ", ".join(run.each("precision"))),
+                ("Suite", run.told.get("suite")),
+                ("When", _when(run)),
+                ("Run", ", ".join(run.each("run_id")) or run.told.get("run_id")),
+                ("Read from", run.source),
+            ]
+        ),
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _bytes(value: object) -> str | None:
+    found = measurable(value)
+    return bytes_text(found) if found else None
+
+
+def _peak(run: Run) -> str:
+    rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
+    peaks = sorted({row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows})
+    if not peaks:
+        return ""
+    said = f"{short(peaks[0], '.0f')} GB/s in theory" if len(peaks) == 1 else f"{len(peaks)} theoretical peaks"
+    source = run.part("facts").get("peak_source")
+    return f"{said} ({source})" if source and len(peaks) == 1 else said
+
+
+def _roofs(run: Run) -> Roofs | None:
+    try:
+        return Roofs.from_dict(dict(run.part("roofs"))) if run.part("roofs") else None
+    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of a later version
+        return None
+
+
+def _ceilings(run: Run) -> str:
+    found = _roofs(run)
+    points = [] if found is None else found.ceilings()
+    return ", ".join(f"{point.stream} {short(point.gb_s, '.0f')} GB/s" for point in points)
+
+
+def _arithmetic(run: Run) -> str:
+    peaks = run.part("facts").get("peak_tflops")
+    known = peaks.items() if isinstance(peaks, Mapping) else ()
+    said = ", ".join(f"{name} {value:.4g}" for name, value in known if measurable(value))
+    return f"{said} TFLOP/s, dense" if said else ""
+
+
+def _host(run: Run) -> str:
+    host = run.part("host")
+    names = ", ".join(run.each("hostname")) or host.get("name")
+    count = host.get("cpu_count")
+    return ", ".join(str(part) for part in (names, host.get("platform"), f"{count} CPUs" if count else "") if part)
+
+
+def _when(run: Run) -> str:
+    times = sorted(run.each("timestamp"))
+    ends = [run.told.get("started") or (times[0] if times else ""), run.told.get("finished") or (times or [""])[-1]]
+    return " to ".join(str(end) for end in dict.fromkeys(ends) if end)
+
+
+# ---- conditions ----
+
+
+def conditions(run: Run) -> Section | None:
+    """Clocks, temperature, noise; what should be doubted; what has no figures and why."""
+    rows = [row for row in run.rows if row["time_ms"] is not None]
+    flagged: dict[str, list[str]] = {}
+    for row in rows:
+        for flag in filter(None, str(row["flags"] or "").split(";")):
+            flagged.setdefault(flag, []).append(_label(row))
+    broken: dict[tuple[str, str], list[str]] = {}
+    for row in run.rows:
+        if row["status"] in ("failed", "skipped", "predicted"):
+            broken.setdefault((row["status"], str(row["reason"] or "no reason is given")), []).append(_label(row))
+    held = [(flag, FLAGS.get(flag, "not one of bwprof's"), _held(names, len(rows))) for flag, names in flagged.items()]
+    lost = [(state, reason, _held(names, len(run.rows))) for (state, reason), names in broken.items()]
+    none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
+    return section(
+        "conditions",
+        "Conditions and flags",
+        facts(
+            [
+                ("Multiprocessor clock", _range(rows, "sm_clock_mhz", "MHz")),
+                ("Memory clock", _range(rows, "mem_clock_mhz", "MHz")),
+                ("Temperature, at most", _range(rows, "temperature_c", "°C")),
+                ("Power", _range(rows, "power_w", "W")),
+                ("Clocks held down", _throttled(rows)),
+                ("Spread of the samples", _range(rows, "noise", "%", scale=100)),
+                ("Hardware counters", _counters(run)),
+            ]
+        ),
+        table(("flag", "what it says", "rows"), held, caption="Flags: what should be doubted", wordy=True)
+        or words(none),
+        table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
+    )
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    return " ".join(str(row[name]) for name in ("case", "precision", "variant") if row.get(name))
+
+
+def _held(names: Sequence[str], total: int) -> str:
+    if len(names) == total > 1:
+        return f"all {total}"
+    rest = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return sorted(value for row in rows if (value := measurable(row.get(name))) is not None)
+
+
+def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: float = 1.0) -> str:
+    found = [scale * value for value in _numbers(rows, name)]
+    if not found:
+        return ""
+    low, middle, high = found[0], found[len(found) // 2], found[-1]
+    if f"{low:.3g}" == f"{high:.3g}":
+        return f"{middle:.4g} {unit}"
+    return f"{low:.4g} to {high:.4g} {unit}, middle {middle:.4g}"
+
+
+def _throttled(rows: Sequence[Mapping[str, Any]]) -> str:
+    found = Counter(str(row["throttle"]) for row in rows if row["throttle"] not in (None, "", "none"))
+    never = "never" if any(row["throttle"] == "none" for row in rows) else ""
+    return ", ".join(f"{why} ({count} rows)" for why, count in found.most_common()) or never
+
+
+def _counters(run: Run) -> str:
+    found = Counter(str(row["counters_status"]) for row in run.rows if row["counters_status"])
+    return "; ".join(f"{said} ({count} rows)" for said, count in found.most_common(3))
+
+
+# ---- method ----
+
+_TIMERS = {
+    "graph": "a CUDA graph of many launches between two events",
+    "events": "a pair of events around the launches",
+    "cupti": "CUPTI's timestamps of the kernels",
+    "monotonic": "the monotonic clock around batches of launches on pinned threads",
+}
+
+
+def method(run: Run) -> Section | None:
+    """How it was measured, in sentences about this run."""
+    rows = [row for row in run.rows if row["status"] == "ok"]
+    timers = [f"{name} ({_TIMERS[name]})" if name in _TIMERS else name for name in run.each("timer")]
+    caches = run.each("cache")
+    said = [
+        "Time is the median of the samples; its interval holds it 95 times in 100. Bandwidth is effective: the bytes "
+        "that must move (each operand once) over the time."
+    ]
+    if timers:
+        said.append(f"Timer: {', '.join(timers)}.")
+    samples = _numbers(rows, "samples")
+    if samples:
+        converged = sum(row["converged"] is True for row in rows)
+        said.append(
+            f"{samples[0]:.0f} to {samples[-1]:.0f} samples a row; sampling stops when the interval is as narrow as "
+            f"asked, which {converged} of {len(rows)} rows reached."
+        )
+    if "cold" in caches:
+        said.append(
+            "Cold rows find their inputs outside the cache: launches walk over sets of buffers, or the cache is "
+            "flushed by reading."
+        )
+    if "hot" in caches:
+        said.append("Hot rows use one set of buffers; they are not held against memory.")
+    checked = [row for row in rows if row["verified"] is True]
+    if checked:
+        said.append(
+            f"{len(checked)} of {len(rows)} results agreed with a float64 reference before and after the timing."
+        )
+    said += _about_roofs(run, rows)
+    return section("method", "Method", items(said))
+
+
+def _about_roofs(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not any(row.get("attainable_gb_s") for row in rows):
+        return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
+    found = _roofs(run)
+    said = [
+        "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
+        "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."
+    ]
+    if found is not None:
+        floor = f"; an empty launch takes {seconds_text(found.floor_seconds)}" if found.floor_seconds else ""
+        checks = run.part("roofs").get("checks")
+        again = (
+            f"; {len(checks)} of them measured again for this run" if isinstance(checks, Sequence) and checks else ""
+        )
+        said.append(
+            f"Roofs: {len(found.points)} streams, measured {found.measured or 'at a time not known'}{again}{floor}."
+        )
+    return said
+
+
+# ---- again ----
+
+
+def again(run: Run) -> Section | None:
+    """How to do it again: the command, versions, environment."""
+    told = run.told
+    command = _command(run)
+    build, host = run.part("build"), run.part("environment")
+    versions = {**run.part("versions")}
+    versions.setdefault("bwprof", ", ".join(run.each("bwprof_version")))
+    set_ = [f"{name}={value}" for name, value in host.items() if not is_missing(value)]
+    rest = facts(
+        [
+            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
+            ("Commit of the working directory", told.get("git_commit")),
+            ("Commit of bwprof", told.get("commit")),
+            ("Build", ", ".join(f"{name} {value}" for name, value in build.items() if value not in (None, ""))),
+            ("Environment", ", ".join(set_) or ("no variable that changes what is measured" if host else None)),
+            ("Seed of the inputs", told.get("seed")),
+            ("Roofs", told.get("roofs_choice")),
+        ]
+    )
+    first: list[Block | None] = [Code(command)] if command else [words(_unknown_command(run))]
+    return section("again", "How to reproduce it", *first, rest)
+
+
+def _command(run: Run) -> str:
+    argv = run.told.get("argv")
+    if not isinstance(argv, Sequence) or isinstance(argv, str):
+        return ""
+    name = "model" if run.told.get("model") is not None else "sweep"
+    return " ".join(["bwprof", name, *(shlex.quote(str(word)) for word in argv)])
+
+
+def _unknown_command(run: Run) -> str:
+    suite = run.told.get("suite")
+    if suite:
+        return f"The command is not recorded; the suite is {suite}: bwprof sweep --suite {suite}."
+    return "The command is not recorded: the rows were measured by a function of Python's, or came as a table."

@@ -1,0 +1,168 @@
+"""What one run found: the answer, what a narrower precision brings, where time is lost, every row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bwprof.analysis.causes.rules import AT_ROOF
+from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
+from bwprof.analysis.summary import PAIR
+from bwprof.report.blocks import Block, Figures, Section, Table, Words, items, of_frame, section, table, words
+from bwprof.report.parts import pictures
+from bwprof.report.runs import Run
+from bwprof.results.schema import CLASSIC_NAMES
+from bwprof.roofs.limits import graded
+from bwprof.text import figure_text, short
+
+if TYPE_CHECKING:
+    from bwprof.results.schema import Row
+
+MOST_DRAWN = 60  # cases of a picture: nobody reads more
+_LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
+_NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
+
+
+def answer(run: Run) -> Section | None:
+    """What it all says in a few sentences, and the figures that tell how far to trust it."""
+    lines = run.answer.lines()
+    if run.told.get("model") is not None:
+        from bwprof.report.parts.models import answer as of_model
+
+        lines = [*of_model(run), *lines]
+    return section(
+        "answer", "The answer", *(Words(sentence(line), lead=True) for line in lines[:3]), *_rest(run, lines)
+    )
+
+
+def _rest(run: Run, lines: Sequence[str]) -> list[Block | None]:
+    return [*(Words(sentence(line)) for line in lines[3:]), _figures(run)]
+
+
+def sentence(line: str) -> str:
+    """A line as a sentence: names and figures at its start stay as they are.
+
+    Examples
+    --------
+    >>> sentence("none of 3 rows has a time"), sentence("fp16 instead of fp32: 2x")
+    ('None of 3 rows has a time.', 'fp16 instead of fp32: 2x.')
+    """
+    first = line.partition(" ")[0]
+    begun = line[:1].upper() + line[1:] if first.isalpha() else line
+    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
+
+
+def _figures(run: Run) -> Figures | None:
+    rows = run.rows
+    timed = [row for row in rows if row["time_ms"] is not None and row["status"] == "ok"]
+    if not timed:
+        return None
+    cases = len({(row["case"], row["operation"]) for row in rows})
+    limits = run.answer.limits
+    high = int(((limits.pct_limit >= AT_ROOF) & limits.by("memory", "compute")).sum())
+    checked = sum(row["verified"] is True for row in timed)
+    flagged = sum(bool(row["flags"]) for row in timed)
+    best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
+    pairs = [
+        (f"rows with a time, of {cases} {'case' if cases == 1 else 'cases'}", f"{len(timed)} of {len(rows)}"),
+        ("at their roof", str(high)),
+        ("verified against float64", f"{checked} of {len(timed)}"),
+        ("flagged: to be read with care", str(flagged)),
+    ]
+    if best is not None:
+        pairs.insert(
+            1, (f"GB/s at most: {best['case']} {best['precision']}", figure_text(_speed(best), whole_from=100))
+        )
+    return Figures(tuple(pairs))
+
+
+def _speed(row: Row) -> float:
+    return float(row["bandwidth_gb_s"])
+
+
+def narrower(run: Run) -> Section | None:
+    """Two precisions side by side, and all of them as bars."""
+    found: list[Block | None] = [pictures.comparison(run.answer.usable, MOST_DRAWN)]
+    there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
+    pair = PAIR if set(PAIR) <= set(there) else tuple(there[:2])
+    if len(pair) == 2:
+        data = improvement_table(run.data, from_=pair[0], to=pair[1]) if _known(pair) else None
+        if data is not None and len(data):
+            numbers = list(data.columns)[1:]
+            both = " and ".join(name.upper() for name in pair)
+            caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
+            found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
+            found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
+    title = "What a narrower precision brings" if len(found) > 2 else "How fast"
+    return section("precisions", title, *found)
+
+
+def _known(names: Sequence[str]) -> bool:
+    from bwprof.registry import check_precision
+
+    try:
+        return all(check_precision(name) for name in names)
+    except ValueError:
+        return False
+
+
+def roofline(run: Run) -> Section | None:
+    """Where the rows stand below the roofs."""
+    return section("roofline", "Roofline", pictures.roofline(run.answer.usable, MOST_DRAWN))
+
+
+def losses(run: Run) -> Section | None:
+    """Where time is lost, why, and what helps; and what is fine as it is."""
+    from bwprof.analysis.answer import grouped_strengths
+
+    data = run.answer.bottlenecks()
+    lost = of_frame(data, wordy=True)
+    strong = items(grouped_strengths(run.answer.measured))
+    none = words("" if lost is not None else "No row has a roof of which it falls short by a twentieth or more.")
+    return section(
+        "bottlenecks",
+        "Where time is lost, and what helps",
+        lost or none,
+        section("strengths", "What needs no work", strong),
+    )
+
+
+def every_row(run: Run) -> Section | None:
+    """All rows, in few columns; more are in the file."""
+    rows = run.rows
+    several = [name for name in ("device", "cache", "hostname") if len(run.each(name)) > 1]
+    own = [name for name in ("weights", "kv") if any(row.get(name) for row in rows)]
+    counted = ["count"] if any(row.get("count") is not None for row in rows) else []
+    headings = ["case", "precision", *several, *own, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
+    headings += [*("launches" for _ in counted), "status", "remarks"]
+    lines = []
+    for row in rows:
+        grade = graded(row)
+        line = [row["case"], row["precision"], *(row.get(name) for name in (*several, *own)), row["variant"]]
+        line += [
+            _time(row["time_ms"]),
+            _number(row["bandwidth_gb_s"]),
+            None if grade is None else short(grade[0], ".0f"),
+        ]
+        lines.append([*line, row["limiter"], *(row[name] for name in counted), row["status"], _remarks(row)])
+    numbers = [heading for heading in headings if heading in _NUMBERS]
+    return section("rows", "All rows", _table(headings, lines, numbers))
+
+
+def _table(headings: Sequence[str], lines: Sequence[Sequence[object]], numbers: Sequence[str]) -> Table | None:
+    return table(headings, lines, numbers=numbers, tools=True)
+
+
+def _remarks(row: Row) -> str:
+    said = [str(row["flags"]).replace(";", ", ")] if row["flags"] else []
+    reason = str(row["reason"] or "")
+    said += [reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"] if reason else []
+    return ": ".join(said)
+
+
+def _time(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}" if 1e-3 <= value < 1e4 else f"{value:.3g}"
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else figure_text(value, whole_from=100)

@@ -1,0 +1,99 @@
+"""What a report is about: runs, each with a name, its rows as a frame, and what it wrote down about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.results import load
+from bwprof.roofs.limits import with_limits
+from bwprof.text import path_of, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bwprof.analysis.answer import Answer
+    from bwprof.results.schema import Row
+
+MOST_BOTTLENECKS = 5
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: `source` is the file or folder that it was read from, "" of a frame."""
+
+    name: str
+    data: pd.DataFrame
+    source: str = ""
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What its rows say."""
+        from bwprof.analysis.answer import Answer
+
+        return Answer(self.data, top=MOST_BOTTLENECKS)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Its rows as dicts."""
+        from bwprof.results import frame
+
+        return frame.compared_rows(self.data)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What the run wrote down about itself; {} where nothing is known."""
+        found = self.data.attrs.get("run")
+        return found if isinstance(found, Mapping) else {}
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """A part of that which is a mapping; {} where there is none."""
+        found = self.told.get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    def each(self, name: str) -> list[str]:
+        """What a column holds, each once, in its order."""
+        return list(dict.fromkeys(str(row[name]) for row in self.rows if row.get(name) not in (None, "")))
+
+
+def runs_of(given: Any) -> list[Run]:
+    """Runs of a path, a frame, or several of them.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        When one cannot be read, or there is none.
+    TypeError
+        For anything else.
+    """
+    import pandas as pd
+
+    if isinstance(given, (str, PathLike, pd.DataFrame)):
+        given = [given]
+    if not isinstance(given, Sequence):
+        raise TypeError(f"runs is {shown(given)}: a run's folder, a file of results or a frame is needed, or a list")
+    if not given:
+        raise ValueError("runs is empty: at least one is needed")
+    found = [_run(one) for one in given]
+    names = [run.name for run in found]
+    for place, run in enumerate(found):
+        if names.count(run.name) > 1:
+            found[place] = Run(f"{run.name} ({place + 1})", run.data, run.source)
+    return found
+
+
+def _run(given: Any) -> Run:
+    if isinstance(given, (str, PathLike)):
+        path = path_of(given, "runs")
+        data, source = load(path), str(path)
+        name = path.name if path.is_dir() else path.stem
+        return Run(name or str(Path(path).resolve().name), with_limits(data), source)
+    if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
+        run = given.attrs.get("run")
+        told = run if isinstance(run, Mapping) else {}
+        return Run(str(told.get("run_id") or "frame"), with_limits(given))
+    raise TypeError(f"runs holds {shown(given)}: a run's folder, a file of results or a frame is needed")

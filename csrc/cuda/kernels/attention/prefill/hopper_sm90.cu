@@ -1,0 +1,400 @@
+// attention_prefill on Hopper's tensor cores, FP16 and BF16, head_dim up to 128: padded to 64 or 128.
+//   - a producer thread brings Q, and K and V 128 keys at a time, two stages of each, by TMA; what lies beyond a
+//     sequence or head_dim is zeros;
+//   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
+//   registers,
+//     which the producer's warpgroup gives up; V is read transposed by its descriptor;
+//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once;
+//     warpgroups take turns at starting products, so that one's softmax falls into the other's products;
+//   - keys are walked from the last to the first: only the first few tiles have a mask.
+#include "cuda/kernels/attention/attention.h"
+
+#include "cuda/kernels/attention/prefill/order.cuh"
+#include "cuda/kernels/common/sm90.cuh"
+#include "cuda/kernels/common/softmax.cuh"
+#include "cuda/kernels/common/swizzled_tile.cuh"
+#include "cuda/launch/choose.cuh"
+
+namespace {
+
+constexpr int tile_keys = 128, stages = 2;
+constexpr int key_eights = tile_keys / 8, key_steps = tile_keys / 16;
+constexpr int panel_columns = 64;  // of 16-bit elements
+
+template <int padded, int consumers>
+struct hopper_layout {
+    static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
+    static constexpr int panels = padded / panel_columns;
+    static constexpr int query_panel = rows * bw_panel_bytes, key_panel = tile_keys * bw_panel_bytes;
+    static constexpr int query_bytes = panels * query_panel, key_bytes = panels * key_panel;
+    static constexpr int k_at = query_bytes, v_at = k_at + stages * key_bytes, barriers_at = v_at + stages * key_bytes;
+    static constexpr int barriers = 2 + 4 * stages;
+    static constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
+};
+
+// Of one block: full ones wait for bytes, empty ones for all warps of the consumers.
+struct hopper_barriers {
+    uint32_t base;
+    __device__ __forceinline__ uint32_t query_full() const {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t query_empty() const {
+        return base + 8;
+    }
+    // Of K, or with `values` of V.
+    __device__ __forceinline__ uint32_t full(int stage, bool values) const {
+        return base + 16 + 8 * (stage + (values ? stages : 0));
+    }
+    __device__ __forceinline__ uint32_t empty(int stage, bool values) const {
+        return full(stage, values) + 16 * stages;
+    }
+};
+
+struct hopper_task {
+    int batch, head, kv_head, query0;
+    int tiles;  // of keys
+};
+
+template <int rows>
+BW_DEVICE hopper_task take(const bw_attention_shape &shape, const bw_flash_order &order, int64_t index) {
+    int64_t pair, tile;
+    bw_flash_place(shape, order, index, &pair, &tile);
+    hopper_task task;
+    task.batch = (int)(pair / shape.heads);
+    task.head = (int)(pair % shape.heads);
+    task.kv_head = task.head / (int)shape.group;
+    task.query0 = (int)tile * rows;
+    const int64_t reach = shape.keys - shape.queries + task.query0 + rows;
+    const int64_t key_end = shape.causal ? min(shape.keys, reach) : shape.keys;
+    task.tiles = (int)((key_end + tile_keys - 1) / tile_keys);
+    return task;
+}
+
+// A block's turns: every other round backwards, so that early and late blocks get as much to do.
+BW_DEVICE int64_t turn(int round) {
+    return (int64_t)round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+template <typename layout>
+BW_DEVICE void produce_tile(uint32_t to, const CUtensorMap &map, uint32_t barrier, const hopper_task &task, int tile) {
+    bw_barrier_expect(barrier, layout::key_bytes);
+#pragma unroll
+    for (int i = 0; i < layout::panels; i++) {
+        bw_tensor_load(to + i * layout::key_panel, map, barrier, i * panel_columns, task.kv_head, tile * tile_keys,
+                       task.batch);
+    }
+}
+
+template <int padded, int consumers>
+BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const CUtensorMap &v_map,
+                       const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks, uint32_t shared,
+                       const hopper_barriers &barriers) {
+    using layout = hopper_layout<padded, consumers>;
+    uint32_t loaded = 0;  // tiles so far
+    for (int round = 0; turn(round) < tasks; round++) {
+        const hopper_task task = take<layout::rows>(shape, order, turn(round));
+        bw_barrier_wait(barriers.query_empty(), round & 1 ^ 1);
+        bw_barrier_expect(barriers.query_full(), layout::query_bytes);
+#pragma unroll
+        for (int i = 0; i < layout::panels; i++) {
+            bw_tensor_load(shared + i * layout::query_panel, q_map, barriers.query_full(), i * panel_columns, task.head,
+                           task.query0, task.batch);
+        }
+        // V is one tile behind K: that is how they are needed.
+        for (int i = 0; i <= task.tiles; i++) {
+            const uint32_t k_count = loaded + i, v_count = k_count - 1;
+            if (i < task.tiles) {
+                const int stage = k_count % stages;
+                bw_barrier_wait(barriers.empty(stage, false), k_count / stages & 1 ^ 1);
+                produce_tile<layout>(shared + layout::k_at + stage * layout::key_bytes, k_map,
+                                     barriers.full(stage, false), task, task.tiles - 1 - i);
+            }
+            if (i > 0) {
+                const int stage = v_count % stages;
+                bw_barrier_wait(barriers.empty(stage, true), v_count / stages & 1 ^ 1);
+                produce_tile<layout>(shared + layout::v_at + stage * layout::key_bytes, v_map,
+                                     barriers.full(stage, true), task, task.tiles - i);
+            }
+        }
+        loaded += task.tiles;
+    }
+}
+
+// Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
+// the tile's first on, that a row attends.
+template <bool masked>
+BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], float scale, float (&top)[2],
+                      float (&sum)[2], float (&shrink)[2]) {
+    const int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float best = top[half];
+#pragma unroll
+        for (int n = 0; n < key_eights; n++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &score = scores[n][2 * half + c];
+                if (masked && 8 * n + column + c > room[half]) score = -INFINITY;
+                best = fmaxf(best, score);
+            }
+        }
+        best = bw_quad_max(best);
+        const float reference = (masked ? bw_softmax_reference(best) : best) * scale;
+        shrink[half] = bw_exp2(fmaf(top[half], scale, -reference));
+        top[half] = best;
+        float part = 0.0f;
+#pragma unroll
+        for (int n = 0; n < key_eights; n++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &score = scores[n][2 * half + c];
+                score = bw_exp2(fmaf(score, scale, -reference));
+                part += score;
+            }
+        }
+        sum[half] = fmaf(sum[half], shrink[half], part);
+    }
+}
+
+template <typename T>
+BW_DEVICE void round_weights(const float (&scores)[key_eights][4], uint32_t (&weights)[key_steps][4]) {
+#pragma unroll
+    for (int i = 0; i < key_steps; i++) bw_tensor_weights(weights[i], scores[2 * i], scores[2 * i + 1], T());
+}
+
+// What a warpgroup's thread holds, and its place in the rings.
+template <int padded, int consumers, bool turns, typename T>
+struct hopper_consumer {
+    using layout = hopper_layout<padded, consumers>;
+    float out[padded / 8][4], scores[key_eights][4];
+    uint32_t weights[key_steps][4];
+    float top[2], sum[2], shrink[2];
+    uint32_t shared, used;  // tiles of K so far
+    int group, reach[2];    // last key of the thread's rows
+    float scale;
+    hopper_barriers barriers;
+
+    __device__ __forceinline__ void release(int stage, bool values) {
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
+    }
+    __device__ __forceinline__ void wait_turn() {
+        if constexpr (turns) bw_named_sync(1 + group, 2 * bw_warpgroup);
+    }
+    __device__ __forceinline__ void pass_turn() {
+        if constexpr (turns) bw_named_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 2 * bw_warpgroup);
+    }
+
+    // Starts scores = Q K^T of the `used`th tile.
+    __device__ __forceinline__ void start_scores() {
+        const int stage = used % stages;
+        const uint64_t q = bw_describe_rows(shared + group * 64 * bw_panel_bytes);
+        const uint64_t k = bw_describe_rows(shared + layout::k_at + stage * layout::key_bytes);
+        bw_registers_hold(scores);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < padded / 16; i++) {
+            bw_product(scores, q + (i / 4 * layout::query_panel >> 4) + i % 4 * 2,
+                       k + (i / 4 * layout::key_panel >> 4) + i % 4 * 2, i != 0, T());
+        }
+        bw_products_commit();
+    }
+    // Starts out += weights V of the tile before the `used`th.
+    __device__ __forceinline__ void start_values(uint32_t tile, int more) {
+        const int stage = tile % stages;
+        const uint64_t v = bw_describe_columns(shared + layout::v_at + stage * layout::key_bytes, layout::key_panel);
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < key_steps; i++) {
+            bw_product_transposed(out, weights[i], v + i * (16 * bw_panel_bytes >> 4), i != 0 || more, T());
+        }
+        bw_products_commit();
+    }
+    __device__ __forceinline__ void wait_values(uint32_t tile) {
+        bw_barrier_wait(barriers.full(tile % stages, true), tile / stages & 1);
+    }
+
+    template <bool masked>
+    __device__ __forceinline__ void soften_tile(int tile) {
+        const int room[2] = {reach[0] - tile * tile_keys, reach[1] - tile * tile_keys};
+        soften<masked>(scores, room, scale, top, sum, shrink);
+    }
+
+    __device__ __forceinline__ void first(int tile) {
+        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
+        start_scores();
+        bw_products_wait<0>();
+        bw_registers_hold(scores);
+        release(used % stages, false);
+        used++;
+        soften_tile<true>(tile);
+        round_weights<T>(scores, weights);
+    }
+
+    template <bool masked>
+    __device__ __forceinline__ void next(int tile, int more) {
+        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
+        wait_turn();
+        start_scores();
+        wait_values(used - 1);
+        start_values(used - 1, more);
+        pass_turn();
+        bw_products_wait<1>();
+        bw_registers_hold(scores);
+        release(used % stages, false);
+        soften_tile<masked>(tile);
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        release((used - 1) % stages, true);
+        used++;
+#pragma unroll
+        for (int n = 0; n < padded / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
+        }
+        round_weights<T>(scores, weights);
+    }
+
+    __device__ __forceinline__ void last(int more) {
+        wait_values(used - 1);
+        start_values(used - 1, more);
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        release((used - 1) % stages, true);
+    }
+};
+
+template <int padded, int consumers, bool turns, typename T>
+BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks,
+                       uint32_t shared, const hopper_barriers &barriers) {
+    using layout = hopper_layout<padded, consumers>;
+    hopper_consumer<padded, consumers, turns, T> self;
+    self.shared = shared;
+    self.barriers = barriers;
+    self.used = 0;
+    self.scale = shape.scale;
+    self.group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup - 1, 0);
+    const int row = 64 * self.group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    if (self.group == consumers - 1) self.pass_turn();
+    for (int round = 0; turn(round) < tasks; round++) {
+        const hopper_task task = take<layout::rows>(shape, order, turn(round));
+        const int offset = (int)(shape.keys - shape.queries) + task.query0;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            self.reach[half] = shape.causal ? min((int)shape.keys - 1, offset + row + 8 * half) : (int)shape.keys - 1;
+            self.top[half] = -INFINITY;
+            self.sum[half] = 0.0f;
+        }
+        // Tiles that end before the warpgroup's first row's last key need no mask.
+        const int open =
+            (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys) / tile_keys;
+        bw_barrier_wait(barriers.query_full(), round & 1);
+        int tile = task.tiles - 1;
+        self.first(tile);
+        int more = 0;
+        for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
+        for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        self.last(more);
+        const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
+        const int64_t stride = shape.heads * shape.head_dim;
+        T *to = out + (task.batch * shape.queries + task.query0) * stride + (int64_t)task.head * shape.head_dim;
+        const int rows = (int)min((int64_t)layout::rows, shape.queries - task.query0);
+        bw_store_fragment(self.out, to, stride, row, rows, shape.head_dim, factor);
+    }
+}
+
+template <int padded, int consumers, bool turns, typename T>
+__global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
+    attention_hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+                            const __grid_constant__ CUtensorMap v_map, T *out, bw_attention_shape shape,
+                            bw_flash_order order, int64_t tasks) {
+    using layout = hopper_layout<padded, consumers>;
+    const uint32_t shared = bw_panels_shared();
+    const hopper_barriers barriers = {shared + layout::barriers_at};
+    if (threadIdx.x == 0) {
+        bw_tensor_prefetch(q_map);
+        bw_tensor_prefetch(k_map);
+        bw_tensor_prefetch(v_map);
+        bw_barrier_init(barriers.query_full(), 1);
+        bw_barrier_init(barriers.query_empty(), 4 * consumers);
+        for (int i = 0; i < 2 * stages; i++) {
+            bw_barrier_init(barriers.full(i, false), 1);
+            bw_barrier_init(barriers.empty(i, false), 4 * consumers);
+        }
+        bw_barrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x < bw_warpgroup) {
+        bw_registers_fewer<consumers == 2 ? 24 : 32>();
+        if (threadIdx.x == 0) {
+            produce<padded, consumers>(q_map, k_map, v_map, shape, order, tasks, shared, barriers);
+        }
+    } else {
+        bw_registers_more<consumers == 2 ? 240 : 160>();
+        consume<padded, consumers, turns>(out, shape, order, tasks, shared, barriers);
+    }
+}
+
+bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &shape, int64_t heads, int64_t length,
+                       int box_rows) {
+    bw_tensor_view view = {};
+    view.operand = operand;
+    view.dtype = dtype;
+    view.rank = 4;
+    view.extent[0] = shape.head_dim;
+    view.extent[1] = heads;
+    view.extent[2] = length;
+    view.extent[3] = shape.batch;
+    view.stride[1] = 2 * shape.head_dim;
+    view.stride[2] = view.stride[1] * heads;
+    view.stride[3] = view.stride[2] * length;
+    view.box[0] = panel_columns;
+    view.box[1] = view.box[3] = 1;
+    view.box[2] = box_rows;
+    return view;
+}
+
+template <int padded, int consumers, bool turns, typename T>
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bool persistent,
+                 bw_cuda_prepared *out) {
+    using layout = hopper_layout<padded, consumers>;
+    const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
+    const int64_t tasks = query_tiles * shape.batch * shape.heads;
+    const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
+    bw_choose(out, attention_hopper_kernel<padded, consumers, turns, T>,
+              dim3((unsigned)(persistent ? bw_min64(tasks, facts->units) : tasks)), dim3(layout::threads),
+              layout::shared_bytes, view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
+              view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
+              view_of(BW_ATTENTION_V, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
+              bw_from_operand(BW_ATTENTION_OUT), shape, order, tasks);
+    return BW_OK;
+}
+
+}  // namespace
+
+const char *bw_hopper_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
+    if (shape.head_dim > 128 || !shape.vectors) return "head_dim must be a multiple of 8 up to 128";
+    if (shape.keys > INT32_MAX / 2 || shape.queries > INT32_MAX / 2) return "sequences of 2^30 tokens and more";
+    if (bw_flash_refuses(dims, precision, facts)) return bw_flash_refuses(dims, precision, facts);
+    const bw_tensor_view views[] = {
+        view_of(BW_ATTENTION_Q, precision->cache, shape, shape.heads, shape.queries, tile_keys),
+        view_of(BW_ATTENTION_K, precision->cache, shape, shape.kv_heads, shape.keys, tile_keys)};
+    const char *refusal = bw_tensor_view_refuses(&views[0]);
+    return refusal ? refusal : bw_tensor_view_refuses(&views[1]);
+}
+
+bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                           bw_cuda_prepared *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    return bw_cuda_by_half_type(precision->cache, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if (shape.head_dim <= 64) return choose<64, 3, true, T>(precision->cache, shape, facts, false, out);
+        return choose<128, 2, true, T>(precision->cache, shape, facts, false, out);
+    });
+}

@@ -1,0 +1,259 @@
+// Instructions of compute capability 9.0 (sm_90a): barriers that count bytes, tiles copied by the tensor memory
+// accelerator (TMA), products of a warpgroup (128 threads) that read shared memory by descriptors.
+//
+// A tile is made of panels: rows of 128 bytes, one behind the other, whose 16-byte chunks are permuted (chunk ^ row %
+// 8). TMA writes them so, and the matrix unit expects them so; a panel starts at a multiple of 1024 bytes.
+//
+// Fragments, for thread 32 w + 4 r + c of a warpgroup:
+//   D (64 x columns) d[n][0], d[n][1]: row 16 w + r, columns 8 n + 2c, 8 n + 2c + 1; d[n][2], d[n][3]: row + 8
+//   A (64 x 16, in registers)        : of warp w's 16 rows that of mma m16n8k16 (sm80.cuh)
+#ifndef BW_CUDA_SM90_CUH
+#define BW_CUDA_SM90_CUH
+
+#include <cuda.h>
+
+#include "cuda/kernels/common/sm80.cuh"
+
+constexpr int bw_panel_bytes = 128;  // of a row
+constexpr int bw_warpgroup = 128;    // threads
+
+// The first multiple of 1024 bytes in dynamic shared memory, for which bw_panels_spare more bytes are asked.
+constexpr int bw_panels_spare = 1024;
+BW_DEVICE uint32_t bw_panels_shared() {
+    return (bw_shared_address(bw_dynamic_shared()) + 1023u) & ~1023u;
+}
+
+// ---- barriers in shared memory: a phase ends when all arrivals and all bytes are there ----
+
+BW_DEVICE void bw_barrier_init(uint32_t barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// After the inits, before anybody else uses the barriers (and a block barrier in between).
+BW_DEVICE void bw_barrier_publish() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+BW_DEVICE void bw_barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+BW_DEVICE void bw_barrier_expect(uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Until the phase of this parity has ended; that of parity 1 has before the first begins.
+BW_DEVICE void bw_barrier_wait(uint32_t barrier, uint32_t parity) {
+    uint32_t done = 0;
+#ifdef BW_SPIN_LIMIT
+    for (int i = 0; !done; i++) {
+        if (i > BW_SPIN_LIMIT) __trap();
+#else
+    while (!done) {
+#endif
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    }
+}
+
+// Barriers that a block's threads share by number; 0 is __syncthreads'.
+BW_DEVICE void bw_named_sync(int number, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+BW_DEVICE void bw_named_arrive(int number, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// ---- copies: one thread starts them, zeros come where the tensor ends ----
+
+BW_DEVICE void bw_tensor_prefetch(const CUtensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            to),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y)
+        : "memory");
+}
+BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y, int z, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+        "[%2];" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+        : "memory");
+}
+
+// ---- clusters: blocks that run at the same time and reach each other's shared memory at the same offsets ----
+
+BW_DEVICE int bw_cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return (int)rank;
+}
+// All threads of all blocks.
+BW_DEVICE void bw_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+BW_DEVICE void bw_barrier_arrive_at(uint32_t barrier, int rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
+        "r"(rank)
+        : "memory");
+}
+// To the same place in all blocks whose bit is set; the bytes count for the barrier of each.
+BW_DEVICE void bw_tensor_load_to(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y, int blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)blocks)
+        : "memory");
+}
+
+// ---- a warpgroup's share of the registers ----
+
+template <int count>
+BW_DEVICE void bw_registers_fewer() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+BW_DEVICE void bw_registers_more() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+
+// ---- products ----
+
+// Descriptors of operands in panels. Rows along M or N, K within a row: a step of K is 32 bytes, + 2.
+BW_DEVICE uint64_t bw_describe_rows(uint32_t panels) {
+    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | (panels & 0x3ffff) >> 4;
+}
+// Rows along K, N within a row (B transposed): each 64 columns are a panel of their own, `panel_bytes` behind the one
+// before. A step of K is 16 rows, + 128.
+BW_DEVICE uint64_t bw_describe_columns(uint32_t panels, int panel_bytes) {
+    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
+           (panels & 0x3ffff) >> 4;
+}
+
+// Before the first product after registers were written, and after the last of those that are waited for together.
+BW_DEVICE void bw_products_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+BW_DEVICE void bw_products_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int pending>
+BW_DEVICE void bw_products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+// The compiler keeps reads and writes of these registers on their side of this line.
+template <int n, int m>
+BW_DEVICE void bw_registers_hold(float (&registers)[n][m]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+        for (int j = 0; j < m; j++) asm volatile("" : "+f"(registers[i][j])::"memory");
+    }
+}
+template <int n, int m>
+BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+#pragma unroll
+        for (int j = 0; j < m; j++) asm volatile("" : "+r"(registers[i][j])::"memory");
+    }
+}
+
+#define BW_REGISTERS_32                                                      \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define BW_REGISTERS_64                                                                \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define BW_REGISTERS_128                                                                           \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define BW_FLOATS_4(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define BW_FLOATS_16(d, i) BW_FLOATS_4(d, i), BW_FLOATS_4(d, i + 1), BW_FLOATS_4(d, i + 2), BW_FLOATS_4(d, i + 3)
+#define BW_FLOATS_32(d, i) BW_FLOATS_16(d, i), BW_FLOATS_16(d, i + 4)
+#define BW_FLOATS_64(d, i) BW_FLOATS_32(d, i), BW_FLOATS_32(d, i + 8)
+#define BW_FLOATS_128(d, i) BW_FLOATS_64(d, i), BW_FLOATS_64(d, i + 16)
+
+// d = a b (+ d where `more`): both from shared memory, K within their rows.
+#define BW_PRODUCT(columns, floats, T, types, flags, a_at, b_at, more_at)                          \
+    BW_DEVICE void bw_product(float(&d)[columns / 8][4], uint64_t a, uint64_t b, int more, T) {    \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more_at                                 \
+                     ", 0;\n"                                                                      \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns types " {" BW_REGISTERS_##floats \
+                     "}, %" #a_at ", %" #b_at ", p, 1, 1" flags ";\n}"                             \
+                     : BW_FLOATS_##floats(d, 0)                                                    \
+                     : "l"(a), "l"(b), "r"(more));                                                 \
+    }
+BW_PRODUCT(128, 64, __half, "k16.f32.f16.f16", ", 0, 0", 64, 65, 66)
+BW_PRODUCT(128, 64, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 64, 65, 66)
+BW_PRODUCT(128, 64, float, "k8.f32.tf32.tf32", "", 64, 65, 66)
+BW_PRODUCT(256, 128, __half, "k16.f32.f16.f16", ", 0, 0", 128, 129, 130)
+BW_PRODUCT(256, 128, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 128, 129, 130)
+BW_PRODUCT(256, 128, float, "k8.f32.tf32.tf32", "", 128, 129, 130)
+
+// The same: a from registers, b from shared memory with N within its rows.
+#define BW_PRODUCT_TRANSPOSED(columns, floats, T, types, a0, a1, a2, a3, b_at, more_at)                               \
+    BW_DEVICE void bw_product_transposed(float(&d)[columns / 8][4], const uint32_t(&a)[4], uint64_t b, int more, T) { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more_at                                                    \
+                     ", 0;\n"                                                                                         \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns types " {" BW_REGISTERS_##floats                    \
+                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1, 1;\n}"                        \
+                     : BW_FLOATS_##floats(d, 0)                                                                       \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));                                \
+    }
+BW_PRODUCT_TRANSPOSED(64, 32, __half, "k16.f32.f16.f16", 32, 33, 34, 35, 36, 37)
+BW_PRODUCT_TRANSPOSED(64, 32, __nv_bfloat16, "k16.f32.bf16.bf16", 32, 33, 34, 35, 36, 37)
+BW_PRODUCT_TRANSPOSED(128, 64, __half, "k16.f32.f16.f16", 64, 65, 66, 67, 68, 69)
+BW_PRODUCT_TRANSPOSED(128, 64, __nv_bfloat16, "k16.f32.bf16.bf16", 64, 65, 66, 67, 68, 69)
+
+// ---- results ----
+
+// Among the four lanes of a quad: lane c gets word c of each lane, in their order.
+BW_DEVICE void bw_quad_transpose(uint32_t (&word)[4]) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    const uint32_t give0 = odd ? word[0] : word[1], give1 = odd ? word[2] : word[3];
+    const uint32_t got0 = __shfl_xor_sync(bw_all_lanes, give0, 1), got1 = __shfl_xor_sync(bw_all_lanes, give1, 1);
+    uint32_t a = odd ? got0 : word[0], b = odd ? word[1] : got0, c = odd ? got1 : word[2], d = odd ? word[3] : got1;
+    const uint32_t give2 = high ? a : c, give3 = high ? b : d;
+    const uint32_t got2 = __shfl_xor_sync(bw_all_lanes, give2, 2), got3 = __shfl_xor_sync(bw_all_lanes, give3, 2);
+    word[0] = high ? got2 : a;
+    word[1] = high ? got3 : b;
+    word[2] = high ? c : got2;
+    word[3] = high ? d : got3;
+}
+
+// A lane's two rows (`row`, row + 8 of those that are there) of a D fragment, times `factor`: 16 bytes a store. `to` is
+// the fragment's first row; so many of its columns, a multiple of 8, are there.
+template <int eights, typename T>
+BW_DEVICE void bw_store_fragment(float (&d)[eights][4], T *to, int64_t stride, int row, int rows, int columns,
+                                 const float (&factor)[2]) {
+    const int lane_column = (int)threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int n = 0; n < eights; n += 4) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t word[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                word[i] = bw_pack_pair(d[n + i][2 * half] * factor[half], d[n + i][2 * half + 1] * factor[half], T());
+            }
+            bw_quad_transpose(word);
+            const int column = 8 * n + lane_column;
+            if (row + 8 * half >= rows || column >= columns) continue;
+            *(uint4 *)&to[(row + 8 * half) * stride + column] = make_uint4(word[0], word[1], word[2], word[3]);
+        }
+    }
+}
+
+#endif

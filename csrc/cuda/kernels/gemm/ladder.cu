@@ -1,0 +1,142 @@
+// The lower rungs of gemm, each slower than `tiled` and simpler. One float sum an element of D in all of them.
+//   naive      a thread an element of D: its neighbours read rows of B that lie K elements apart, a memory line each
+//   restrict   the same with __restrict__ on every pointer: nothing is stored in the loop, so nothing could alias
+//   coalesced  a warp an element of D: its lanes read neighbouring elements of the same two rows
+//   shared     32 x 32 tiles through shared memory, read from memory once for 32 products; lanes read the same column
+//              of 32 rows, which all lie in one bank
+//   padded     rows of 33 floats: the same column of 32 rows lies in 32 banks
+#include "cuda/kernels/gemm/tiles.cuh"
+
+namespace {
+
+constexpr int naive_threads = 256;
+constexpr int coalesced_rows = 4, coalesced_columns = 4;  // of D, a warp each: a block reads 8 rows for 16 elements
+constexpr int edge = 32;                                  // of a tile, a thread each
+
+template <typename T>
+BW_DEVICE float dot(const T *a, const T *b, int64_t k) {
+    float sum = 0.0f;
+    for (int64_t i = 0; i < k; i++) sum = fmaf(bw_to_float(a[i]), bw_to_float(b[i]), sum);
+    return sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(naive_threads)
+    gemm_naive_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k) {
+    const int64_t at = (int64_t)blockIdx.x * naive_threads + threadIdx.x;
+    if (at < m * n) bw_gemm_store(c, d, at, dot(a + at / n * k, b + at % n * k, k));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(naive_threads)
+    gemm_restrict_kernel(const T *__restrict__ a, const T *__restrict__ b, const T *__restrict__ c, T *__restrict__ d,
+                         int64_t m, int64_t n, int64_t k) {
+    const int64_t at = (int64_t)blockIdx.x * naive_threads + threadIdx.x;
+    if (at < m * n) bw_gemm_store(c, d, at, dot(a + at / n * k, b + at % n * k, k));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(coalesced_rows *coalesced_columns * 32)
+    gemm_coalesced_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int64_t row = (int64_t)blockIdx.x % tiles_m * coalesced_rows + warp / coalesced_columns;
+    const int64_t column = (int64_t)blockIdx.x / tiles_m * coalesced_columns + warp % coalesced_columns;
+    if (row >= m || column >= n) return;
+    const T *left = a + row * k, *right = b + column * k;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int64_t i = lane; i < k; i += 32) sum = fmaf(bw_to_float(left[i]), bw_to_float(right[i]), sum);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(bw_all_lanes, sum, offset);
+    if (lane == 0) bw_gemm_store(c, d, row * n + column, sum);
+}
+
+// `stride` is a shared row's, in floats.
+template <int stride, typename T>
+__global__ void __launch_bounds__(edge *edge)
+    gemm_shared_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
+    __shared__ float left[edge * stride], right[edge * stride];
+    const int tx = (int)threadIdx.x % edge, ty = (int)threadIdx.x / edge;
+    const int64_t row0 = (int64_t)blockIdx.x % tiles_m * edge, column0 = (int64_t)blockIdx.x / tiles_m * edge;
+    const bool left_there = row0 + ty < m, right_there = column0 + ty < n;
+    const T *left_from = a + (row0 + ty) * k, *right_from = b + (column0 + ty) * k;
+    float sum = 0.0f;
+    for (int64_t k0 = 0; k0 < k; k0 += edge) {
+        const bool inside = k0 + tx < k;
+        left[ty * stride + tx] = left_there && inside ? bw_to_float(left_from[k0 + tx]) : 0.0f;
+        right[ty * stride + tx] = right_there && inside ? bw_to_float(right_from[k0 + tx]) : 0.0f;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < edge; i++) sum = fmaf(left[ty * stride + i], right[tx * stride + i], sum);
+        __syncthreads();
+    }
+    if (row0 + ty < m && column0 + tx < n) bw_gemm_store(c, d, (row0 + ty) * n + column0 + tx, sum);
+}
+
+template <typename Kernel>
+bw_status choose_elements(const bw_dims *dims, Kernel kernel, bw_cuda_prepared *out) {
+    const int64_t *value = dims->value;
+    const int64_t blocks = bw_ceil_div(value[BW_GEMM_M] * value[BW_GEMM_N], naive_threads);
+    bw_choose(out, kernel, dim3((unsigned)blocks), dim3(naive_threads), 0, bw_from_operand(BW_GEMM_A),
+              bw_from_operand(BW_GEMM_B), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+              bw_from_operand(BW_GEMM_D), value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K]);
+    return BW_OK;
+}
+
+}  // namespace
+
+const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const bw_checked elements = bw_mul(bw_num(dims->value[BW_GEMM_M]), bw_num(dims->value[BW_GEMM_N]));
+    return elements.overflow || !bw_cuda_grid_fits(bw_ceil_div(elements.value, naive_threads))
+               ? "more elements of D than 2^31 - 1 blocks of 256 threads"
+               : nullptr;
+}
+
+bw_status bw_gemm_naive_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                               bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return choose_elements(dims, gemm_naive_kernel<T>, out);
+    });
+}
+
+bw_status bw_gemm_restrict_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                  bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return choose_elements(dims, gemm_restrict_kernel<T>, out);
+    });
+}
+
+const char *bw_gemm_coalesced_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    return bw_gemm_tiles_refuse(dims, coalesced_rows, coalesced_columns);
+}
+
+bw_status bw_gemm_coalesced_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                   bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_gemm_choose_tiles(dims, gemm_coalesced_kernel<T>, coalesced_rows, coalesced_columns,
+                                    coalesced_rows * coalesced_columns * 32, 0, out);
+    });
+}
+
+const char *bw_gemm_shared_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    return bw_gemm_tiles_refuse(dims, edge, edge);
+}
+
+bw_status bw_gemm_shared_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge, T>, edge, edge, edge * edge, 0, out);
+    });
+}
+
+bw_status bw_gemm_padded_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_prepared *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_gemm_choose_tiles(dims, gemm_shared_kernel<edge + 1, T>, edge, edge, edge * edge, 0, out);
+    });
+}
