@@ -425,8 +425,3 @@ def _title(plan: _Plan, left_out: str) -> str:
     devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
     words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
     return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
-
-
-def write(data: Any, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
-    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
-    return picture(data).write(targets, dpi=dpi)

@@ -130,7 +130,7 @@ def on_dark(color: str) -> str:
     Examples
     --------
     >>> on_dark("#ffffff"), on_dark("#e69f00"), on_dark("#0072b2")
-    ('#14171a', '#e69f00', '#3d94c4')
+    ('#14171a', '#e69f00', '#2687be')
     """
     found = _channels(color)
     if max(found) - min(found) <= _GREY:

@@ -27,6 +27,8 @@ from bwprof.report.forms.drawing import Drawing, drawing, variables
 
 _LONGEST_WORD = 32  # letters of a cell that is never broken into lines
 
+_LEAST_SEARCHED = 9  # lines: fewer are seen at once
+
 
 def page(document: Document) -> str:
     """The whole page. Whatever a report holds is text in it."""
@@ -135,7 +137,8 @@ def _table(found: Table) -> str:
     for line in found.lines:
         cells = zip(line, found.headings, numeric, strict=True)
         lines.append(f"<tr>{''.join(_cell(text, of if found.wordy else '', right) for text, of, right in cells)}</tr>")
-    names = [name for name, holds in (("searched", found.tools), ("wordy", found.wordy)) if holds]
+    searched = found.tools and len(found.lines) >= _LEAST_SEARCHED
+    names = [name for name, holds in (("searched", searched), ("wordy", found.wordy)) if holds]
     kind = f' class="{" ".join(names)}"' if names else ""
     caption = f'<p class="caption">{_text(found.caption)}</p>' if found.caption else ""  # narrower than a wide table
     label = _text(found.caption or "Table")

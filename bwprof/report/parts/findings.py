@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_DRAWN = 60  # cases of a picture: nobody reads more
 _LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
+_LONGEST_LIST = 500
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
 
 
@@ -117,7 +118,7 @@ def losses(run: Run) -> Section | None:
 
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
-    strong = items(grouped_strengths(run.answer.measured))
+    strong = items(map(_cut, grouped_strengths(run.answer.measured)))
     none = words("" if lost is not None else "No row has a roof of which it falls short by a twentieth or more.")
     return section(
         "bottlenecks",
@@ -127,6 +128,11 @@ def losses(run: Run) -> Section | None:
     )
 
 
+def _cut(line: str) -> str:
+    """A line of names, of which nobody reads hundreds."""
+    return line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
+
+
 def every_row(run: Run) -> Section | None:
     """All rows, in few columns; more are in the file."""
     rows = run.rows
@@ -134,7 +140,8 @@ def every_row(run: Run) -> Section | None:
     own = [name for name in ("weights", "kv") if any(row.get(name) for row in rows)]
     counted = ["count"] if any(row.get("count") is not None for row in rows) else []
     headings = ["case", "precision", *several, *own, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
-    headings += [*("launches" for _ in counted), "status", "remarks"]
+    state = ["status"] if any(row["status"] != "ok" for row in rows) else []
+    headings += [*("launches" for _ in counted), *state, "remarks"]
     lines = []
     for row in rows:
         grade = graded(row)
@@ -144,7 +151,7 @@ def every_row(run: Run) -> Section | None:
             _number(row["bandwidth_gb_s"]),
             None if grade is None else short(grade[0], ".0f"),
         ]
-        lines.append([*line, row["limiter"], *(row[name] for name in counted), row["status"], _remarks(row)])
+        lines.append([*line, row["limiter"], *(row[name] for name in (*counted, *state)), _remarks(row)])
     numbers = [heading for heading in headings if heading in _NUMBERS]
     return section("rows", "All rows", _table(headings, lines, numbers))
 
@@ -155,7 +162,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[object]], numbers: 
 
 def _remarks(row: Row) -> str:
     said = [str(row["flags"]).replace(";", ", ")] if row["flags"] else []
-    reason = str(row["reason"] or "")
+    reason = str(row["reason"] or "") if row["status"] != "predicted" else ""  # of many, which stands below
     said += [reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"] if reason else []
     return ": ".join(said)
 
