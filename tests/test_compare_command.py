@@ -485,6 +485,13 @@ def test_an_older_file_is_replaced_only_when_that_is_asked_for(bw: Here, sides: 
     assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "nothing is lost with it"
 
 
+def test_no_name_is_not_the_folder_here(bw: Here, sides: tuple[str, str, str]) -> None:
+    for arguments in (("", sides[0]), (sides[0], "")):
+        code, out, err = bw("compare", *arguments)
+        assert (code, out) == (2, "")
+        assert "'' is given: a run folder, a result file or a baseline is needed" in err
+
+
 def test_a_function_is_held_against_yesterday(bw: Here) -> None:
     """As the README says it: in Python, and in a shell."""
     work = bytearray(1 << 16)
@@ -557,6 +564,7 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
         (["--format", "csv", "--json", "-"], "--format csv and --json - cannot both have the standard output"),
         (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
         (["--json", ""], "--json is ''"),
+        (["--dir", ""], "'' is given: a name is needed"),
     ],
 )
 def test_outputs_that_cannot_be_are_said_first(

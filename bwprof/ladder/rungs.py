@@ -62,6 +62,7 @@ def lines(
     peers: Sequence[tuple[str, Row]],
     precision: str,
     here: Collection[str],
+    left_out: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """A line for each rung, and behind them for each peer.
 
@@ -79,6 +80,8 @@ def lines(
         The precision of all.
     here : collection of str
         How ladders call this precision and shape, where predictions are for it.
+    left_out : collection of str
+        Variants before which a rung was left out, so that what is predicted of them is not what is measured.
     """
     best = min((time for _, row in peers if (time := _time(row)) is not None), default=None)
     first = before = None
@@ -99,7 +102,9 @@ def lines(
             "speedup_vs_first": _ratio(first, time),
             "predicted_gain": variant["predicted"],
             "predicted_at": None if variant["predicted"] is None else variant["at"],
-            "predicted_here": None if variant["predicted"] is None else variant["at"] in here,
+            "predicted_here": None
+            if variant["predicted"] is None
+            else variant["at"] in here and variant["name"] not in left_out,
             "changes": variant["changes"],
             "because": variant["because"],
             **_taken(own),

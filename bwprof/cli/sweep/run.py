@@ -46,7 +46,7 @@ from bwprof.runs.plan import Plan, each_once
 from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
-from bwprof.text import finite_number, seconds_text, shown, unknown
+from bwprof.text import counted, finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -336,7 +336,8 @@ def _run_parts(
     for part in parts:
         if not parsed.quiet and (part.items or len(parts) == 1):
             choice = part.choice
-            sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
+            told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
+            sys.stderr.write(f"bwprof: measuring {told}: {counted(len(part.items), 'case')}\n")
     progress = on_stderr(quiet=parsed.quiet)
     try:
         measure(
