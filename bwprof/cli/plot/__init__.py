@@ -111,7 +111,7 @@ def _draw(options: argparse.Namespace) -> int:
         else:
             chosen.picture(data, **given).write(targets, dpi=dpi, dark=options.dark)
         if kind == COMPARISON:
-            from bwprof.cli.plot.words import means, summary
+            from bwprof.cli.plot.beside import means, summary
 
             sys.stdout.write(summary(*means(data)))
     for target in targets:
@@ -231,7 +231,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
 
 
 def _draw_panels(data: pd.DataFrame, targets: Sequence[Path], dpi: int) -> None:
-    from bwprof.cli.plot.words import means
+    from bwprof.cli.plot.beside import means
     from bwprof.plot.kinds import panels
 
     speeds, _ = means(data)
