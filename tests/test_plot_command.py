@@ -116,6 +116,7 @@ def test_a_trend_of_a_folder(here: Path) -> None:
         (["roofline"], "required: RUN|FILE"),
         (["roofl", "results.json"], "unknown kind of picture 'roofl': did you mean 'roofline'?"),
         (["gone.csv"], "no such file or folder: gone.csv"),
+        (["results.json"], "required: -o"),
         (["results.json", "--dpi", "5"], "--dpi is 5: allowed are 10 to 2000"),
         (["results.json", "-o", "x.txt"], "unknown ending of a picture '.txt'"),
         (["results.json", "-o", "x.svg", "--output-dir", "p"], "exclude each other"),
