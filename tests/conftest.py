@@ -58,8 +58,9 @@ def device_params() -> list[Any]:
     return params
 
 
-# Files whose tests share what a fixture compiles.
-_COMPILED = {f"test_{name}.py" for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging", "plan_call")}
+# Files whose tests share what a fixture compiles, and which of them share it with each other.
+_COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging")}
+_COMPILED["test_plan_call.py"] = "cupti"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -74,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if Path(file).name in _COMPILED else nodeid.partition("[")[0]
+            return _COMPILED.get(Path(file).name) or nodeid.partition("[")[0]
 
     return Scheduling(config, log)
 

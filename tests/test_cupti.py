@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -91,22 +92,38 @@ def includes() -> list[str]:
     return [f"-isystem{folder}" for folder in folders]
 
 
+@functools.cache
+def compiled_sources(folder: Path, includes: tuple[str, ...]) -> tuple[list[str], list[str], dict[str, str]]:
+    """The objects of SOURCES, for every program that is built upon them; flags, environment."""
+    folder.mkdir()
+    flags, options = sanitizers(["cc"], folder)
+    flags = [*flags, *includes, "-Itests/native_cuda"]
+    objects = [str(folder / f"{Path(source).stem}.o") for source in SOURCES]
+    for source, target in zip(SOURCES, objects, strict=True):
+        call(["cc", *FLAGS, *flags, "-c", source, "-o", target])
+    return objects, flags, clean_environment() | options
+
+
+def build_program(
+    factory: pytest.TempPathFactory, includes: list[str], name: str, more: tuple[str, ...] = ()
+) -> Native:
+    """One of tests/native_cuda, with a fake library."""
+    made, flags, environment = compiled_sources(factory.getbasetemp() / "cuda_sources", tuple(includes))
+    folder = factory.mktemp(name)
+    objects = [*made, str(folder / f"{name}.o")]
+    call(["cc", *FLAGS, *flags, "-c", str(NATIVE / f"{name}.c"), "-o", objects[-1]])
+    plain = [flag for flag in FLAGS if flag != "-std=c11"]
+    for source in more:
+        objects.append(str(folder / f"{Path(source).stem}.cc.o"))
+        call(["c++", "-std=c++17", *plain, *flags, "-c", source, "-o", objects[-1]])
+    program = folder / name
+    call(["cc", *flags, *objects, "-pthread", "-ldl", "-lm", "-o", str(program)])
+    return Native(program, build_library(folder, "libcupti.so.13", includes), environment)
+
+
 @pytest.fixture(scope="session")
 def native(source_tree: Path, includes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Native:
-    folder = tmp_path_factory.mktemp("cupti")
-    flags, options = sanitizers(["cc"], folder)
-    objects = []
-    flags = [*flags, *includes, "-Itests/native_cuda"]
-    for source in [*map(source_tree.joinpath, SOURCES), NATIVE / "check_cupti.c"]:
-        objects.append(folder / f"{source.stem}.o")
-        call(["cc", *FLAGS, *flags, "-c", str(source), "-o", str(objects[-1])])
-    plain = [flag for flag in FLAGS if flag != "-std=c11"]
-    for name in CXX_SOURCES:
-        objects.append(folder / f"{Path(name).stem}.cc.o")
-        call(["c++", "-std=c++17", *plain, *flags, "-c", name, "-o", str(objects[-1])])
-    program = folder / "check_cupti"
-    call(["cc", *flags, *map(str, objects), "-pthread", "-ldl", "-lm", "-o", str(program)])
-    return Native(program, build_library(folder, "libcupti.so.13", includes), clean_environment() | options)
+    return build_program(tmp_path_factory, includes, "check_cupti", CXX_SOURCES)
 
 
 @pytest.mark.parametrize("check", [name for name in CHECKS if name != "open"])
