@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
 from bwprof.results.schema import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Each would be more than text where somebody forgot to escape it.
+HOSTILE = (
+    "<script>window.hacked=1</script>",
+    '"onmouseover="window.hacked=1',
+    "' autofocus onfocus='window.hacked=1",
+    "]]></style><img src=x onerror=window.hacked=1>",
+    "--><svg onload=window.hacked=1>",
+    "&lt;b&gt;&#60;i&#62;",
+    "\u202eright to left\u202c \u05d0\u05d1",
+    "bell\x07 and \x1b[31mred\x1b[0m",
+    "[a link](javascript:window.hacked=1) `code` | pipe",
+    "A" * 10_000,
+)
 
 
 def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: int = 8000, **more: Any) -> Row:
@@ -45,3 +62,19 @@ def pair(case: str, fp32_gb_s: float, fp16_gb_s: float, **more: Any) -> list[Row
         row(case, "fp32", gb_s=fp32_gb_s, bytes_read=8000, **more),
         row(case, "fp16", gb_s=fp16_gb_s, bytes_read=4000, **more),
     ]
+
+
+def hostile_frame(texts: tuple[str, ...] = HOSTILE) -> pd.DataFrame:
+    """Rows, and a run's metadata, whose texts all mean harm: three rows for each text."""
+    from bwprof.results import tables
+
+    rows = []
+    for text in texts:
+        told = dict.fromkeys(("device", "variant", "flags", "reason", "driver", "hostname", "timer", "throttle"), text)
+        rows += pair(text, 100.0, 80.0, attainable_gb_s=120.0, label=text, **told)
+        rows.append(row(text, "fp32", gb_s=None, status="skipped", reason=text))
+    run = {"argv": list(texts), "host": {"name": texts[0]}, "versions": {"bwprof": texts[1]}, "suite": texts[2]}
+    run |= {"facts": {"peak_source": texts[3], "peak_tflops": {texts[0]: 1.0}}, "roofs": {"points": texts[4]}}
+    frame = tables.frame(rows)
+    frame.attrs = {"run": {**run, "environment": {texts[0]: texts[1]}, "git_commit": texts[3]}}
+    return frame

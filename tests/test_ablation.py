@@ -117,9 +117,12 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     lines = telling.markdown(found).splitlines()
     assert f"| {' | '.join(HEADINGS)} |" in lines
     assert "| slow | 10 ms | 0.80x | 0.80x | 0.50x | so |" in lines
-    assert "| gone |  |  |  | 9.00x | (predicted at fp16 M=2) so |" in lines
+    assert "| gone |  |  |  | 9.00x | (at fp16 M=2) so |" in lines
     assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
     assert "* In doubt (*): slow: noisy." in lines
+    assert "* Predictions are for fp16 M=1, over the rung before in the whole ladder." in lines
+    elsewhere = telling.notes(found.assign(predicted_here=False))
+    assert any("for fp16 M=1, which is not what was measured, over" in note for note in elsewhere)
 
 
 def test_small_ratios_keep_two_digits() -> None:
@@ -171,6 +174,20 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
         bwprof.ablation("gemm", M=3, **SMALL)
     assert asked[1].precisions == ("fp32",)
     assert asked[1].params["M"] == (3,)
+
+
+def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
+    """`blocked` is predicted over the rung before it, not over `naive`."""
+    names = registry.variant_names("gemm", "cpu")
+    at = registry.rung_place(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
+    shape = {name: value // 8 for name, value in at[1].items()}
+    found = bwprof.ablation("gemm", variant=[names[0], names[-1]], **shape, **SMALL)
+    assert found["predicted_here"].tolist()[1:] == [False]
+    ladder = registry.operation("gemm")["variants"]["cpu"]
+    rows = {name: measured(1.0) for name in names}
+    for left_out, here in ((set(), True), ({names[-1]}, False)):
+        lines = rungs.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
+        assert lines[-1]["predicted_here"] is here
 
 
 def test_a_rung_in_another_precision_is_a_row_too() -> None:
@@ -458,7 +475,7 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
 
 
 def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="this is no ladder"):
+    with pytest.raises(ValueError, match="not a ladder"):
         bwprof.plot.ablation(found.drop(columns="predicted_gain"))
     with pytest.raises(ValueError, match="none ran with a right result"):
         bwprof.plot.ablation(found[found["version"] == "wrong"])

@@ -165,6 +165,25 @@ def test_a_name_cannot_leave_the_folder(name: Any, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_a_link_does_not_lead_out_of_the_folder(command: Callable[..., Any], folder: Path) -> None:
+    """A repository may bring one along; what it leads to stays as it is, and so does the link until it is removed."""
+    bwprof.save(a_run(), folder / "1.json")
+    other = folder / "other.txt"
+    other.write_text("mine")
+    Path(".bwprof/baselines").mkdir(parents=True)
+    for name, target in (("main", other), ("gone", folder / "nowhere")):
+        Path(f".bwprof/baselines/{name}.json").symlink_to(target)
+        for arguments in (["1.json"], ["--repeat", "2", *TINY]):
+            code, _, err = command("save", name, *arguments, "--force")
+            assert (code, f"{name}.json is a symbolic link" in err) == (2, True), err
+    assert other.read_text() == "mine"
+    assert not (folder / "nowhere").exists()
+    code, _, err = command("list")
+    assert (code, "gone.json: No such file or directory" in err, "Errno" in err) == (3, True, False)
+    assert command("delete", "main", "gone")[0] == 0
+    assert other.read_text() == "mine"
+
+
 def test_what_teaches_nothing_is_refused(folder: Path) -> None:
     failed = frame.from_rows([row("decode", "fp16", gb_s=None, status="failed", reason="broken")])
     for sources, words in (

@@ -280,7 +280,7 @@ def test_several_rows_of_one_operation_are_averaged(classic: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["comparison"], "required: FILE"),
+        (["comparison"], "required: RUN|FILE"),
         (["comparison", "gone.csv"], "no such file or folder: gone.csv"),
         (["comparison", "old.csv", "--dpi", "0"], "--dpi is 0: allowed are 10 to 2000"),
         (["comparison", "old.csv", "-o", "x"], "unknown ending of a picture 'x'"),

@@ -87,7 +87,7 @@ def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> No
     """What the bandwidth of such a time would be is not known, and 0 would say that it was measured."""
     with pytest.raises(ValueError, match=f"^time_ms is {ms:g}|^time_ms is {ms}"):
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=ms))
-    with pytest.raises(ValueError, match=r"^time_ms is .*: a time above 0 is needed"):
+    with pytest.raises(ValueError, match=r"^time_ms is .*: a time above 0 "):
         bwprof.BandwidthReport("a", "fp32", ms, 0.0, 1, 1).save_to_proof_bundle("run-1", tmp_path)
     still = bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=1.0, gb_s=0.0))
     assert still.bandwidth_gb_s == 0.0, "nothing was moved"

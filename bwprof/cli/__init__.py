@@ -42,13 +42,13 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
-       bwprof report RUN|FILE     the summary of results
+       bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation
        bwprof baseline save|list|show|delete  what later runs are held against (bwprof baseline --help)
        bwprof history [CASE]      all runs over time, what changed between them, a picture (bwprof history --help)
        bwprof compare BASE NEW    what became slower, by more than chance; the gate of a CI job (bwprof compare --help)
-       bwprof plot RUN|FILE -o PICTURE  their bandwidths as bars
+       bwprof plot [KIND] RUN|FILE...  pictures: bandwidths, roofline, lines, speed-ups, ... (bwprof plot --help)
        bwprof predict OPERATION --device NAME  what a device that is not at hand would do (bwprof predict --help)
        bwprof roofs [list|export FILE|import FILE]  the stored roofs of this machine's devices
        bwprof variants [OPERATION]  kernels, their registers, occupancy and names (bwprof variants --help)

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import operator
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -139,7 +140,8 @@ def _row(device: _core.Device, asked: Asked, peer: Peer, case: _core.Case, conte
         return _empty(asked.spec, peer, "its inputs, which are made on the host, would take more than 2 GiB")
     torch = importlib.import_module(TORCH)
     try:
-        with _as_asked(torch, device, asked.spec, peer) as place:
+        with _as_asked(torch, device, asked.spec, peer) as place, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's on kernels that it does not use: an exception follows
             outcome = _measured(torch, place, device, asked, peer, case, contexts)
     except (BwprofError, RuntimeError, TypeError, ValueError, ImportError, AttributeError) as error:
         if getattr(error, "fatal", False):

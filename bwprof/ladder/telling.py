@@ -38,6 +38,7 @@ def gains(found: pd.DataFrame) -> pd.DataFrame:
     """What each rung was to bring, and what it brought."""
     import pandas as pd
 
+    place = _place(found)
     rows = [
         [
             row["version"],
@@ -45,7 +46,7 @@ def gains(found: pd.DataFrame) -> pd.DataFrame:
             _times(row["speedup_vs_first"]),
             _times(row["measured_gain"]),
             _times(row["predicted_gain"]),
-            _why(row),
+            _why(row, place),
         ]
         for row in _records(found)
     ]
@@ -68,6 +69,10 @@ def notes(found: pd.DataFrame) -> list[str]:
         )
         said.append(f"Speedup vs PyTorch: against {fastest['version']} of {found.attrs.get('torch') or 'PyTorch'}.")
     said.append("A gain is the time of the last rung before that ran, divided by the rung's own.")
+    if place := _place(found):
+        here = found[found["predicted_at"].eq(place)]["predicted_here"].any()
+        elsewhere = "" if here else ", which is not what was measured"
+        said.append(f"Predictions are for {place}{elsewhere}, over the rung before in the whole ladder.")
     if found["theoretical_occupancy_pct"].notna().any():
         said.append("Occupancy is the theoretical one, of several kernels the lowest.")
     flagged = found[found["flags"].fillna("").ne("") & found["status"].eq("ok")]
@@ -119,8 +124,14 @@ def _change(row: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, ("; ".join(filter(None, (words, said))), reason)))
 
 
-def _why(row: Mapping[str, Any]) -> str:
+def _place(found: pd.DataFrame) -> str:
+    """Where most of the ladder is predicted."""
+    places = found["predicted_at"].dropna()
+    return str(places.mode().iloc[0]) if len(places) else _NOTHING
+
+
+def _why(row: Mapping[str, Any], place: str) -> str:
     if is_missing(row["because"]):
         return _NOTHING
-    elsewhere = "" if row["predicted_here"] else f"(predicted at {row['predicted_at']}) "
+    elsewhere = "" if row["predicted_at"] == place else f"(at {row['predicted_at']}) "
     return f"{elsewhere}{row['because']}"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from bwprof.plot.kinds.bars import comparison, save, write
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bwprof.plot.given import frame_of
+from bwprof.plot.kinds import bars, curves, grids, rooflines, series, stacks, years
+from bwprof.plot.kinds.bars import comparison, save
 from bwprof.plot.kinds.curves import roofs
 from bwprof.plot.kinds.grids import heatmap
 from bwprof.plot.kinds.ladders import ablation, save_ablation
@@ -13,16 +20,18 @@ from bwprof.plot.kinds.stacks import model, speedup
 from bwprof.plot.kinds.trends import save_trend, trend
 from bwprof.plot.kinds.years import ridge
 from bwprof.plot.looks import style
-from bwprof.plot.paper import check_ending, endings
-
-compare = ratios
+from bwprof.plot.paper import Picture, check_ending, endings
+from bwprof.text import unknown
 
 __all__ = [
+    "KINDS",
+    "Kind",
     "ablation",
     "check_ending",
     "compare",
     "comparison",
     "endings",
+    "fitting",
     "heatmap",
     "lines",
     "model",
@@ -39,3 +48,78 @@ __all__ = [
     "trend",
     "write",
 ]
+
+compare = ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of picture: what it shows, how it is made of results, its options, whether it is of a sweep alone."""
+
+    text: str
+    picture: Callable[..., Picture]
+    options: tuple[str, ...] = ()
+    of_a_sweep: bool = False
+
+
+# What results can be drawn as, by its name.
+KINDS = {
+    "comparison": Kind("effective bandwidth per case and precision, below its roof", bars.picture, ("layout",)),
+    "roofline": Kind("arithmetic rate over intensity, below measured and theoretical roofs", rooflines.picture),
+    "lines": Kind("bandwidth, time, ... over a parameter", series.picture, ("x", "y"), of_a_sweep=True),
+    "heatmap": Kind(
+        "bandwidth, time, ... over two parameters", grids.picture, ("x", "y", "value", "precision"), of_a_sweep=True
+    ),
+    "speedup": Kind("what a narrower precision gains: bytes x bandwidth", stacks.speedup_picture, ("from_", "to")),
+    "model": Kind("a model's time per token by operation", stacks.model_picture, ("phase",)),
+    "roofs": Kind("the device's own streams over size", curves.picture),
+    "ridge": Kind("ridges of the catalogue by year", years.picture, ("precisions",)),
+}
+
+
+def write(
+    data: Any,
+    targets: Sequence[Path],
+    *,
+    kind: str = "comparison",
+    dpi: int = 150,
+    dark: bool = False,
+    **options: Any,
+) -> list[Path]:
+    """Draw a picture of a kind once and write it to each target, in the format of its ending; returns the targets.
+
+    `options` are those of the kind's function; no window and no global state is touched.
+
+    Examples
+    --------
+    >>> import bwprof, tempfile, pathlib
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "roofline.svg"
+    >>> [path.name for path in write(bwprof.load_example("h200"), [target], kind="roofline", dark=True)]
+    ['roofline.svg']
+    """
+    if kind not in KINDS:
+        raise ValueError(unknown("kind of picture", kind, KINDS))
+    for target in targets:
+        check_ending(target)
+    return KINDS[kind].picture(data, **options).write(targets, dpi=dpi, dark=dark)
+
+
+def fitting(data: Any) -> Iterator[tuple[str, Picture | str]]:
+    """Every kind, as a picture of what was given, or why it is none.
+
+    Raises
+    ------
+    TypeError, FileNotFoundError, ValueError
+        For what holds no results.
+    """
+    frame = frame_of(data)
+    bars.picture(frame)
+    several = frame["operation"].nunique() > 1
+    for name, kind in KINDS.items():
+        if kind.of_a_sweep and several:
+            yield name, "the rows are of several operations"
+            continue
+        try:
+            yield name, kind.picture(frame)
+        except ValueError as error:
+            yield name, str(error)

@@ -63,7 +63,8 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
         try:
             known = documents.read(folder_of(folder) / f"{name}.json")
         except (OSError, ValueError) as error:
-            line["problem"] = str(error)
+            reason = getattr(error, "strerror", None)
+            line["problem"] = f"{quoted(folder_of(folder) / name)}.json: {reason}" if reason else str(error)
         else:
             line |= {"cases": len(known.cases), "processes": known.most_processes}
             line |= {"device": known.device, "driver": known.driver, "saved": known.saved}
@@ -187,7 +188,12 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
-    """FileExistsError when a baseline of that name is there and may not be replaced."""
+    """FileExistsError when a baseline of that name is there and may not be replaced.
+
+    ValueError for a symbolic link: whatever it leads to, outside of the folder, would be replaced.
+    """
     path = file_of(name, folder)
+    if path.is_symlink():
+        raise ValueError(f"{quoted(path)} is a symbolic link, which may lead out of its folder: remove it")
     if not truth(force, "force") and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")

@@ -102,6 +102,8 @@ def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Side:
 
 def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, name: str) -> Side:
     text = str(source)
+    if not text:
+        raise ValueError("'' is given: a run folder, a result file or a baseline is needed")
     if text.startswith(PREFIX):
         wanted = text.removeprefix(PREFIX)
         return _of_baseline(baselines.load_baseline(wanted, folder=folder), name or wanted)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bwprof.analysis.answer import Answer
+    from bwprof.models.result import ModelStep
     from bwprof.results.schema import Row
 
 MOST_BOTTLENECKS = 5
@@ -36,6 +37,18 @@ class Run:
         from bwprof.analysis.answer import Answer
 
         return Answer(self.data, top=MOST_BOTTLENECKS)
+
+    @cached_property
+    def step(self) -> ModelStep | None:
+        """The steps of a model's run; None of any other, and where not all of what was asked is there."""
+        from bwprof.models.result import ModelStep
+
+        if self.told.get("model") is None:
+            return None
+        try:
+            return ModelStep.from_frame(self.data)
+        except (AttributeError, KeyError, TypeError, ValueError):  # damaged: it has rows all the same
+            return None
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -95,5 +108,6 @@ def _run(given: Any) -> Run:
     if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
         run = given.attrs.get("run")
         told = run if isinstance(run, Mapping) else {}
-        return Run(str(told.get("run_id") or "frame"), with_limits(given))
+        ids = list(given["run_id"].dropna().unique()) if "run_id" in given.columns else []
+        return Run(str(told.get("run_id") or (ids[0] if len(ids) == 1 else "frame")), with_limits(given))
     raise TypeError(f"runs holds {shown(given)}: a run's folder, a file of results or a frame is needed")

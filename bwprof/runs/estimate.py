@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bwprof import _core
@@ -12,6 +12,7 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 
 _FILL_SHARE = 0.1  # generating and checking inputs goes at about this share of the memory's speed
 _LAUNCHES = 10
+_SOON = DEFAULT_CASE_SECONDS / 4  # of sampling, where a case settles
 
 # A case is ended when it takes this much longer than it should: a slow kernel is no hanging one.
 LIMIT_SECONDS = 600.0
@@ -25,20 +26,49 @@ def launch_seconds(work: Mapping[str, int], precision: str, facts: Mapping[str, 
     return max(seconds, work["flops"] / rate / 1e12) if rate > 0 else seconds
 
 
-def case_seconds(launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str) -> float:
-    """Seconds of a case: its inputs made and checked, its launches sampled."""
+def case_seconds(
+    launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _SOON
+) -> float:
+    """Seconds of a case: its inputs made and checked, its launches sampled for so long at least."""
     fill = memory_bytes / _gb_s(facts, backend) / 1e9 / _FILL_SHARE
-    return fill + max(_LAUNCHES * launch, DEFAULT_CASE_SECONDS / 4)
+    return fill + max(_LAUNCHES * launch, sampling)
+
+
+def run_seconds(
+    specs: Sequence[Spec], facts: Mapping[str, Any], backend: str, target: float | None, most: float | None
+) -> tuple[float, float]:
+    """Seconds of a run's cases when all settle soon, and when none does: `target` for all of them, sampled for `most`
+    each (None: as long as a run does).
+    """
+    longest = DEFAULT_CASE_SECONDS if most is None else most
+    share = math.inf if target is None else target / max(1, len(specs))
+    free = facts.get("memory_free_bytes", math.inf)
+
+    def all_of(sampling: float) -> float:
+        found = (_seconds(spec, facts, backend, sampling, free) for spec in specs)
+        return sum(min(share, seconds) for seconds in found if seconds is not None)
+
+    return all_of(min(longest, _SOON)), all_of(longest)
+
+
+def _seconds(
+    spec: Spec, facts: Mapping[str, Any], backend: str, sampling: float, free: float = math.inf
+) -> float | None:
+    """Seconds of a case; None for one that the device will refuse, or that is larger than what is `free`."""
+    try:
+        work = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, backend, spec.variant)
+    except (ValueError, _core.UnsupportedError):
+        return None
+    if work["footprint_bytes"] > free:
+        return None
+    launch = launch_seconds(work, spec.precision, facts, backend)
+    return case_seconds(launch, work["footprint_bytes"], facts, backend, sampling)
 
 
 def limit_seconds(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
     """Seconds after which a case that nobody limited is taken to hang."""
-    try:
-        work = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, backend, spec.variant)
-    except (ValueError, _core.UnsupportedError):  # the device will say so
-        return LIMIT_SECONDS
-    launch = launch_seconds(work, spec.precision, facts, backend)
-    return LIMIT_SECONDS + LIMIT_FACTOR * case_seconds(launch, work["footprint_bytes"], facts, backend)
+    seconds = _seconds(spec, facts, backend, _SOON)
+    return LIMIT_SECONDS if seconds is None else LIMIT_SECONDS + LIMIT_FACTOR * seconds
 
 
 def _gb_s(facts: Mapping[str, Any], backend: str) -> float:

@@ -11,10 +11,12 @@ from typing import Any, Protocol, TypeVar
 
 from bwprof import _core
 from bwprof.measuring.row import Context, Item, Outcome, unmeasured
+from bwprof.measuring.spec import Spec
 from bwprof.results.schema import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Given, Roofs, Wanted
 from bwprof.roofs.given import belonging
+from bwprof.runs import estimate
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import Progress
 
@@ -168,6 +170,10 @@ def run_cases(
     """
     begun = time.monotonic()
     doubted: list[tuple[int, T, float]] = []
+    specs = [item for item in items if isinstance(item, Spec)]
+    if specs and len(specs) == len(items):  # how long a caller's function takes, nobody knows
+        target, most = limits.target_seconds, limits.max_seconds
+        progress.ahead(*estimate.run_seconds(specs, context.facts, context.backend, target, most))
     progress.begin(len(items))
     for number, item in enumerate(items):
         if limits.left() <= 0:

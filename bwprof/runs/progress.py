@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import graded
-from bwprof.text import spelt
+from bwprof.text import seconds_text, spelt
 
 
 class Progress:
@@ -17,6 +16,9 @@ class Progress:
 
     def stage(self, text: str) -> None:
         """What is being prepared."""
+
+    def ahead(self, least: float, most: float) -> None:
+        """How many seconds the cases that follow take, by an estimate."""
 
     def begin(self, total: int) -> None:
         """That many cases follow, of one device."""
@@ -42,6 +44,9 @@ class Lines(Progress):
     def stage(self, text: str) -> None:
         self._say(f"bwprof: {text}")
 
+    def ahead(self, least: float, most: float) -> None:
+        self._say(f"bwprof: {between(least, most)}")
+
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
 
@@ -55,8 +60,12 @@ class Lines(Progress):
         self._stream.flush()
 
 
+_BAR_WIDTH = 24
+_BESIDE = 24  # columns that count, times and gaps take beside the bar
+
+
 class Bar(Progress):
-    """A bar with the current case and the time left; failed and skipped cases stay as lines above it."""
+    """A bar with the current case and the time left; finished cases scroll by above it, a line each."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -64,30 +73,38 @@ class Bar(Progress):
 
         from bwprof.terminal import console
 
+        screen = console(stream)
+        self._title_width = max(8, min(48, screen.width - _BAR_WIDTH - _BESIDE))
         self._bar = RichProgress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=_BAR_WIDTH),
             MofNCompleteColumn(),
             TextColumn("left:"),
             TimeRemainingColumn(compact=True),
-            console=console(stream),
+            console=screen,
             transient=True,
         )
         self._bar.start()
         self._task = self._bar.add_task("starting", total=None)
 
     def stage(self, text: str) -> None:
-        self._bar.update(self._task, description=spelt(text))
+        self._bar.update(self._task, description=self._cut(text))
+
+    def ahead(self, least: float, most: float) -> None:
+        self._bar.console.print(f"bwprof: {between(least, most)}")
 
     def begin(self, total: int) -> None:
         self._bar.reset(self._task, total=total)
 
     def case(self, title: str) -> None:
-        self._bar.update(self._task, description=spelt(title)[:48].ljust(48))
+        self._bar.update(self._task, description=self._cut(title))
+
+    def _cut(self, text: str) -> str:
+        return spelt(text)[: self._title_width].ljust(self._title_width)
 
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
-        if row["status"] != "ok":
-            self._bar.console.print(describe(row))
+        measured = row["status"] == "ok"  # why one is not is told to the end
+        self._bar.console.print(describe(row), no_wrap=measured, overflow="ellipsis" if measured else "fold")
         self._bar.advance(self._task)
 
     def end(self) -> None:
@@ -110,13 +127,6 @@ class Callback(Progress):
         self._function(self._done, self._total, PublicRow(row, samples))
 
 
-def on_stderr(*, quiet: bool = False) -> Progress:
-    """A bar when standard error is a terminal, lines when it is not."""
-    if quiet:
-        return Progress()
-    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-
-
 def describe(row: Row) -> str:
     """A finished row in one line."""
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
@@ -133,6 +143,12 @@ def describe(row: Row) -> str:
     if row["flags"]:
         words.append(f"[{row['flags']}]")
     return ", ".join(words)
+
+
+def between(least: float, most: float) -> str:
+    """An estimate of seconds in words."""
+    shortest, longest = seconds_text(least), seconds_text(most)
+    return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}, as soon as the cases settle"
 
 
 def _time(milliseconds: Any) -> str:

@@ -43,10 +43,10 @@ from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
-from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
-from bwprof.text import finite_number, seconds_text, shown, unknown
+from bwprof.runs.showing import shown_here
+from bwprof.text import counted, finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -336,8 +336,9 @@ def _run_parts(
     for part in parts:
         if not parsed.quiet and (part.items or len(parts) == 1):
             choice = part.choice
-            sys.stderr.write(f"bwprof: measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})\n")
-    progress = on_stderr(quiet=parsed.quiet)
+            told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
+            sys.stderr.write(f"bwprof: measuring {told}: {counted(len(part.items), 'case')}\n")
+    progress = shown_here(quiet=parsed.quiet)
     try:
         measure(
             parts,

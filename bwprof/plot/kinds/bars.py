@@ -20,7 +20,7 @@ from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import rows_of
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
-from bwprof.plot.paper import Inches, Picture, cut, endings, width_of
+from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, cut, endings, lines_in, width_of
 from bwprof.results import compare, schema
 from bwprof.results.compare import Group
 from bwprof.results.schema import Row
@@ -35,12 +35,10 @@ _log = logging.getLogger("bwprof.plot")
 
 PAGE, SLIDE = "page", "slide"
 _MOST_BARS = 20  # cases: more are dots
-_MOST_INCHES = 60.0  # of a page; cases beyond it are left out, which is said: nobody reads so many
 _PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)
 _AROUND_INCHES = 1.05  # title, axis
 _LINE_INCHES = 0.17  # of the legend
 _DOT_INCHES = 0.26  # of a case
-_LEAST_INCHES = 0.12
 _GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
 _NUMBER_POINTS, _LEAST_POINTS = 7.0, 5.0
 _LONGEST_DOUBTS = 60  # characters of the flags in the legend
@@ -157,13 +155,13 @@ def _bar_inches(precisions: int) -> float:
 
 def _page_inches(cases: int, precisions: int) -> float:
     each = _bar_inches(precisions) if cases <= _MOST_BARS else _DOT_INCHES
-    return min(_MOST_INCHES, _AROUND_INCHES + 3 * _LINE_INCHES + cases * each)
+    return _AROUND_INCHES + 3 * _LINE_INCHES + min(cases, MOST_LINES) * each
 
 
 def _plan(lines: Sequence[str | Group], precisions: list[str], *, slide: bool, height: float) -> _Plan:
     """What fits a height, in inches."""
-    room = max(height - 3 * _LINE_INCHES, _LEAST_INCHES)
-    kept = list(lines[: max(1, int(room / _LEAST_INCHES + 1e-6))])
+    room = max(height - 3 * _LINE_INCHES, LEAST_INCHES)
+    kept = list(lines[: lines_in(room)])
     while len(kept) > 1 and isinstance(kept[-1], str):
         kept.pop()
     groups = [line for line in kept if isinstance(line, Group)]
@@ -275,6 +273,8 @@ class _Canvas:
         size = min(5.0, 72 * self.each * 0.8 / len(self.plan.precisions) * 1.15)
         marks: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         cases = [(line, self.heights(line, at)) for at, line in enumerate(self.plan.lines) if isinstance(line, Group)]
+        for group, heights in cases:
+            self._without(group, heights)
         for precision, look in self.looks.items():
             found, ways = [], []
             for group, heights in cases:
@@ -283,9 +283,6 @@ class _Canvas:
                 row, y = group.rows[precision], heights[precision]
                 value = row.get("bandwidth_gb_s")
                 if measurable(value) is None:
-                    self._write(
-                        0.004 * self.longest, y, f"{precision.upper()} {_why_none(row)}", size * 1.2, self.ink.soft
-                    )
                     continue
                 found.append((value, y))
                 roof, arithmetic = _roof(row)
@@ -304,6 +301,18 @@ class _Canvas:
                     xs, ys, color=color, marker=mark, markersize=size * (0.6 if arithmetic else 1.1), linewidth=0,
                     zorder=2.9, markeredgewidth=1.2,
                 )  # fmt: skip
+
+    def _without(self, group: Group, heights: Mapping[str, float]) -> None:
+        """In one text which precisions of a case have no value, and why."""
+        reasons: dict[str, list[str]] = {}
+        for name in heights:
+            if measurable(group.rows[name].get("bandwidth_gb_s")) is None:
+                shown = cut(name, _LONGEST_PRECISION).upper()
+                reasons.setdefault(_why_none(group.rows[name]), []).append(shown)
+        if reasons:
+            said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
+            center = sum(heights.values()) / len(heights)
+            self._write(0.004 * self.longest, center, said, min(6.5, 72 * self.each * 0.7), self.ink.soft)
 
     def _way(self, ways: Any, color: str) -> None:
         from matplotlib.collections import LineCollection
@@ -425,8 +434,3 @@ def _title(plan: _Plan, left_out: str) -> str:
     devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
     words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
     return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
-
-
-def write(data: Any, targets: Sequence[Path], *, dpi: int = 150) -> list[Path]:
-    """Draw `comparison` once and write it to each target, in the format of its ending; returns the targets."""
-    return picture(data).write(targets, dpi=dpi)

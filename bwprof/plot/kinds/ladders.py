@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.looks import style
-from bwprof.plot.paper import check_ending, cut, write_figure
+from bwprof.plot.given import need_columns
+from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.looks import Ink, dress, ink, style
+from bwprof.plot.paper import Inches, Picture, check_ending, cut
 from bwprof.results.schema import is_missing
-from bwprof.text import measurable, short
+from bwprof.text import check_frame, measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 _NEEDED = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
-_INK, _PALE, _PREDICTED, _PEER = "#333333", "#888888", "#B00020", "#777777"
-_ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.9, 9.0
+_PEER = "#777777"
+_ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
 _LOGARITHMIC = 10.0  # a span from which on the axis is one of factors
 _NEAR = 0.08  # of the axis
 _DENSE = 100.0  # a span below which each factor of ten has three marks on the axis
@@ -51,28 +53,27 @@ def ablation(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.ablation(found).get_xlabel()
     'times as fast as naive'
     """
-    rows = _rows(data)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.figure(figsize=_size(rows), layout="constrained").add_subplot()
-    _draw(ax, rows)
-    return ax
+    return picture(data).on(ax)
 
 
-def save_ablation(data: pd.DataFrame, path: str | PathLike[str], *, dpi: int = 150) -> Path:
-    """Write `ablation` in the format of the file's ending; no window and no global state is touched."""
+def save_ablation(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+    """Write `ablation` into a file, whose ending says the format; returns its path."""
     target = Path(path)
     check_ending(target)
+    return picture(data).write([target])[0]
+
+
+def picture(data: pd.DataFrame) -> Picture:
+    """The same as a picture to be drawn or written."""
     rows = _rows(data)
-    write_figure(_size(rows), lambda ax: _draw(ax, rows), [target], dpi=dpi)
-    return target
+    height = _ROW_INCHES * len(rows)
+    inner = (_WIDTH_INCHES - 1.8, height + 0.4)
+    return Picture((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
 
 def _rows(data: pd.DataFrame) -> list[dict[str, Any]]:
-    missing = [name for name in _NEEDED if name not in getattr(data, "columns", ())]
-    if missing:
-        raise ValueError(f"this is no ladder, which bwprof.ablation gives: it has no {', '.join(missing)}")
+    check_frame(data)
+    need_columns(data, *_NEEDED, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
         raise ValueError("there are no rungs to draw: none ran with a right result")
@@ -82,10 +83,6 @@ def _rows(data: pd.DataFrame) -> list[dict[str, Any]]:
 def _speed(row: Mapping[str, Any]) -> float | None:
     value = row["speedup_vs_first"]
     return None if is_missing(value) else measurable(value)
-
-
-def _size(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    return _WIDTH_INCHES, _MARGIN_INCHES + _ROW_INCHES * len(rows)
 
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
@@ -105,85 +102,66 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
     return found
 
 
-def _draw(ax: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+def _draw(ax: Axes, rows: Sequence[Mapping[str, Any]], room: Inches) -> None:
+    colors = ink(ax)
     predicted = _predictions(rows)
     speeds = [_speed(row) for row in rows]
-    values = [value for value in (*speeds, *predicted) if value]
-    low, high = min(values), max(values)
-    logarithmic = high / low >= _LOGARITHMIC
-    if logarithmic:
-        ax.set_xscale("log")
-        room = (high / low) ** 0.08
-        left, right, base = (
-            min(low, 1.0) / room,
-            high * room * 1.5,
-            1.0,
-        )  # a bar of factors begins where nothing changed
-        steps = (1, 2, 5) if right / left < _DENSE else (1,)
-        factors = [step * 10.0**power for power in range(-6, 9) for step in steps]
-        ax.set_xticks(shown := [one for one in factors if left <= one <= right], [f"{one:g}" for one in shown])
-        ax.minorticks_off()
+    base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
+    if any(guess is not None for guess in predicted):
+        legend_over_lines(ax, [_mark(colors)], len(rows), room)
     else:
-        left, right, base = 0.0, high * 1.14, 0.0
-    ax.set_xlim(left, right)
-
-    def near(speed: float) -> float:
-        """So far from a bar's end a mark meets its number."""
-        return float(speed * (right / left) ** _NEAR if logarithmic else speed + right * _NEAR)
-
-    ax.axvline(1.0, color=_INK, linewidth=0.8)
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.axvline(1.0, color=colors.text, linewidth=0.8)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
-        beside = None if guess is None or speed is None or not speed <= guess <= near(speed) else guess
-        _rung(ax, place, row, speed, base, beside)
+        if speed is None:
+            _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic")
+            continue
+        look = style(str(row["precision"]))
+        color, hatch = (_PEER, "") if row["kind"] == "peer" else (look.color, look.hatch)
+        ax.barh(place, speed - base, left=base, height=0.66, color=color, hatch=hatch, edgecolor="white", linewidth=0)
+        end = max(speed, base)
         if guess is not None:
-            ax.plot(guess, place, marker="D", markersize=5.5, color=_PREDICTED, markerfacecolor="white", linewidth=0)
+            ax.plot(guess, place, **_mark_look(colors))
+            end = max(end, guess) if speed <= guess <= near(speed) else end
+        doubted = "" if is_missing(row.get("flags")) or not row.get("flags") else "*"
+        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}\u00d7{doubted}"
+        _write(ax, words, (end, place), colors.text, fontsize=8)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
-    ax.set_ylim(len(rows) - 0.45, -0.55)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
     ax.set_xlabel(f"times as fast as {first}", parse_math=False)
     ax.set_title(_title(rows[0]), loc="left", fontsize=11, parse_math=False)
-    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)
-    if any(guess is not None for guess in predicted):
-        _legend(ax)
 
 
-def _rung(ax: Axes, place: int, row: Mapping[str, Any], speed: float | None, base: float, beside: float | None) -> None:
-    look = style(str(row["precision"]))
-    if speed is None:
-        reason = row.get("reason")
-        said = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
-        words = said if is_missing(reason) else f"{said}: {reason}"
-        ax.annotate(
-            cut(words, _LONGEST_REASON),
-            (base, place),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-            color=_PALE,
-            style="italic",
-            parse_math=False,
-        )
-        return
-    peer = row["kind"] == "peer"
-    color, hatch = (_PEER, "") if peer else (look.color, look.hatch)
-    ax.barh(place, speed - base, left=base, height=0.66, color=color, hatch=hatch, edgecolor="white", linewidth=0)
-    flags = row.get("flags")
-    doubted = "" if is_missing(flags) or not flags else "*"
-    words = f"{short(speed, '.2f' if speed < 10 else '.0f')}\u00d7{doubted}"
-    ax.annotate(
-        words,
-        (max(speed, base, beside or 0.0), place),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=_INK,
-    )
+def _axis(ax: Axes, values: Sequence[float]) -> tuple[float, Callable[[float], float]]:
+    """Its range; where bars begin, and how far from its end a mark would meet a bar's number."""
+    low, high = min(values), max(values)
+    if high / low < _LOGARITHMIC:
+        ax.set_xlim(0, right := high * 1.14)
+        return 0.0, lambda speed: speed + right * _NEAR
+    around = (high / low) ** 0.08
+    left, right = min(low, 1.0) / around, high * around * 1.5
+    steps = (1, 2, 5) if right / left < _DENSE else (1,)
+    factors = [step * 10.0**power for power in range(-6, 9) for step in steps]
+    shown = [factor for factor in factors if left <= factor <= right]
+    ax.set_xscale("log")
+    ax.set_xlim(left, right)
+    ax.set_xticks(shown, [f"{factor:g}" for factor in shown])
+    ax.minorticks_off()
+    return 1.0, lambda speed: float(speed * (right / left) ** _NEAR)  # a bar of factors begins where nothing changed
+
+
+def _write(ax: Axes, words: str, at: tuple[float, float], color: str, **how: Any) -> None:
+    """Words behind a place."""
+    where: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+    ax.annotate(words, at, color=color, parse_math=False, **where, **how)
+
+
+def _why_not(row: Mapping[str, Any]) -> str:
+    said = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
+    return cut(said if is_missing(row.get("reason")) else f"{said}: {row['reason']}", _LONGEST_REASON)
 
 
 def _title(row: Mapping[str, Any]) -> str:
@@ -193,19 +171,13 @@ def _title(row: Mapping[str, Any]) -> str:
     return cut(f"The ladder of {head}", _LONGEST_TITLE) + (f"\n{cut(rest, _LONGEST_TITLE)}" if rest else "")
 
 
-def _legend(ax: Axes) -> None:
+def _mark_look(colors: Ink) -> dict[str, Any]:
+    look = {"marker": "D", "markersize": 5.5, "color": colors.alarm, "markerfacecolor": colors.ground}
+    return {**look, "linewidth": 0}
+
+
+def _mark(colors: Ink) -> Any:
+    """The legend's entry of a prediction."""
     from matplotlib.lines import Line2D
 
-    mark = Line2D(
-        [],
-        [],
-        linewidth=0,
-        marker="D",
-        markersize=5.5,
-        color=_PREDICTED,
-        markerfacecolor="white",
-        label="predicted, over the rung before",
-    )
-    ax.legend(
-        handles=[mark], loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, fontsize=8, frameon=False
-    )
+    return Line2D([], [], label="predicted, over the rung before", **_mark_look(colors))

@@ -76,6 +76,11 @@ def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Draw every case of a history, a panel each, into a file in the format of its ending; returns its path."""
     target = Path(path)
     check_ending(target)
+    return write_trend(data, [target])[0]
+
+
+def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, dark: bool = False) -> list[Path]:
+    """The same into each of several files; returns them."""
     panels = _panels(data)
     shown = panels[:_MOST_CASES]
     columns = 1 if len(shown) == 1 else 2
@@ -83,15 +88,18 @@ def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
 
     def draw(figure: Figure) -> None:
         relative, span = _is_relative(shown), _span(shown)
-        for place, ax in enumerate(figure.subplots(rows, columns, sharex=True, squeeze=False).flat):
+        every = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
+        for place, ax in enumerate(every):
+            ax.set_facecolor(figure.get_facecolor())
             if place < len(shown):
                 _panel(ax, shown[place], relative=relative, span=span, words=columns == 1 or place < columns)
             else:
                 ax.set_axis_off()
-        _title(figure, data, shown, len(panels))
+        _title(figure, data, shown, len(panels), ink(every[0]).text)
 
-    write_panels((9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows), draw, [target])
-    return target
+    size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
+    write_panels(size, draw, targets, dpi=dpi, dark=dark)
+    return list(targets)
 
 
 def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
@@ -245,13 +253,13 @@ def _label(line: pd.DataFrame, lines: Sequence[pd.DataFrame], middle: float, uni
     return f"{cut(' '.join(words), _LONGEST)}\n{middle:.4g} {unit}"
 
 
-def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], count: int) -> None:
+def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], count: int, color: str) -> None:
     devices = list(dict.fromkeys(str(name) for name in data["device"].dropna())) if "device" in data else []
     words = ["Time of a launch, median and 95 % interval"]
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
     words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
-    figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False)
+    figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
     told = (
         "\u25b2 slower, \u25bc faster than the run before; \u25cb disturbed; dotted: driver, version, variant or device"
     )
-    figure.supxlabel(f"{told} changed", fontsize=8)
+    figure.supxlabel(f"{told} changed", fontsize=8, color=color)

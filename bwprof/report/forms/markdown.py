@@ -8,6 +8,7 @@ from collections.abc import Callable
 from bwprof.report.blocks import Block, Code, Document, Facts, Figures, Items, Picture, Section, Table, Words, shown
 
 _HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")  # what begins a tag, or stands for a letter
+_TICKS = re.compile(r"`+")
 _SPECIAL = re.compile(r"[\\`*\[\]|~]")
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it means nothing
 _FIRST = re.compile(r"^(\s*)([-+#=>]|\d+[.)])(?=\s|$|[-=#])")
@@ -56,7 +57,9 @@ def _block(block: Block, link: Callable[[Picture], str]) -> str:
     if isinstance(block, (Facts, Figures)):
         return "\n".join(f"* {_text(name)}: {_text(value)}" for name, value in block.pairs)
     if isinstance(block, Code):
-        return "\n".join(f"    {shown(line)}" for line in block.text.splitlines())
+        lines = [shown(line) for line in block.text.splitlines()]
+        fence = "`" * (max([2, *map(len, _TICKS.findall(block.text))]) + 1)
+        return "\n".join([fence, *lines, fence])
     if isinstance(block, Table):
         return _table(block)
     caption = f"\n\n{_line(block.caption)}" if block.caption else ""

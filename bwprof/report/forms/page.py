@@ -23,26 +23,26 @@ from bwprof.report.blocks import (
     Words,
     shown,
 )
-from bwprof.report.forms.drawing import Drawing, drawing, variables
+from bwprof.report.forms.drawing import Drawing, drawing, inks
 
 _LONGEST_WORD = 32  # letters of a cell that is never broken into lines
+
+_LEAST_SEARCHED = 9  # lines: fewer are seen at once
 
 
 def page(document: Document) -> str:
     """The whole page. Whatever a report holds is text in it."""
     drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
-    colors = frozenset(color for found in drawn.values() for color in found.colors)
     script = _part("page.js")
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{_digest(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    style = [_part("page.css")]
-    if colors:
-        style += [
-            f":root {{ {variables(colors, dark=False)} }}",
-            f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(colors, dark=True)} }} }}",
-        ]
+    style = [
+        _part("page.css"),
+        f":root {{ {inks(dark=False)} }}",
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {inks(dark=True)} }} }}",
+    ]
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -135,7 +135,8 @@ def _table(found: Table) -> str:
     for line in found.lines:
         cells = zip(line, found.headings, numeric, strict=True)
         lines.append(f"<tr>{''.join(_cell(text, of if found.wordy else '', right) for text, of, right in cells)}</tr>")
-    names = [name for name, holds in (("searched", found.tools), ("wordy", found.wordy)) if holds]
+    searched = found.tools and len(found.lines) >= _LEAST_SEARCHED
+    names = [name for name, holds in (("searched", searched), ("wordy", found.wordy)) if holds]
     kind = f' class="{" ".join(names)}"' if names else ""
     caption = f'<p class="caption">{_text(found.caption)}</p>' if found.caption else ""  # narrower than a wide table
     label = _text(found.caption or "Table")

@@ -97,8 +97,9 @@ def _host(run: Run) -> str:
 
 def _when(run: Run) -> str:
     times = sorted(run.each("timestamp"))
-    ends = [run.told.get("started") or (times[0] if times else ""), run.told.get("finished") or (times or [""])[-1]]
-    return " to ".join(str(end) for end in dict.fromkeys(ends) if end)
+    ends = [str(run.told.get(name) or "") for name in ("started", "finished")]
+    ends = [end or time for end, time in zip(ends, (times[0], times[-1]) if times else ("", ""), strict=True)]
+    return " to ".join(end for end in dict.fromkeys(ends) if end)
 
 
 # ---- conditions ----

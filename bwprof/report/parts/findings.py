@@ -18,8 +18,8 @@ from bwprof.text import figure_text, short
 if TYPE_CHECKING:
     from bwprof.results.schema import Row
 
-MOST_DRAWN = 60  # cases of a picture: nobody reads more
 _LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
+_LONGEST_LIST = 500
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
 
 
@@ -80,20 +80,33 @@ def _speed(row: Row) -> float:
     return float(row["bandwidth_gb_s"])
 
 
+def _comparison(run: Run) -> Block | None:
+    """The bandwidths; of one operation over one parameter as lines."""
+    from bwprof.plot.kinds.series import varying
+
+    data = run.answer.usable
+    if data["operation"].nunique() == 1 and len(varying(run.rows)) == 1:
+        return pictures.of_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
+    text = "The bandwidth of each case in each precision, beside the roof that applies"
+    return pictures.of_kind("comparison", data, text)
+
+
 def narrower(run: Run) -> Section | None:
     """Two precisions side by side, and all of them as bars."""
-    found: list[Block | None] = [pictures.comparison(run.answer.usable, MOST_DRAWN)]
+    found: list[Block | None] = [_comparison(run)]
     there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
     pair = PAIR if set(PAIR) <= set(there) else tuple(there[:2])
     if len(pair) == 2:
         data = improvement_table(run.data, from_=pair[0], to=pair[1]) if _known(pair) else None
         if data is not None and len(data):
             numbers = list(data.columns)[1:]
+            text = "What the narrower precision gains in time: the ratio of bytes times that of the bandwidths"
+            found.append(pictures.of_kind("speedup", run.answer.usable, text))
             both = " and ".join(name.upper() for name in pair)
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
             found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
             found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
-    title = "What a narrower precision brings" if len(found) > 2 else "How fast"
+    title = "What a narrower precision brings" if len(found) > 1 else "How fast"
     return section("precisions", title, *found)
 
 
@@ -108,7 +121,8 @@ def _known(names: Sequence[str]) -> bool:
 
 def roofline(run: Run) -> Section | None:
     """Where the rows stand below the roofs."""
-    return section("roofline", "Roofline", pictures.roofline(run.answer.usable, MOST_DRAWN))
+    text = "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic"
+    return section("roofline", "Roofline", pictures.of_kind("roofline", run.answer.usable, text))
 
 
 def losses(run: Run) -> Section | None:
@@ -117,7 +131,7 @@ def losses(run: Run) -> Section | None:
 
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
-    strong = items(grouped_strengths(run.answer.measured))
+    strong = items(map(_cut, grouped_strengths(run.answer.measured)))
     none = words("" if lost is not None else "No row has a roof of which it falls short by a twentieth or more.")
     return section(
         "bottlenecks",
@@ -127,6 +141,11 @@ def losses(run: Run) -> Section | None:
     )
 
 
+def _cut(line: str) -> str:
+    """A line of names, of which nobody reads hundreds."""
+    return line if len(line) <= _LONGEST_LIST else f"{line[:_LONGEST_LIST].rpartition(', ')[0]} and more"
+
+
 def every_row(run: Run) -> Section | None:
     """All rows, in few columns; more are in the file."""
     rows = run.rows
@@ -134,7 +153,8 @@ def every_row(run: Run) -> Section | None:
     own = [name for name in ("weights", "kv") if any(row.get(name) for row in rows)]
     counted = ["count"] if any(row.get("count") is not None for row in rows) else []
     headings = ["case", "precision", *several, *own, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
-    headings += [*("launches" for _ in counted), "status", "remarks"]
+    state = ["status"] if any(row["status"] != "ok" for row in rows) else []
+    headings += [*("launches" for _ in counted), *state, "remarks"]
     lines = []
     for row in rows:
         grade = graded(row)
@@ -144,7 +164,7 @@ def every_row(run: Run) -> Section | None:
             _number(row["bandwidth_gb_s"]),
             None if grade is None else short(grade[0], ".0f"),
         ]
-        lines.append([*line, row["limiter"], *(row[name] for name in counted), row["status"], _remarks(row)])
+        lines.append([*line, row["limiter"], *(row[name] for name in (*counted, *state)), _remarks(row)])
     numbers = [heading for heading in headings if heading in _NUMBERS]
     return section("rows", "All rows", _table(headings, lines, numbers))
 
@@ -155,7 +175,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[object]], numbers: 
 
 def _remarks(row: Row) -> str:
     said = [str(row["flags"]).replace(";", ", ")] if row["flags"] else []
-    reason = str(row["reason"] or "")
+    reason = str(row["reason"] or "") if row["status"] != "predicted" else ""  # of many, which stands below
     said += [reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"] if reason else []
     return ": ".join(said)
 

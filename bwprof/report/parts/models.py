@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bwprof.report.blocks import Section, Table, items, section, table
+from bwprof.report.parts import pictures
 from bwprof.report.runs import Run
-
-if TYPE_CHECKING:
-    from bwprof.models.result import ModelStep
 
 
 def answer(run: Run) -> list[str]:
     """What limits a step of the model, and how fast it is; [] where the rows do not say."""
-    found = _step(run)
+    found = run.step
     return [] if found is None else [found.answer]
 
 
 def of_model(run: Run) -> Section | None:
     """The steps, their operations, formats, what fits, and what all of that assumes."""
-    found = _step(run)
+    found = run.step
     if found is None:
         return None
-    return section("model", f"Model: {found.model.name}", *map(_table, found.tables()), items(found.notes()))
+    picture = pictures.of_kind("model", run.data, "The time per token, or of a step, by operation")
+    title = f"Model: {found.model.name}"
+    return section("model", title, picture, *map(_table, found.tables()), items(found.notes()))
 
 
 def _table(found: tuple[str, list[dict[str, str]]]) -> Table | None:
@@ -32,14 +30,3 @@ def _table(found: tuple[str, list[dict[str, str]]]) -> Table | None:
     headings = [name.replace("\n", " ") for name in lines[0]] if lines else []
     numbers = [name for name in headings if name not in WORDS]
     return table(headings, [list(line.values()) for line in lines], numbers=numbers, caption=title)
-
-
-def _step(run: Run) -> ModelStep | None:
-    from bwprof.models.result import ModelStep
-
-    if run.told.get("model") is None:
-        return None
-    try:
-        return ModelStep.from_frame(run.data)
-    except (KeyError, TypeError, ValueError):  # not all of what was asked is there
-        return None

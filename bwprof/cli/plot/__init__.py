@@ -1,0 +1,261 @@
+"""The command ``bwprof plot``: pictures of results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK
+from bwprof.results import load
+from bwprof.text import nearest, parse_count, quoted, unknown, words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPARISON = "comparison"
+_NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not the kind's
+_DPI = (10, 2000)
+_DEFAULT_DPI = {COMPARISON: 300}
+_OTHERS = {
+    "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
+    "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
+}
+_FOLDER = "bwprof-results"
+
+_EPILOG = """\
+kinds (comparison where none is named):
+{kinds}
+
+examples:
+  bwprof plot bwprof-results/20260101-120000-ab12 -o bandwidth.svg
+  bwprof plot roofline rows.csv -o roofline.pdf --dark
+  bwprof plot lines RUN -x kv_len -y time_ms
+  bwprof plot compare BASE NEW -o ratios.png
+  bwprof plot comparison rows.csv --panels          FP32 beside FP16, in words too
+  bwprof plot --input results.json --output-dir plots/   every kind that fits
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw results into files; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run(_parser(), given, _draw)
+
+
+class _Mixed(Parser):
+    """A parser to which options may come between the words."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return self.parse_intermixed_args(args, namespace)
+
+
+def _parser() -> Parser:
+    from bwprof import plot
+
+    texts = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
+    epilog = _EPILOG.format(kinds="\n".join(f"  {name:<12}{text}" for name, text in texts.items()))
+    made = _Mixed("bwprof plot", "Draw results: a picture of one kind, or of every kind that fits them.", epilog)
+    made.add_argument("words", nargs="*", metavar="[KIND] RUN|FILE", help="the kind, and runs' folders or files")
+    made.add_argument("--input", metavar="FILE", help="the same as RUN|FILE")
+    made.add_argument("-o", "--output", metavar="PICTURE", help="the file to write; its ending says the format")
+    made.add_argument("--output-dir", metavar="DIR", help="a file for each kind, every one that fits, in this folder")
+    made.add_argument("--format", default="png", metavar="LIST", help="of files in --output-dir: png,svg (png)")
+    made.add_argument("--dpi", metavar="N", help="dots per inch (150; of the comparison by name 300)")
+    made.add_argument("--dark", action="store_true", help="on a dark ground")
+    made.add_argument("--layout", metavar="page|slide", help="comparison: as long as it takes, or 16:9 by family")
+    made.add_argument("--panels", action="store_true", help="comparison: a panel for each case")
+    made.add_argument("-x", metavar="COLUMN", help="lines, heatmap: the parameter to the right")
+    made.add_argument(
+        "-y", metavar="COLUMN", help="lines: what is drawn (bandwidth_gb_s); heatmap: the other parameter"
+    )
+    made.add_argument("--value", metavar="COLUMN", help="heatmap: what is drawn (bandwidth_gb_s)")
+    made.add_argument("--precision", metavar="P", help="heatmap: of which precision; ridge: of which ones (a list)")
+    made.add_argument("--from", dest="from_", metavar="P", help="speedup: the wider precision (fp32)")
+    made.add_argument("--to", metavar="P", help="speedup: the narrower one (fp16)")
+    made.add_argument("--phase", metavar="decode|prefill", help="model: which steps")
+    made.add_argument("--case", metavar="LIST", help="trend: cases, operations, or patterns of them")
+    return made
+
+
+# Options by the keyword of the kinds' functions that they are.
+_KEYWORDS = {name: name for name in ("layout", "x", "y", "value", "precision", "from_", "to", "phase")}
+_KEYWORDS["precisions"] = "precision"
+_OF_OTHERS = {"panels": (COMPARISON,), "case": ("trend",)}
+
+
+def _draw(options: argparse.Namespace) -> int:
+    from bwprof import plot
+
+    kind, files = _kind_and_files(options)
+    _check_options(options, kind)
+    if options.output is not None and options.output_dir is not None:
+        raise ValueError("-o and --output-dir exclude each other: a file, or a folder of them")
+    dpi = _dpi(options, kind)
+    if options.output_dir is not None and kind is None:
+        return _draw_all(options, files, dpi)
+    targets = _targets(options, kind)
+    if kind in _OTHERS:
+        _draw_other(kind, files, targets, options, dpi)
+    else:
+        chosen = plot.KINDS[kind or COMPARISON]
+        given = {name: value for name in chosen.options if (value := getattr(options, _KEYWORDS[name])) is not None}
+        if "precisions" in given:
+            given["precisions"] = words("--precision", given["precisions"])
+        data = _given(kind, files)
+        if options.panels:
+            _draw_panels(data, targets, dpi)
+        else:
+            chosen.picture(data, **given).write(targets, dpi=dpi, dark=options.dark)
+        if kind == COMPARISON:
+            from bwprof.cli.plot.beside import means, summary
+
+            sys.stdout.write(summary(*means(data)))
+    for target in targets:
+        sys.stderr.write(f"bwprof: the picture is {target}\n")
+    return OK
+
+
+def _kind_and_files(options: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The kind, None where none is named, and what is drawn."""
+    from bwprof import plot
+
+    kinds = (*plot.KINDS, *_OTHERS)
+    given = list(options.words)
+    kind = given.pop(0) if given and given[0] in kinds else None
+    files = [*given, *([options.input] if options.input is not None else [])]
+    first = files[0] if files else ""
+    if kind is None and first and not Path(first).exists() and not Path(first).suffix:
+        near = nearest(first, kinds, likeness=0.6)
+        if near is not None:
+            raise ValueError(unknown("kind of picture", first, kinds))
+    if not files and kind not in ("ridge", "trend", "roofs"):
+        raise ValueError("the following arguments are required: RUN|FILE (bwprof plot --help)")
+    return kind, files
+
+
+def _check_options(options: argparse.Namespace, kind: str | None) -> None:
+    """ValueError for an option of another kind, which would be ignored."""
+    from bwprof import plot
+
+    name = kind or COMPARISON
+    allowed = {_KEYWORDS[option] for option in plot.KINDS[name].options} if name in plot.KINDS else set()
+    allowed |= {option for option, kinds in _OF_OTHERS.items() if name in kinds}
+    for option in (*_KEYWORDS.values(), *_OF_OTHERS):
+        if getattr(options, option) not in (None, False) and option not in allowed:
+            said = f"-{option}" if len(option) == 1 else f"--{option.removesuffix('_')}"
+            raise ValueError(f"{said} is no option of the kind {name}: leave it out")
+
+
+def _dpi(options: argparse.Namespace, kind: str | None) -> int:
+    if options.dpi is None:
+        return _DEFAULT_DPI.get(kind or "", 150)
+    dpi = parse_count(options.dpi, "--dpi")
+    if not _DPI[0] <= dpi <= _DPI[1]:
+        raise ValueError(f"--dpi is {dpi}: allowed are {_DPI[0]} to {_DPI[1]}")
+    return dpi
+
+
+def _targets(options: argparse.Namespace, kind: str | None) -> list[Path]:
+    """The files to write; ValueError where an ending is no picture's."""
+    name = _NAMES.get(kind or COMPARISON, kind)
+    if options.output_dir is not None:
+        return [Path(options.output_dir, f"{name}.{ending}") for ending in _made(options)]
+    target = Path(options.output if options.output is not None else f"{name}.png")
+    from bwprof import plot
+
+    plot.check_ending(target)
+    return [target]
+
+
+def _made(options: argparse.Namespace) -> list[str]:
+    """The endings of files in the folder, which is there now."""
+    from bwprof import plot
+
+    endings = [word.lower().removeprefix(".") for word in words("--format", options.format)]
+    for ending in endings:
+        plot.check_ending(Path(f"x.{ending}"))
+    Path(options.output_dir).mkdir(parents=True, exist_ok=True)
+    return endings
+
+
+def _given(kind: str | None, files: Sequence[str]) -> Any:
+    """What the kind draws: a frame, the roofs that are stored for this machine's device, or nothing."""
+    if kind == "roofs" and len(files) == 1:
+        return files[0]
+    if kind == "roofs" and not files:
+        return _stored_roofs()
+    return _frame(files) if files else None
+
+
+def _frame(files: Sequence[str]) -> pd.DataFrame:
+    """The rows of all files; what is known of the run is the first one's."""
+    import pandas as pd
+
+    frames = [load(name) for name in files]
+    if len(frames) == 1:
+        return frames[0]
+    whole = pd.concat(frames, ignore_index=True)
+    whole.attrs = dict(frames[0].attrs)
+    return whole
+
+
+def _stored_roofs() -> Any:
+    from bwprof import hardware
+    from bwprof.roofs import store
+
+    with hardware.opened_chosen(None, None) as (choice, device):
+        found = store.load(store.identity(choice.backend, hardware.facts(device)))
+    if found is None:
+        raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
+    return found
+
+
+def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> int:
+    """A file for each kind that fits, and a word on those that do not."""
+    from bwprof import plot
+
+    found = list(plot.fitting(_frame(files)))
+    endings = _made(options)
+    for name, picture in found:
+        if isinstance(picture, str):
+            sys.stderr.write(f"bwprof: no {name}: {picture}\n")
+            continue
+        targets = [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]
+        picture.write(targets, dpi=dpi, dark=options.dark)
+        sys.stdout.writelines(f"{target}\n" for target in targets)
+    return OK
+
+
+def _draw_panels(data: pd.DataFrame, targets: Sequence[Path], dpi: int) -> None:
+    from bwprof.cli.plot.beside import means
+    from bwprof.plot.kinds import panels
+
+    speeds, _ = means(data)
+    for target in targets:
+        panels.write(speeds, target, dpi=dpi)
+
+
+def _draw_other(
+    kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, dpi: int
+) -> None:
+    """What is made of more than one run."""
+    if kind == "compare":
+        if len(files) != 2:
+            raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
+        from bwprof import compare
+        from bwprof.plot.kinds.ratios import picture
+
+        drawn = picture(compare(files[0], files[1]))
+        drawn.write(targets, dpi=dpi, dark=options.dark)
+        return
+    from bwprof.plot.kinds.trends import write_trend
+    from bwprof.records.history import history
+
+    if len(files) > 1:
+        raise ValueError(f"trend draws the runs below one folder: '{quoted(files[1])}' is one too many")
+    cases = None if options.case is None else list(words("--case", options.case))
+    write_trend(history(files[0] if files else _FOLDER, cases), targets, dpi=dpi, dark=options.dark)

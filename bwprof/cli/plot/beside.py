@@ -1,0 +1,45 @@
+"""FP32 beside FP16 in words, as `bwprof plot comparison` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from bwprof.results import frame
+from bwprof.results.schema import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Of each case and precision the mean bandwidth, GB/s, and time, ms."""
+    rows = [row for row in frame.to_rows(data) if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
+    return _means(rows, "bandwidth_gb_s"), _means(rows, "time_ms")
+
+
+def _means(rows: Sequence[Row], column: str) -> dict[str, dict[str, float]]:
+    """Of each case and precision the mean."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row[column] is not None:
+            hot = " (hot)" if row["cache"] == "hot" else ""
+            of_case = found.setdefault(f"{row['case'] or row['operation']}{hot}", {})
+            of_case.setdefault(row["precision"], []).append(row[column])
+    return {case: {name: fmean(values) for name, values in means.items()} for case, means in found.items()}
+
+
+def summary(speeds: Mapping[str, Mapping[str, float]], times: Mapping[str, Mapping[str, float]]) -> str:
+    """FP32 beside FP16 in words: the ratio of bandwidths is not the gain in time, which is what halved bytes bring."""
+    wide, narrow = "fp32", "fp16"
+    lines = ["=== Bandwidth Summary ==="]
+    for case, means in speeds.items():
+        lines += ["", f"{case}:"]
+        lines += [f"  {name.upper()} mean: {value:.2f} GB/s" for name, value in means.items()]
+        if means.get(wide) and means.get(narrow):
+            lines.append(f"  Speedup: {means[narrow] / means[wide]:.2f}x (GB/s)")
+        taken = times.get(case, {})
+        if taken.get(wide) and taken.get(narrow):
+            lines.append(f"  Time speed-up: {taken[wide] / taken[narrow]:.2f}x")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,391 @@
+"""Reports of runs: what stands in them, text that means harm, files that are there already; the page in a browser is
+`test_report_page`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from base64 import b64encode
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from rows import HOSTILE, hostile_frame, pair, row
+
+import bwprof
+from bwprof.cli.report import main
+from bwprof.report import blocks
+from bwprof.report.forms.drawing import drawing
+from bwprof.report.forms.markdown import markdown
+from bwprof.report.forms.page import page
+from bwprof.report.parts import circumstances, findings, pictures
+from bwprof.report.runs import Run, runs_of
+from bwprof.report.writing import Report, check_kind, document_of_runs, write_report
+from bwprof.results import jsonfile
+
+EXAMPLE = "h200"
+SECTIONS = (
+    "The answer",
+    "What was measured on what",
+    "What a narrower precision brings",
+    "Roofline",
+    "Where time is lost, and what helps",
+    "All rows",
+    "Conditions and flags",
+    "Method",
+    "How to reproduce it",
+)
+
+
+class Seen(HTMLParser):
+    """What a page holds as a browser would see it: tags, attributes, ids, texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, found, value in self.attributes if found == name]
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than all the rest."""
+    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The page of a recorded run."""
+    return bwprof.write_report(bwprof.load_example(EXAMPLE), tmp_path_factory.mktemp("page") / "r.html")
+
+
+def test_a_page_holds_every_section_of_a_run(whole: Report) -> None:
+    text = whole.path.read_text()
+    assert (whole.passed, whole.pictures, Path(whole)) == (True, (), whole.path)
+    assert tuple(re.findall(r"<h2>(.*?)</h2>", text)) == SECTIONS
+    seen = Seen(text)
+    assert seen.tags.count("tr") > 63
+    assert len(seen.values("id")) == len(set(seen.values("id")))
+    assert {link[1:] for link in seen.values("href") if link.startswith("#")} <= set(seen.values("id"))
+    assert "41 of 63 rows are limited by memory, 20 by the kernel itself (below half of its roof)" in text
+    assert "2 x memory clock x bus width / 8" in text
+    # H200, README's table: 3747 GB/s there; here of the recorded run.
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", text)
+    place = cells.index("decode_gemm_8b")
+    assert cells[place + 1 : place + 6] == ["4257", "3915", "0.92x", "2.00x", "1.84x"]
+
+
+def test_a_page_asks_for_nothing_and_runs_one_script(whole: Report) -> None:
+    text = whole.path.read_text()
+    seen = Seen(text)
+    assert not [tag for tag in seen.tags if tag in ("img", "iframe", "object", "embed", "base", "form")]
+    assert seen.values("src") == []
+    assert {value for value in seen.values("href") if not value.startswith("#")} == {"data:,"}
+    assert "http" not in re.sub(r"http-equiv", "", text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    (policy,) = [value for value in seen.values("content") if "default-src" in value]
+    assert policy.startswith("default-src 'none'; ")
+    assert f"script-src 'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+
+
+def test_hostile_text_stays_text_in_a_page() -> None:
+    found = Seen(page(document_of_runs(runs_of(hostile_frame()), HOSTILE[0])))
+    plain = Seen(page(document_of_runs(runs_of(bwprof.frame(pair("a", 100.0, 80.0))))))
+    own = {"code", "li", "ul", "pre", "h3", "h4", "dd", "dt", "dl", "ol", "g", "defs", "path", "use", "pattern"}
+    assert set(found.tags) <= {*plain.tags, *own, "figcaption", "rect", "clippath", "text", "svg", "tspan"}
+    assert found.tags.count("script") == found.tags.count("style") == 1
+    assert not [name for _, name, _ in found.attributes if name.startswith("on") or name in ("autofocus", "src")]
+    said = "".join(found.texts)
+    assert HOSTILE[0] in said
+    assert HOSTILE[1] in said
+    assert "\\u202eright to left\\u202c \u05d0\u05d1" in said  # turned around for nobody
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", said)
+    assert max(map(len, found.texts)) < 20_000  # the page's own style and script are the longest
+    assert not [value for _, name, value in found.attributes if name == "aria-label" and "A" * 700 in value]
+
+
+def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
+    whole = markdown(document_of_runs(runs_of(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
+    text, codes = re.subn(r"^(`{3,})\n.*?^\1$", "", whole, flags=re.MULTILINE | re.DOTALL)
+    assert codes == 1
+    assert not re.search(r"<[A-Za-z/!?]", text)
+    assert "&lt;script>window.hacked=1&lt;/script>" in text
+    assert not re.search(r"(?<!\\)\]\(", text)  # no link but those of pictures, of which there are none
+    assert not re.search(r"(?<!\\)`", text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text)
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in tables}
+    assert len(widths) < 8  # each row has as many cells as its heading: pipes are none
+    assert max(map(len, text.splitlines())) < 8_000
+
+
+@pytest.mark.parametrize(
+    ("given", "escaped"),
+    [
+        ("# no heading", "\\# no heading"),
+        ("1. no list", "1\\. no list"),
+        ("- no list", "\\- no list"),
+        ("a_b and _c_", "a_b and \\_c\\_"),
+        ("x < 3 & y > 2", "x < 3 & y > 2"),
+        ("AT&T; <b>", "AT&amp;T; &lt;b>"),
+        ("https://example.org", "https&#58;//example.org"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
+    document = blocks.Document("t", "s", (blocks.Section("n", "N", (blocks.Words(given),)),))
+    assert markdown(document, lambda _: "").splitlines()[-1] == escaped
+
+
+def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:
+    found = write_report(bwprof.load_example(EXAMPLE), tmp_path / "r.md")
+    text = found.path.read_text()
+    assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == SECTIONS
+    assert "| decode_gemm_8b | 4257 | 3915 | 0.92x | 2.00x | 1.84x |" in text
+    names = [f"r-{kind}.svg" for kind in ("comparison", "speedup", "roofline")]
+    assert [path.name for path in found.pictures] == names
+    assert all(f"]({path.name})" in text and ElementTree.parse(path) for path in found.pictures)
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "r.md"}
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    data = bwprof.frame(pair("a", 100.0, 80.0))
+    pages = [write_report(data, tmp_path / f"{name}.html").path.read_bytes() for name in "ab"]
+    assert pages[0] == pages[1]
+
+
+def test_without_matplotlib_words_stand_for_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    found = write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
+    assert found.pictures == ()
+    assert "The picture is left out (The bandwidth of each case" in found.path.read_text()
+
+
+def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: None) -> None:
+    base = bwprof.load_example(EXAMPLE)
+    slower = base.assign(**{name: base[name] * 1.5 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
+    for name, data in (("monday", base), ("friday", slower)):
+        bwprof.save(data, tmp_path / f"{name}.json")
+    names = [tmp_path / "monday.json", tmp_path / "friday.json"]
+    text = write_report(names, tmp_path / "r.html").path.read_text()
+    assert "<h2>friday against monday</h2>" in text
+    assert "63 slower, 0 faster, 0 same" in text
+    seen = Seen(text)
+    assert len(seen.values("id")) == len(set(seen.values("id")))
+    assert {"run1-answer", "run2-answer", "run2-rows"} <= set(seen.values("id"))
+
+
+def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:
+    both = runs_of([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
+    text = page(document_of_runs(both))
+    assert "The runs are of other devices" in text
+    assert "44 faster, 19 same" in text  # as bwprof.compare(..., across=True) has it
+    found = bwprof.compare(both[0].data, both[1].data, across=True)["verdict"].value_counts()
+    assert (found["faster"], found["same"]) == (44, 19)
+
+
+def test_a_models_run_shows_its_answer_and_tables(no_pictures: None) -> None:
+    data = bwprof.load_example("h200_llama")
+    text = page(document_of_runs(runs_of(data)))
+    assert "<h1>llama-3.1-8b on NVIDIA H200</h1>" in text
+    assert "<h2>Model: llama-3.1-8b</h2>" in text
+    assert bwprof.ModelStep.from_frame(data).answer.replace("'", "&#x27;") in text
+    broken = data.copy()
+    broken.attrs = {"run": {"model": {"architecture": 7}}}  # of a damaged file: its rows are shown all the same
+    assert "<h2>Model" not in page(document_of_runs(runs_of(broken)))
+
+
+def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) -> None:
+    path = tmp_path / "old.csv"
+    header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
+    path.write_text(f"{header}decode,FP32,1,8,8,0.004,400,1600000,1792\ndecode,FP16,1,8,8,0.002,400,800000,896\n")
+    text = page(document_of_runs(runs_of(path)))
+    assert "<h1>Memory bandwidth</h1>" in text
+    assert "no roofs are beside them" in text
+    assert "The command is not recorded: the rows were measured by a function" in text
+
+
+def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
+    text = page(document_of_runs(runs_of(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
+    assert "None of 1 row has a time: there is nothing to say." in text
+    assert "burnt" in text
+
+
+def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
+    assert "<h1>Memory bandwidth</h1>" in page(document_of_runs(runs_of(bwprof.frame([]))))
+
+
+def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
+    data = bwprof.frame(pair("a", 1.0, 1.0))
+    data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
+    found = circumstances.again(Run("r", data))
+    assert found is not None
+    assert found.blocks[0] == blocks.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
+    assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
+
+
+def test_flags_name_their_rows_and_what_they_say() -> None:
+    rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
+    found = circumstances.conditions(Run("r", bwprof.frame(rows)))
+    assert found is not None
+    table = next(block for block in found.blocks if isinstance(block, blocks.Table))
+    assert [(line[0], line[2]) for line in table.lines] == [
+        ("noisy", "a fp32 plain, b fp32 plain"),
+        ("throttled", "a fp32 plain"),
+    ]
+
+
+def test_large_runs_stay_small_pages(tmp_path: Path, no_pictures: None) -> None:
+    base = bwprof.load_example(EXAMPLE)
+    parts = [base.assign(case=base["case"] + f"_{number}") for number in range(32)]
+    begun = time.process_time()
+    text = page(document_of_runs(runs_of(pd.concat(parts, ignore_index=True))))
+    assert text.count("<tr>") > 2016
+    assert len(text) < 1_500_000
+    assert time.process_time() - begun < 60  # it takes one or two; each row once more would take hundreds
+
+
+def test_pictures_show_a_bounded_number_of_cases() -> None:
+    base = bwprof.load_example(EXAMPLE)
+    few, count = pictures._first_cases(base, 3)
+    assert (sorted(few["case"].unique()), count) == (["stream_copy", "stream_read", "stream_write"], 18)
+
+
+def test_a_drawing_holds_nothing_but_shapes() -> None:
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 72 36">'
+        "<metadata>x</metadata><style>*{color:red}</style><script>window.hacked=1</script>"
+        '<defs><path id="m1" d="M 0.123456 1"/><clipPath id="c1"><rect width="1" height="1"/></clipPath></defs>'
+        '<g id="unused" onclick="window.hacked=1" clip-path="url(#c1)">'
+        '<use xlink:href="#m1" style="fill: #FFFFFF; stroke: #ff0000"/>'
+        '<use xlink:href="https://example.org/#m1"/><image xlink:href="https://example.org/a.png"/>'
+        '<text style="font-family: Arial; fill: #ffffff">&lt;b&gt;</text></g></svg>'
+    )
+    found = drawing(svg, "p7-")
+    assert found.width == 96.0
+    assert found.svg == (
+        '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
+        '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-1)">'
+        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-0" /><use /><image />'
+        '<text style="fill: #ffffff">&lt;b&gt;</text></g></svg>'
+    )
+
+
+@pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
+def test_what_is_no_drawing_is_refused(svg: str) -> None:
+    with pytest.raises(ValueError, match="the picture is no SVG"):
+        drawing(svg, "p")
+
+
+def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> None:
+    data, path = bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.html"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="exists already"):
+        write_report(data, path)
+    assert path.read_text() == "mine"
+    write_report(data, path, force=True)
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    assert [found.name for found in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = blocks.Picture("comparison", "<svg/>", "bars")
+    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: drawn)
+    (tmp_path / "r-comparison.svg").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"r-comparison\.svg"):
+        write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
+    assert [found.name for found in tmp_path.iterdir()] == ["r-comparison.svg"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "error", "said"),
+    [
+        (None, {}, TypeError, "runs is None"),
+        ([], {}, ValueError, "runs is empty"),
+        ([7], {}, TypeError, "runs holds 7"),
+        ("absent", {}, FileNotFoundError, "absent"),
+        ("h", {"path": "r.txt"}, ValueError, "unknown ending of a report '.txt'"),
+        ("h", {"kind": "optimization_report"}, ValueError, "unknown kind 'optimization_report': did you mean"),
+        ("h", {"kind": 3}, TypeError, "kind is 3"),
+        ("h", {"goals": {"speedup": ">1"}}, ValueError, "goals is of an optimisation"),
+        ("h", {"force": 1}, TypeError, "force is 1"),
+    ],
+)
+def test_what_no_report_can_be_made_of(
+    tmp_path: Path, runs: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    given = bwprof.frame(pair("a", 1.0, 1.0)) if runs == "h" else runs
+    path = tmp_path / options.pop("path", "r.html")
+    with pytest.raises(error, match=said.replace("(", r"\(")):
+        write_report(given, path, **options)
+    assert not path.exists()
+
+
+def test_a_file_may_say_its_kind_by_its_name() -> None:
+    assert (
+        check_kind(None, Path("OPTIMIZATION_REPORT.md")) == check_kind("optimization", Path("r.md")) == "optimisation"
+    )
+    assert check_kind(None, Path("report.md")) == check_kind("run", Path("OPTIMIZATION_REPORT.md")) == "run"
+
+
+@pytest.mark.usefixtures("here", "no_pictures")
+def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
+    assert main(["a.json", "-o", "r.html", "--title", "Ours <3"]) == 0
+    assert capsys.readouterr().err == "bwprof: the report is r.html\n"
+    assert "<h1>Ours &lt;3</h1>" in (tmp_path / "r.html").read_text()
+    assert main(["a.json", "-o", "r.html"]) == 2
+    assert capsys.readouterr().err.endswith("r.html exists already: name another file, or replace it (--force)\n")
+    assert main(["a.json", "-o", "r.html", "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a.json", "a.json"], "2 runs are given: name a file for their report with -o"),
+        (["a.json", "--title", "x"], "--title is of a report as a file"),
+        (["a.json", "--force"], "--force is of a report as a file"),
+        (["a.json", "-o", "r.html", "--checklist"], "--checklist is printed"),
+        (["a.json", "-o", "r.pdf"], "unknown ending of a report '.pdf'"),
+        (["a.json", "-o", "no/r.html"], "no/r.html: No such file"),
+        (["a.json", "-o", "r.html", "--goals", "g.toml"], "goals is of an optimisation"),
+    ],
+)
+@pytest.mark.usefixtures("here", "no_pictures")
+def test_what_the_command_cannot_use(
+    tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
+    damaged = {"argv": 7, "facts": [1], "roofs": {"points": [{"x": 1}]}, "host": "x", "versions": {"a": {}}, "build": 3}
+    text = jsonfile.text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
+    rows, samples, run = jsonfile.parse(text, "t")
+    from bwprof.results import frame
+
+    assert "The answer" in page(document_of_runs(runs_of(frame.from_rows(rows, run, samples))))
+
+
+def test_sentences_keep_names_as_they_are() -> None:
+    assert findings.sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
+    assert findings.sentence("most of it. ") == "Most of it. ."[:-2] + " ."

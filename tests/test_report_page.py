@@ -1,0 +1,148 @@
+"""A report's page in a browser, headless Chromium: nothing is logged or asked for, it fits phones and paper, tables are
+sorted and searched, hostile text runs nothing. Skipped where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser as browsers
+import pandas as pd
+import pytest
+from browser import Browser
+from rows import hostile_frame
+
+import bwprof
+from bwprof.report.writing import write_report
+
+pytestmark = pytest.mark.skipif(not browsers.found(), reason=f"no browser: none of {', '.join(browsers.NAMES)} is here")
+
+OVERFLOW = "document.scrollingElement.scrollWidth - window.innerWidth"
+COLUMN = "Array.from(document.querySelectorAll('#rows tbody tr:not([hidden])'), row => row.cells[{}].textContent)"
+HEADINGS = "Array.from(document.querySelectorAll('#rows thead th'), cell => cell.textContent)"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A recorded run, and one that means harm."""
+    folder = tmp_path_factory.mktemp("pages")
+    recorded = bwprof.load_example("h200")
+    kept = recorded[recorded["case"].isin(list(dict.fromkeys(recorded["case"]))[:8])]
+    frames: dict[str, pd.DataFrame] = {"run": kept, "hostile": hostile_frame()}
+    return {name: write_report(frame, folder / f"{name}.html").path for name, frame in frames.items()}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all of this file."""
+    opened = Browser(tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(shown: Browser, pages: dict[str, Path]) -> Browser:
+    """A recorded run's page, in a window of a desktop."""
+    shown.media()
+    shown.resize(1280)
+    shown.open(pages["run"])
+    return shown
+
+
+@pytest.mark.parametrize("name", ["run", "hostile"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "light"), (390, "dark"), (1280, "dark")])
+def test_a_page_fits_and_is_quiet(shown: Browser, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
+    shown.media(scheme=scheme)
+    shown.resize(width, phone=width < 500)
+    shown.open(pages[name])
+    assert shown.said == []
+    assert shown.run(OVERFLOW) <= 0
+    assert shown.run("window.hacked") is None
+    assert shown.run("document.querySelectorAll('main section').length") >= 8
+    colors = shown.run("['body', 'h1'].map(name => getComputedStyle(document.querySelector(name)))"
+                       ".flatMap(style => [style.backgroundColor, style.color])")  # fmt: skip
+    dark, light = "rgb(20, 23, 26)", "rgb(255, 255, 255)"
+    assert (colors[0], colors[3]) == ((dark, "rgb(230, 233, 236)") if scheme == "dark" else (light, "rgb(27, 31, 36)"))
+
+
+def test_what_is_wrong_would_be_seen(shown: Browser, tmp_path: Path) -> None:
+    """The checks above find what they look for."""
+    path = tmp_path / "wrong.html"
+    wide = '<div style="width: 2000px">wide</div>'
+    path.write_text(f'<!DOCTYPE html>{wide}<img src="http://192.0.2.1/a.png"><script>throw new Error("wrong")</script>')
+    shown.resize(390)
+    shown.open(path)
+    assert shown.run(OVERFLOW) > 0
+    assert any("wrong" in said for said in shown.said)
+    assert any("asked for http://192.0.2.1/a.png" in said for said in shown.said)
+
+
+def test_a_heading_sorts_its_column_both_ways(page: Browser) -> None:
+    place = page.run(HEADINGS).index("GB/s")
+    click = f"document.querySelectorAll('#rows thead button')[{place}].click()"
+    page.run(click)
+    found = [float(text) for text in page.run(COLUMN.format(place))]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == 4671  # the most that the run has
+    page.run(click)
+    assert [float(text) for text in page.run(COLUMN.format(place))] == sorted(found)
+    assert page.run(f"document.querySelectorAll('#rows thead th')[{place}].ariaSort") == "ascending"
+
+
+def test_what_is_not_known_comes_last(shown: Browser, pages: dict[str, Path]) -> None:
+    shown.open(pages["hostile"])
+    place = shown.run(HEADINGS).index("time, ms")
+    for _ in range(2):
+        shown.run(f"document.querySelectorAll('#rows thead button')[{place}].click()")
+        times = shown.run(COLUMN.format(place))
+        assert times[-10:] == ["-"] * 10
+        assert "-" not in times[:-10]
+
+
+def test_the_filter_leaves_rows_with_all_its_words(page: Browser) -> None:
+    typed = "input.dispatchEvent(new Event('input'))"
+    page.run(f"{{ const input = document.querySelector('#rows input'); input.value = 'FP16  gemm'; {typed} }}")
+    cases, precisions = (page.run(COLUMN.format(place)) for place in (0, 1))
+    assert sorted(cases) == ["decode_gemm", "ffn_gemm", "prefill_gemm_medium", "prefill_gemm_small"]
+    assert set(precisions) == {"fp16"}
+    assert page.run("document.querySelector('#rows output').textContent") == "4 of 28 rows"
+
+
+def test_without_scripts_all_is_there(shown: Browser, pages: dict[str, Path]) -> None:
+    shown.script(enabled=False)
+    try:
+        shown.open(pages["run"])
+    finally:
+        shown.script(enabled=True)
+    assert shown.said == []
+    assert shown.run("document.querySelectorAll('#rows tbody tr').length") == 28
+    assert shown.run("document.querySelectorAll('input, button').length") == 0
+
+
+def test_a_link_leads_to_each_section(page: Browser) -> None:
+    gone = "Array.from(document.querySelectorAll('nav a')).filter(a => !document.querySelector(a.getAttribute('href')))"
+    assert page.run(f"{gone}.length") == 0
+    assert page.run("document.querySelectorAll('nav a').length") == 9
+
+
+def test_a_picture_is_a_picture(page: Browser) -> None:
+    boxes = page.run(
+        "Array.from(document.querySelectorAll('figure svg'), found => found.getBoundingClientRect().width)"
+    )
+    assert len(boxes) == 3
+    assert all(400 < width <= 1200 for width in boxes)
+    uses = "Array.from(document.querySelectorAll('svg use'), use => use.getAttribute('href'))"
+    assert page.run(f"{uses}.filter(name => !document.querySelector(name)).length") == 0
+
+
+def test_paper(page: Browser, tmp_path: Path) -> None:
+    page.media(scheme="dark", kind="print")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    page.resize(700)  # the width of A4 within its margins
+    assert page.run(OVERFLOW) <= 0
+    cut = "Array.from(document.querySelectorAll('.scroll')).filter(found => found.scrollWidth > found.clientWidth + 1)"
+    assert page.run(f"{cut}.length") == 0
+    page.pdf(tmp_path / "r.pdf")
+    assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")
