@@ -80,9 +80,14 @@ def test_single_runs_need_three_percent_unless_told() -> None:
 
 
 def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
-    quiet = bwprof.compare(baseline(0.0005), run(a=0.02, b=0.005, c=-0.02))
+    quiet = bwprof.compare(baseline(0.0005), run(a=0.03, b=0.015, c=-0.03))
     assert quiet["verdict"].tolist() == ["slower", "same", "faster", *["same"] * 7]
-    assert quiet["threshold_pct"].tolist() == pytest.approx([1.0] * 10), "never below 1 %"
+    assert quiet["threshold_pct"].tolist() == pytest.approx([2.0] * 10), "never below 2 % where one try decides"
+    twice = compared(side(baseline(0.0005)), side(run(a=0.015, b=0.005)), tries=2).frame()
+    assert twice["verdict"].tolist() == ["slower", *["same"] * 9]
+    assert twice["threshold_pct"].tolist() == pytest.approx([1.0] * 10), "nor below 1 % where two do"
+    asked = bwprof.compare(baseline(0.0005), run(a=0.015), gate="0.1%")
+    assert asked["threshold_pct"].tolist() == pytest.approx([1.0] * 10)
     assert set(quiet["base_processes"]) == {5}
     restless = bwprof.compare(baseline(0.02), run(a=0.02, b=0.05, c=0.3))
     assert restless["verdict"].tolist() == ["same", "same", "slower", *["same"] * 7]
@@ -435,6 +440,15 @@ def test_a_second_try_must_say_so_too() -> None:
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
     assert broken.lines[0].reason == "measured again, it failed: gone"
+
+
+def test_where_there_is_no_second_try_one_needs_more() -> None:
+    found = compared(side(baseline(0.0005)), side(run(a=0.015, b=0.03)), tries=2)
+    assert [line.verdict for line in found.lines[:2]] == ["slower", "slower"]
+    again = found.after_second_try({0: "not at hand", 1: "not at hand"})
+    assert [line.verdict for line in again.lines[:2]] == ["same", "slower"]
+    words = "slower at first; not measured again: not at hand; a single try needs 2 %"
+    assert (again.lines[0].reason, again.lines[1].reason) == (words, "not measured again: not at hand")
 
 
 def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:

@@ -31,7 +31,8 @@ def compare(
 
     * Against a baseline of several processes the threshold is what each case has been seen to wander between processes,
       moderated by what all cases do (Smyth 2004, see `bwprof.records.comparing.thresholds`), at a chance of 5 % that
-      any of all cases is called slower without being so (Sidak's correction); it is never below 1 %, or `gate`.
+      any of all cases is called slower without being so (Sidak's correction); it is never below 2 %, or a smaller
+      `gate` from 1 % on, as the command has it, which measures a case a second time before it counts.
     * Between two single processes that is not known: then the threshold is `gate`, 3 % when left out, and nothing is
       promised of false alarms.
 

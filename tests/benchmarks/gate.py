@@ -8,7 +8,8 @@ runs: each FOLDER has runs of one suite on one device in fresh processes, *_defa
 *_planted.json, whose cost is what the medians of both say.
 Every choice of processes is a baseline, every other run new.
 
-alarms: suites of unchanged cases in which any was called slower; "confirmed" where a second process had to say so too.
+alarms: suites of unchanged cases in which any was called slower; "confirmed" where a second process had to say so too;
+"alone": by the larger threshold that holds where one try decides.
 found: changed cases that were called slower, once and confirmed.
 gate 5 %: those of 5 % that also failed `--fail-on 5%`, that is whose interval reached 5 %.
 smallest %: the median over the cases of what `--power` says is found; seen: changes of that size that were, confirmed.
@@ -43,6 +44,7 @@ from bwprof.results.difference import DEFAULT_GATE
 PROCESSES = (3, 5, 10)
 PLANTED = (0.02, 0.03, 0.05, 0.10)
 GATE = 0.05
+ONCE = math.log1p(thresholds.LEAST_ONCE)
 SLOWER = (1.25, 1.56, 2.0, 3.0)  # planted on a busy CPU
 NEAR = (0.045, 0.055)  # a recorded change that counts as one of 5 %
 
@@ -114,7 +116,7 @@ def reached(tests: Sequence[Test]) -> np.ndarray:
 def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) -> list[str]:
     """A line of the table."""
     random = np.random.default_rng([seed, processes, NOISES.index(draw)])
-    alarms = confirmed = 0
+    alarms = confirmed = alone = 0
     found = {change: [0, 0] for change in PLANTED}
     gated = seen = 0
     smallest = []
@@ -127,6 +129,7 @@ def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) ->
         least = np.array([test.smallest(times=2) for test in tests])
         seen += int((apart + least > limit).all(axis=0).sum())
         alarms += bool((apart[0] > limit).any())
+        alone += bool((apart[0] > np.maximum(limit, ONCE)).any())
         confirmed += bool((apart > limit).all(axis=0).any())
         for change, counts in found.items():
             slower = apart + math.log1p(change) > limit
@@ -138,7 +141,7 @@ def simulated(draw: Draw, processes: int, suites: int, cases: int, seed: int) ->
     return [
         draw.__name__,
         str(processes),
-        f"{100 * alarms / suites:.1f} / {100 * confirmed / suites:.1f}",
+        f"{100 * alarms / suites:.1f} / {100 * confirmed / suites:.1f} / {100 * alone / suites:.1f}",
         *shares,
         f"{100 * gated / suites / cases:.1f}",
         f"{100 * math.expm1(fmean(smallest)):.2f}",
@@ -224,6 +227,7 @@ def recorded(folders: Sequence[Path], processes: int) -> list[str]:
     names = (
         "suites",
         "alarms",
+        "alone",
         "pairs",
         "confirmed",
         "tries",
@@ -247,6 +251,9 @@ def recorded(folders: Sequence[Path], processes: int) -> list[str]:
             ]
             counts["suites"] += len(rest)
             counts["alarms"] += sum(bool(one.any()) for one in unchanged.values())
+            counts["alone"] += sum(
+                bool((unchanged[number] & (same[number] - same[base].mean(axis=0) > ONCE)).any()) for number in rest
+            )
             for number in rest:
                 tests = tests_of(same[base], widths[number].tolist())
                 off = same[number] - same[base].mean(axis=0) + math.log1p(GATE)
@@ -278,14 +285,25 @@ def main() -> None:
         table("a busy CPU", busy_heads, [recorded_busy(options.busy)])
         return
     if options.recorded:
-        heads = ["P", "A/A suites", "alarms", "pairs", "confirmed", "5 % tries", "found", "tries twice", "found"]
+        heads = [
+            "P",
+            "A/A suites",
+            "alarms",
+            "alone",
+            "pairs",
+            "confirmed",
+            "5 % tries",
+            "found",
+            "tries twice",
+            "found",
+        ]
         heads += ["x 1.05", "found", "gate 5 %"]
         table("recorded", heads, [recorded(options.recorded, processes) for processes in (3, 4, 5)])
         return
     heads = [
         "noise",
         "P",
-        "alarms %",
+        "alarms / confirmed / alone %",
         *(f"{100 * change:.0f} % found" for change in PLANTED),
         "gate 5 %",
         "smallest %",

@@ -163,14 +163,14 @@ class Comparison:
     def _second(self, line: Judged, row: Row | str) -> tuple[Judged, str]:
         if isinstance(row, str):
             said = f"not measured again: {row}"
-            return replace(line, reason=_joined(line.reason, said)), said
+            return self._once(line, said), said
         if row["status"] != "ok":
             said = f"measured again, it {row['status']}: {row['reason']}"
             return replace(line, reason=_joined(line.reason, said)), said
         apart = [] if line.pair.new is None else unlike(line.pair.new, row)
         if apart:
             said = f"not measured again: {'; '.join(apart)}"
-            return replace(line, reason=_joined(line.reason, said)), said
+            return self._once(line, said), said
         found = value(row, (), self.metric)
         if isinstance(found, str) or line.test is None or line.base is None:
             said = f"measured again: {found if isinstance(found, str) else 'nothing to hold it against'}"
@@ -187,6 +187,15 @@ class Comparison:
             return replace(line, reason=_joined(line.reason, f"{said}: {line.verdict} as well")), said
         verdict = DISTURBED_WORD if disturbed else SAME
         return replace(line, verdict=verdict, reason=_joined(line.reason, f"{line.verdict} at first; {said}")), said
+
+    def _once(self, line: Judged, said: str) -> Judged:
+        """A line that there was no second try of: what one try decides must be further off."""
+        least = thresholds.smallest_threshold(self.gate, 1)
+        learnt = line.test is not None and line.test.learnt
+        if line.suspect or not learnt or abs(line.difference) > math.log1p(least):
+            return replace(line, reason=_joined(line.reason, said))
+        more = f"{line.verdict} at first; {said}; a single try needs {100 * least:g} %"
+        return replace(line, verdict=SAME, reason=_joined(line.reason, more))
 
     def _second_of_suspect(self, line: Judged, row: Row, difference: float, said: str) -> tuple[Judged, str]:
         """Of a line that was disturbed and seemed slower."""
@@ -266,7 +275,7 @@ def compared(
     """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else fraction(gate, "gate")
     base, new, several = joined(base, new)
-    lines = judge(join(base, new), check_metric(metric), least, across=across)
+    lines = judge(join(base, new), check_metric(metric), least, across=across, tries=tries)
     return Comparison(base.name, new.name, metric, least, tuple(lines), (*_notes(base, new, lines), *several), tries)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bwprof.records.comparing.comparison import Comparison, parameters
-from bwprof.records.comparing.thresholds import FAMILY_CHANCE, LEAST
+from bwprof.records.comparing.thresholds import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.comparing.values import said_value
 from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER, VERDICTS, Judged
 from bwprof.results.difference import DEFAULT_GATE
@@ -86,7 +86,7 @@ def gate_text(comparison: Comparison) -> str:
     learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
     if not learnt:
         return f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
-    least = max(LEAST, comparison.gate or 0.0)
+    least = smallest_threshold(comparison.gate, comparison.tries)
     return f"thresholds learnt from {comparison.processes} processes, from {100 * least:g} %"
 
 

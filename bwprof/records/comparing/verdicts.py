@@ -40,10 +40,10 @@ class Judged:
     suspect: bool = False
 
 
-def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: bool) -> list[Judged]:
-    """A verdict for each pair."""
+def judge(pairs: Sequence[Pair], metric: str, gate: float | None, *, across: bool, tries: int = 1) -> list[Judged]:
+    """A verdict for each pair; `tries`: how many measurements must agree before one for the worse counts."""
     found = [_measured(pair, metric, across=across) for pair in pairs]
-    tests = _tests([one for one in found if one.test is None and one.base is not None], gate)
+    tests = _tests([one for one in found if one.test is None and one.base is not None], gate, tries)
     return [one if one.base is None else _decided(one, tests[id(one)], metric) for one in found]
 
 
@@ -125,7 +125,7 @@ def _with_reason(said: str, row: Row) -> str:
     return f"{said}: {row['reason']}" if row.get("reason") else said
 
 
-def _tests(found: Sequence[Judged], gate: float | None) -> dict[int, Test]:
+def _tests(found: Sequence[Judged], gate: float | None, tries: int) -> dict[int, Test]:
     """What each is held against. The cases of a device wander alike, more or less; all share the family's chance."""
     by_device: dict[object, list[tuple[Judged, Spread]]] = {}
     for one in found:
@@ -133,7 +133,7 @@ def _tests(found: Sequence[Judged], gate: float | None) -> dict[int, Test]:
         if own is not None:
             by_device.setdefault(one.pair.row.get("device"), []).append((one, own))
     chance = thresholds.alone(len(found))
-    least = max(thresholds.LEAST, gate or 0.0)
+    least = thresholds.smallest_threshold(gate, tries)
     tests: dict[int, Test] = {}
     for members in by_device.values():
         of_all = thresholds.prior([own for _, own in members])
