@@ -189,7 +189,8 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     for place, line in enumerate(plan.lines):
         if isinstance(line, Group) and gains:
             canvas.gain(line, place)
-    _peak(ax, plan.groups, ink(ax))
+    if (peak := _peak(plan.groups)) is not None:
+        ax.axvline(peak, color=ink(ax).soft, zorder=0.5, **_PEAK_LOOK)
     names = min(14.0 if plan.slide else 8.5, 72 * each * 0.82)
     ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
     ax.set_xlim(0, reach)
@@ -353,7 +354,9 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    return max([value for value in values if value and measurable(value)], default=1.0)
+    longest = max([value for value in values if value and measurable(value)], default=1.0)
+    peaks = _peaks(groups)
+    return max(longest, *peaks) if len(peaks) == 1 and max(peaks) < _FAR_PEAK * longest else longest
 
 
 def _roof(row: Row) -> tuple[float | None, bool]:
@@ -364,6 +367,9 @@ def _roof(row: Row) -> tuple[float | None, bool]:
     return row.get("attainable_gb_s"), False
 
 
+_FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so that bars keep their length
+
+
 def _peaks(groups: Sequence[Group]) -> set[float]:
     return {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
 
@@ -371,11 +377,10 @@ def _peaks(groups: Sequence[Group]) -> set[float]:
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
 
 
-def _peak(ax: Axes, groups: Sequence[Group], colors: Ink) -> None:
-    """The theoretical peak where it is known, and one."""
+def _peak(groups: Sequence[Group]) -> float | None:
+    """The theoretical peak where it is known, and one, and near."""
     peaks = _peaks(groups)
-    if len(peaks) == 1:
-        ax.axvline(peaks.pop(), color=colors.soft, zorder=0.5, **_PEAK_LOOK)
+    return next(iter(peaks)) if len(peaks) == 1 and max(peaks) <= _longest(groups) else None
 
 
 def _handles(plan: _Plan, colors: Ink) -> list[Any]:
@@ -405,7 +410,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         )
         for arithmetic in sorted(marked)
     ]  # fmt: skip
-    if len(_peaks(plan.groups)) == 1:
+    if _peak(plan.groups) is not None:
         handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
     if doubts and not plan.dots:
