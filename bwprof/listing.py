@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_MOST_HTML, _WIDEST_HTML = 200, 400  # lines of a table, letters of a cell
+# No colours: the notebook's theme has them. Its style puts cells on the right, which suits numbers alone.
+_STYLE = "<style>.bwprof table td, .bwprof table th {text-align: left}</style>"
+
+
 class Listing(list[dict[str, Any]]):
     """A list of dicts that can also be indexed by a name, and is shown as a table."""
 
@@ -70,16 +75,27 @@ def text_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) ->
     return "\n".join(rows)
 
 
-def html_table(lines: Sequence[dict[str, str]], caption: str = "") -> str:
-    """The same for a notebook."""
+def html_table(lines: Sequence[dict[str, str]], caption: str = "", *, named: bool = False) -> str:
+    """The same for a notebook, which shows it as one of pandas, with words on the left; `named`: by its first column.
+
+    It is as bounded as those: of many lines the first and the last, of a long cell its begin.
+    """
     from html import escape
 
-    def row(tag: str, cells: Iterable[str]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    def row(cells: Iterable[str], heads: int) -> str:
+        tags = [("th" if place < heads else "td", cell) for place, cell in enumerate(cells)]
+        return f"<tr>{''.join(f'<{tag}>{escape(_cut(cell, _WIDEST_HTML))}</{tag}>' for tag, cell in tags)}</tr>"
 
-    head = [f"<caption>{escape(caption)}</caption>"] if caption else []
-    head += [row("th", lines[0])] if lines else []
-    return f"<table>{''.join([*head, *(row('td', line.values()) for line in lines)])}</table>"
+    half = _MOST_HTML // 2
+    shown = [row(line.values(), named) for line in (lines if len(lines) <= _MOST_HTML else lines[:half])]
+    if len(lines) > _MOST_HTML:
+        shown.append(row(["\u2026"] * len(lines[0]), named))
+        shown += [row(line.values(), named) for line in lines[-half:]]
+        caption = f"{caption} ({len(lines)} lines)".strip()
+    parts = [f"<caption>{escape(_cut(caption, _WIDEST_HTML))}</caption>"] if caption else []
+    if lines:
+        parts += [f"<thead>{row(lines[0], len(lines[0]))}</thead>", f"<tbody>{''.join(shown)}</tbody>"]
+    return f'<div class="bwprof">{_STYLE}<table border="1" class="dataframe">{"".join(parts)}</table></div>'
 
 
 def _cut(cell: str, widest: int) -> str:

@@ -35,6 +35,7 @@ COLUMNS = (
     "predicted_here",
     "bandwidth_gb_s",
     "tflops",
+    "pct_peak",
     "pct_limit",
     "theoretical_occupancy_pct",
     "achieved_occupancy_pct",
@@ -51,7 +52,7 @@ _COPIED = ("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "ti
 _NUMBERS = tuple(
     name
     for name in COLUMNS
-    if name.endswith(("_ms", "_lo", "_hi", "_gain", "_pct", "_gb_s", "torch", "first", "tflops", "limit"))
+    if name.endswith(("_ms", "_lo", "_hi", "_gain", "_pct", "_gb_s", "torch", "first", "tflops", "limit", "peak"))
 )
 
 
@@ -145,13 +146,15 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def _lacking(variant: Mapping[str, Any], precision: str) -> Row:
+    if precision in variant["precisions"]:
+        return {"status": "skipped", "reason": "it was not measured"}
     taken = ", ".join(variant["precisions"])
     return {"status": "skipped", "reason": f"it takes {taken}, not {precision}"}
 
 
 def _line(version: str, kind: str, row: Row) -> dict[str, Any]:
     copied = {name: row.get(name) for name in _COPIED}
-    more = {name: row.get(name) for name in ("pct_limit", "timer")}
+    more = {name: row.get(name) for name in ("pct_peak", "pct_limit", "timer")}
     achieved = {"achieved_occupancy_pct": row.get("occupancy_pct")}
     plain = {name: None if is_missing(value) else value for name, value in (copied | more | achieved).items()}
     return {"version": version, "kind": kind, **plain}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Inches = tuple[float, float]  # width and height
+# Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.
+MOST_LINES = 150
+LEAST_INCHES = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ def inches_of(ax: Axes) -> Inches:
     width, height = ax.get_figure().get_size_inches()  # type: ignore[union-attr]
     place = ax.get_position()
     return float(place.width * width), float(place.height * height)
+
+
+def lines_in(height: float) -> int:
+    """How many cases stand below each other in so many inches, and can be read."""
+    return max(1, min(MOST_LINES, int(height / LEAST_INCHES + 1e-6)))
 
 
 def cut(text: str, most: int) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bwprof.listing import html_table
 from bwprof.renamed import warn
 from bwprof.results import schema
 from bwprof.text import finite_number, nearest, quoted
@@ -103,16 +104,13 @@ class Row(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """The columns that are known, with their units, as a notebook shows them."""
-        from html import escape
-
         units = {column.name: column.unit for column in schema.columns()}
-        cells = [
-            f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td><td>{escape(units.get(name, ''))}</td></tr>"
+        lines = [
+            {"column": name, "value": _shown(value), "unit": units.get(name, "")}
             for name, value in ((str(name), value) for name, value in self.items())
             if not schema.is_missing(value) and value != ""
         ]
-        caption = f"<caption>{escape(self._title())}</caption>"
-        return f"<table>{caption}<tr><th>column</th><th>value</th><th>unit</th></tr>{''.join(cells)}</table>"
+        return html_table(lines, self._title(), named=True)
 
 
 def _between(low: Any, high: Any) -> str:

@@ -25,8 +25,9 @@ from bwprof.roofs import Given
 from bwprof.runs import metadata, plan, several
 from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.loop import Executor, Limits, T
-from bwprof.runs.progress import Callback, Progress, on_stderr
+from bwprof.runs.progress import Callback, Progress
 from bwprof.runs.several import Part, Settle, as_it_is
+from bwprof.runs.showing import shown_here
 from bwprof.text import is_truth, seconds, shown, truth
 
 Shown = bool | Callable[[int, int, Row], object] | None
@@ -165,7 +166,7 @@ def _stop_when_lost(outcome: Outcome) -> None:
 
 def _progress_of(wanted: Shown) -> Progress:
     """What shows a run: a caller's function, standard error, or nothing."""
-    return Callback(wanted) if callable(wanted) else on_stderr(quiet=not wanted)
+    return Callback(wanted) if callable(wanted) else shown_here(quiet=not wanted)
 
 
 def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, force: bool) -> Store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
@@ -46,7 +45,7 @@ class Lines(Progress):
         self._say(f"bwprof: {text}")
 
     def ahead(self, least: float, most: float) -> None:
-        self._say(f"bwprof: {_between(least, most)}")
+        self._say(f"bwprof: {between(least, most)}")
 
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -92,7 +91,7 @@ class Bar(Progress):
         self._bar.update(self._task, description=self._cut(text))
 
     def ahead(self, least: float, most: float) -> None:
-        self._bar.console.print(f"bwprof: {_between(least, most)}")
+        self._bar.console.print(f"bwprof: {between(least, most)}")
 
     def begin(self, total: int) -> None:
         self._bar.reset(self._task, total=total)
@@ -128,13 +127,6 @@ class Callback(Progress):
         self._function(self._done, self._total, PublicRow(row, samples))
 
 
-def on_stderr(*, quiet: bool = False) -> Progress:
-    """A bar when standard error is a terminal, lines when it is not."""
-    if quiet:
-        return Progress()
-    return Bar(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-
-
 def describe(row: Row) -> str:
     """A finished row in one line."""
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
@@ -153,7 +145,7 @@ def describe(row: Row) -> str:
     return ", ".join(words)
 
 
-def _between(least: float, most: float) -> str:
+def between(least: float, most: float) -> str:
     """An estimate of seconds in words."""
     shortest, longest = seconds_text(least), seconds_text(most)
     return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}, as soon as the cases settle"

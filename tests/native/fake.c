@@ -362,7 +362,7 @@ static const bw_variant variant_rows[FAKE_ROWS] = {ROW(0, "plain"), ROW(1, "midd
 
 static const bw_variant_table *variants(const bw_device *device, int op_index) {
     static const bw_variant_table tables[FAKE_ROWS + 1] = {
-        {variant_rows, 0}, {variant_rows, 1}, {variant_rows, 2}, {variant_rows, 3}};
+        {variant_rows, 0, NULL}, {variant_rows, 1, NULL}, {variant_rows, 2, NULL}, {variant_rows, 3, NULL}};
     (void)device;
     fake.op_index = op_index;
     return &tables[fake.rows];

@@ -157,7 +157,7 @@ def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bo
     """Each of these cases once more in a fresh process, under the new run's own conditions."""
     from bwprof.runs.again import measure_again
     from bwprof.runs.interrupts import Interrupts
-    from bwprof.runs.progress import on_stderr
+    from bwprof.runs.showing import shown_here
 
     rows = [row for place in places if (row := found.lines[place].pair.new) is not None]
 
@@ -165,7 +165,7 @@ def _confirmed(found: Comparison, places: Sequence[int], new: Side, *, quiet: bo
         if not quiet:
             sys.stderr.write(f"bwprof: {text}\n")
 
-    progress = on_stderr(quiet=quiet)
+    progress = shown_here(quiet=quiet)
     try:
         with Interrupts() as interrupts:
             answers = measure_again(

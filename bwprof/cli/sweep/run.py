@@ -43,9 +43,9 @@ from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
-from bwprof.runs.progress import on_stderr
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
+from bwprof.runs.showing import shown_here
 from bwprof.text import counted, finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _run_parts(
             choice = part.choice
             told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
             sys.stderr.write(f"bwprof: measuring {told}: {counted(len(part.items), 'case')}\n")
-    progress = on_stderr(quiet=parsed.quiet)
+    progress = shown_here(quiet=parsed.quiet)
     try:
         measure(
             parts,

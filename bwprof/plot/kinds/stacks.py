@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, frame_of, need_columns
-from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import dress, ink, part_look, readable, style
-from bwprof.plot.paper import Inches, Picture, cut, width_of
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, cut, lines_in, width_of
 from bwprof.results.schema import Row
 from bwprof.text import figure_text, measurable, seconds_text, short, unknown
 
@@ -23,18 +23,20 @@ _log = logging.getLogger("bwprof.plot")
 
 _WIDTH = 9.5
 _AROUND_INCHES, _LINE_INCHES = 1.05, 0.17
-_MOST_INCHES, _LEAST_INCHES = 60.0, 0.12
 _CASE_INCHES, _STEP_INCHES = 0.27, 0.42
 _LONGEST = 56
 _LOSS_COLOR, _LOSS_HATCH, _GAIN_HATCH = "#8A8A8A", "xxxx", "...."
 _MOST_PARTS = 7  # with a look of their own; the rest is one
 
 
-def _fitting(count: int, each: float, height: float | None = None) -> tuple[float, int]:
-    """Inches of the axes, and how many lines of them there are."""
-    if height is None:
-        return min(_MOST_INCHES, count * each + 3 * _LINE_INCHES), count
-    return height, max(1, min(count, int((height - 2 * _LINE_INCHES) / _LEAST_INCHES)))
+def _height(count: int, each: float) -> float:
+    """Inches of the axes of a picture of its own."""
+    return min(count, MOST_LINES) * each + 3 * _LINE_INCHES
+
+
+def _lines(count: int, height: float) -> int:
+    """How many lines are drawn on axes of so many inches."""
+    return min(count, lines_in(height - 2 * _LINE_INCHES))
 
 
 def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
@@ -94,10 +96,10 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     if not found:
         there = ", ".join(precisions_of(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
-    height, _ = _fitting(len(found), _CASE_INCHES)
+    height = _height(len(found), _CASE_INCHES)
 
     def draw(ax: Axes, room: Inches) -> None:
-        _draw_gains(ax, found[: _fitting(len(found), _CASE_INCHES, room[1])[1]], len(found), (wide, narrow), room)
+        _draw_gains(ax, found[: _lines(len(found), room[1])], len(found), (wide, narrow), room)
 
     return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.4, height), draw)
 
@@ -116,6 +118,7 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
 
 
 def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, str], room: Inches) -> None:
+    from matplotlib.collections import LineCollection
     from matplotlib.patches import Patch
 
     colors, look = ink(ax), style(names[1])
@@ -129,17 +132,20 @@ def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, s
     each = legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
     points = min(8.0, 72 * each * 0.75)
-    low, high = 1.0, 1.0
-    for place, pair in enumerate(found):
-        total, promised = pair.time_ratio, pair.byte_ratio
-        low, high = min(low, total, promised), max(high, total, promised)
-        kept = min(total, promised)
-        if kept > 1:
-            ax.barh(place, kept - 1, left=1, height=0.7, color=look.color, **ground)
-        color, hatch = more if total >= promised else less
-        start = min(total, promised) if total < promised else max(promised, min(1.0, total))
-        ax.barh(place, max(total, promised) - start, left=start, height=0.7, color=color, hatch=hatch, **ground)
-        ax.plot([total] * 2, [place - 0.4, place + 0.4], color=colors.text, linewidth=1.8, solid_capstyle="butt")
+    totals, promises = [pair.time_ratio for pair in found], [pair.byte_ratio for pair in found]
+    low, high = min(1.0, *totals, *promises), max(1.0, *totals, *promises)
+    kept, gained, lost = _parts_of_gains(totals, promises)
+    for spans, paint in (
+        (kept, {"color": look.color}),
+        (gained, {"color": more[0], "hatch": more[1]}),
+        (lost, {"color": less[0], "hatch": less[1]}),
+    ):
+        if spans:
+            places, starts, widths = zip(*spans, strict=True)
+            ax.barh(places, widths, left=starts, height=0.7, **(ground | paint))
+    ends = [[(total, place - 0.4), (total, place + 0.4)] for place, total in enumerate(totals)]
+    ax.add_collection(LineCollection(ends, colors=colors.text, linewidths=1.8), autolim=False)
+    for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
         parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
         ax.annotate(
             f"{short(total, '.2f')}\u00d7{parts}",
@@ -158,9 +164,26 @@ def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, s
     ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
     words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
-    rest = ", ".join([*words, *_said(len(found), count, "cases")])
-    ax.set_title("\n".join([first, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    add_title(ax, first, [*words, *_said(len(found), count, "cases")], room)
     dress(ax, grid="x")
+
+
+Span = tuple[int, float, float]  # the line, the start, the width
+
+
+def _parts_of_gains(totals: Sequence[float], promises: Sequence[float]) -> tuple[list[Span], list[Span], list[Span]]:
+    """What fewer bytes gain, what a higher bandwidth adds to it, and what a lower one takes away."""
+    kept: list[Span] = []
+    gained: list[Span] = []
+    lost: list[Span] = []
+    for place, (total, promised) in enumerate(zip(totals, promises, strict=True)):
+        if min(total, promised) > 1:
+            kept.append((place, 1.0, min(total, promised) - 1))
+        if total >= promised:
+            gained.append((place, promised, total - promised))
+        else:
+            lost.append((place, total, promised - total))
+    return kept, gained, lost
 
 
 def _gain_axis(ax: Axes, low: float, high: float, inches: float) -> None:
@@ -247,12 +270,12 @@ def model_picture(data: Any, *, phase: str | None = None) -> Picture:
         raise ValueError("there is nothing to draw: no step of the model has a time")
     chosen = phase or phases[0]
     found = [step for step in known if step.phase == chosen]
-    height, _ = _fitting(len(found), _STEP_INCHES)
+    height = _height(len(found), _STEP_INCHES)
     names = list(dict.fromkeys(str(row["model"]) for row in rows if row.get("model")))
     words = [cut(name, _LONGEST) for name in (*names[:1], *device_of(rows)[:1])]
 
     def draw(ax: Axes, room: Inches) -> None:
-        _draw_steps(ax, found[: _fitting(len(found), _STEP_INCHES, room[1])[1]], len(found), words, room)
+        _draw_steps(ax, found[: _lines(len(found), room[1])], len(found), words, room)
 
     return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.6, height), draw)
 
@@ -340,8 +363,7 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
     one = found[0].phase == _ONE_TOKEN
     ax.set_xlabel("time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)")
     head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
-    rest = ", ".join([*words, *_said(len(found), count, "steps")])
-    ax.set_title("\n".join([head, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    add_title(ax, head, [*words, *_said(len(found), count, "steps")], room)
     dress(ax, grid="x")
 
 

@@ -235,7 +235,7 @@ BW_DEVICE void bw_quad_transpose(uint32_t (&word)[4]) {
 
 // A lane's two rows (`row`, row + 8 of those that are there) of a D fragment, times `factor`: 16 bytes a store. `to` is
 // the fragment's first row; so many of its columns, a multiple of 8, are there.
-template <int eights, typename T>
+template <bool once = false, int eights, typename T>
 BW_DEVICE void bw_store_fragment(float (&d)[eights][4], T *to, int64_t stride, int row, int rows, int columns,
                                  const float (&factor)[2]) {
     const int lane_column = (int)threadIdx.x % 4 * 8;
@@ -251,7 +251,13 @@ BW_DEVICE void bw_store_fragment(float (&d)[eights][4], T *to, int64_t stride, i
             bw_quad_transpose(word);
             const int column = 8 * n + lane_column;
             if (row + 8 * half >= rows || column >= columns) continue;
-            *(uint4 *)&to[(row + 8 * half) * stride + column] = make_uint4(word[0], word[1], word[2], word[3]);
+            uint4 *at = (uint4 *)&to[(row + 8 * half) * stride + column];
+            const uint4 bits = make_uint4(word[0], word[1], word[2], word[3]);
+            if constexpr (once) {
+                bw_store_once(at, bits);
+            } else {
+                *at = bits;
+            }
         }
     }
 }

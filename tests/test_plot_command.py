@@ -1,0 +1,150 @@
+"""`bwprof plot`: a kind by its name, all that fit, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rows import pair, row
+
+import bwprof
+from bwprof import plot
+from bwprof.cli.plot import main
+from bwprof.results import frame
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep over a parameter in two precisions, and a run of a model's."""
+    folder = tmp_path_factory.mktemp("kept")
+    rows = []
+    for size in (16, 64):
+        work = {
+            "N": size,
+            "flops": 1000 * size,
+            "measured_tflops": 1.0,
+            "ceiling_gb_s": 200.0,
+            "attainable_gb_s": 150.0,
+        }
+        rows += pair(f"case {size}", 100.0, 80.0 + size, **work)
+    bwprof.save(frame.from_rows(rows), folder / "results.json")
+    bwprof.save(bwprof.load_example("h200_llama").head(14), folder / "llama.json")
+    return folder
+
+
+@pytest.fixture
+def here(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (["results.json", "-o", "a.svg"], "a.svg"),
+        (["roofline", "results.json", "--dpi", "40"], "roofline.png"),
+        (["roofline", "-o", "r.pdf", "results.json", "--dark"], "r.pdf"),
+        (["lines", "results.json", "-y", "time_ms", "-o", "l.svg"], "l.svg"),
+        (["speedup", "results.json", "--from", "fp32", "--to", "FP16", "-o", "s.svg"], "s.svg"),
+        (["model", "llama.json", "--phase", "decode", "-o", "m.svg"], "m.svg"),
+        (["ridge", "--precision", "fp32,fp16", "-o", "y.svg"], "y.svg"),
+        (["comparison", "results.json", "--layout", "slide", "--dpi", "30", "-o", "c.png"], "c.png"),
+        (["compare", "results.json", "results.json", "-o", "ratios.svg"], "ratios.svg"),
+        (
+            ["comparison", "--input", "results.json", "--output-dir", "p", "--format", "svg"],
+            "p/bandwidth_comparison.svg",
+        ),
+    ],
+)
+def test_a_kind_is_drawn_by_its_name(
+    arguments: list[str], file: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    assert (here / file).stat().st_size > 1000
+    assert f"the picture is {file}" in capsys.readouterr().err
+
+
+def test_every_kind_that_fits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--input", "results.json", "--output-dir", "plots/", "--dpi", "30", "--format", "png,svg"]) == 0
+    names = ["bandwidth_comparison", "lines", "roofline", "speedup"]
+    assert sorted(path.name for path in (here / "plots").iterdir()) == [
+        f"{name}.{ending}" for name in names for ending in ("png", "svg")
+    ]
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[:2] == ["plots/bandwidth_comparison.png", "plots/bandwidth_comparison.svg"]
+    assert "no heatmap: a heatmap needs two parameters" in shown.err
+    assert "no model: not a model's frame: column phase" in shown.err
+    assert "no ridge: no device of the rows is in the catalogue" in shown.err
+
+
+def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nine columns, precisions in capital letters; the case is what the column operation says."""
+    (here / "benchmark.csv").write_text(
+        "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
+        "decode_gemm,FP32,1,896,896,0.00298333,1078.8,3214848,3584\n"
+        "decode_gemm,FP16,1,896,896,0.00243265,661.509,1607424,1792\n"
+        "kv_append,FP16,,,,0.00170102,616.439,524288,524288\n"
+    )
+    assert main(["--input", "benchmark.csv", "--output-dir", "plots", "--dpi", "30"]) == 0
+    assert sorted(path.name for path in (here / "plots").iterdir()) == ["bandwidth_comparison.png", "speedup.png"]
+    assert "no roofline: there is nothing to draw: no row has a number in columns flops" in capsys.readouterr().err
+
+
+def test_several_runs_are_drawn_together(here: Path) -> None:
+    more = [row("case 256", name, N=256, flops=1) for name in ("fp32", "fp16")]
+    bwprof.save(frame.from_rows(more), here / "more.csv")
+    assert main(["lines", "results.json", "more.csv", "-o", "l.svg"]) == 0
+    assert "<!-- 256 -->" in (here / "l.svg").read_text()
+
+
+def test_a_trend_of_a_folder(here: Path) -> None:
+    for number in range(2):
+        (here / "runs" / f"{number}").mkdir(parents=True)
+        shutil.copy(here / "results.json", here / "runs" / f"{number}")
+    assert main(["trend", "runs", "--case", "case 1*", "-o", "t.svg", "--dark"]) == 0
+    text = (here / "t.svg").read_text()
+    assert "case 16" in text
+    assert "case 64" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required: RUN|FILE"),
+        (["roofline"], "required: RUN|FILE"),
+        (["roofl", "results.json"], "unknown kind of picture 'roofl': did you mean 'roofline'?"),
+        (["gone.csv", "-o", "x.svg"], "no such file or folder: gone.csv"),
+        (["results.json"], "required: -o"),
+        (["results.json", "--dpi", "5"], "--dpi is 5: allowed are 10 to 2000"),
+        (["results.json", "-o", "x.txt"], "unknown ending of a picture '.txt'"),
+        (["results.json", "-o", "x.svg", "--output-dir", "p"], "exclude each other"),
+        (["roofline", "results.json", "--layout", "slide"], "--layout is no option of the kind roofline"),
+        (["results.json", "-x", "N"], "-x is no option of the kind comparison"),
+        (["results.json", "--layout", "slid", "-o", "x.svg"], "unknown layout 'slid': did you mean 'slide'?"),
+        (["lines", "results.json", "--panels"], "--panels is no option of the kind lines"),
+        (["heatmap", "results.json"], "needs two parameters with several values each, and there are: N"),
+        (["speedup", "results.json", "--to", "fp99"], "to: unknown precision 'fp99'"),
+        (["compare", "results.json"], "compare needs BASE and NEW, and there are 1"),
+        (["trend", "a", "b"], "'b' is one too many"),
+        (["roofs", "results.json"], "there are no roofs in it"),
+        (["--input", "results.json", "--output-dir", "p", "--format", "exe"], "unknown ending of a picture '.exe'"),
+    ],
+)
+def test_what_cannot_be_drawn(arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(here.rglob("*"))
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+    assert sorted(here.rglob("*")) == before
+
+
+def test_help_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in (*plot.KINDS, "compare", "trend"))
+
+
+def test_an_unknown_kind_is_refused_in_python() -> None:
+    with pytest.raises(ValueError, match="unknown kind of picture 'pie'"):
+        plot.write(frame.from_rows(pair("a", 100.0, 80.0)), [Path("x.png")], kind="pie")

@@ -1,0 +1,388 @@
+"""Every kind of picture: words that cover nothing and can be read; odd rows; nothing global touched."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from drawn import outside, overlapping, render, words
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rows import pair, row
+
+import bwprof
+from bwprof import plot
+from bwprof.plot.looks import DARK, luminance
+from bwprof.results import frame
+from bwprof.text import bytes_text
+
+FUNCTIONS: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.KINDS}
+
+
+@pytest.fixture(autouse=True)
+def no_figure_is_left() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def swept(values: dict[str, list[int]], **more: Any) -> pd.DataFrame:
+    """A sweep over parameters in two precisions, with roofs: bytes grow with every parameter."""
+    made = []
+    for number, sizes in enumerate(pd.MultiIndex.from_product(values.values())):
+        given = dict(zip(values, sizes, strict=True))
+        for precision, share in (("fp32", 1.0), ("fp16", 0.5)):
+            moved = int(share * 4000 * np.prod(sizes))
+            speeds = {"gb_s": 100.0 + number, "attainable_gb_s": 150.0 + number, "bytes_read": moved}
+            extra = {"flops": 8 * moved, "footprint_bytes": moved, **given, **more}
+            made.append(row(f"case {number}", precision, **speeds, **extra))
+    found = frame.from_rows(made)
+    found.attrs["run"] = {"facts": {"cache_bytes": 200_000}}
+    return found
+
+
+@cache
+def data_for(kind: str) -> pd.DataFrame:
+    """Something that the kind draws: recorded, or swept."""
+    if kind == "model":
+        return bwprof.load_example("h200_llama")
+    if kind in ("lines", "heatmap"):
+        return swept({"N": [16, 32, 64, 128], "M": [1, 4]})
+    return bwprof.load_example("h200")
+
+
+@cache
+def drawn(kind: str) -> Axes:
+    """That picture on dark ground, once for all tests."""
+    return render(plot.KINDS[kind].picture(data_for(kind)), dark=True)
+
+
+def said(axes: Axes) -> str:
+    return "\n".join(text.get_text() for text in words(axes))
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_words_cover_nothing_and_all_stands_in_the_axes(kind: str) -> None:
+    axes = drawn(kind)
+    assert overlapping(axes) == []
+    assert outside(axes) == []
+    figure: Any = axes.get_figure()
+    assert (figure.axes, figure.texts, figure.legends) == ([axes], [], [])
+
+
+def test_words_that_cover_each_other_are_found() -> None:
+    figure = Figure(figsize=(3, 3), dpi=72)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.2, 0.2, 0.7, 0.7))
+    axes.text(0.5, 0.5, "one")
+    axes.text(0.52, 0.51, "two")
+    axes.text(0.9, 0.2, "cut off at the right")
+    figure.canvas.draw()
+    assert overlapping(axes) == [("one", "two")]
+    assert outside(axes) == ["cut off at the right"]
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_units_stand_on_the_axes(kind: str) -> None:
+    axes = drawn(kind)
+    units = {
+        "comparison": ("(GB/s)", ""),
+        "roofline": ("(FLOP/B)", "(TFLOP/s)"),
+        "lines": ("N", "(GB/s)"),
+        "heatmap": ("N", "M"),
+        "speedup": ("(x)", ""),
+        "model": ("(ms)", ""),
+        "roofs": ("(B)", "(GB/s)"),
+        "ridge": ("year", "(FLOP/B)"),
+    }[kind]
+    assert axes.get_xlabel().endswith(units[0])
+    assert axes.get_ylabel().endswith(units[1])
+    if kind == "heatmap":
+        assert axes.child_axes[0].get_ylabel() == "effective bandwidth (GB/s)"
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_words_can_be_read_on_dark_ground(kind: str) -> None:
+    """WCAG asks for a contrast of 4.5 of words; those on a colour of their own are judged against that."""
+    axes = drawn(kind)
+    for text in words(axes):
+        patch: Any = text.get_bbox_patch()
+        ground = patch.get_facecolor() if patch is not None else DARK
+        if kind == "heatmap" and text in axes.texts:
+            continue  # upon its cell, as `readable` has it
+        one, other = sorted((luminance(text.get_color()), luminance(ground[:3] if patch is not None else ground)))
+        assert (other + 0.05) / (one + 0.05) >= 4.5, text.get_text()
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_given_axes_are_used_and_nothing_global_changes(kind: str) -> None:
+    before, figures = dict(mpl.rcParams), plt.get_fignums()
+    axes = Figure(figsize=(5, 4)).subplots(2, 2)[0, 0]
+    assert FUNCTIONS[kind](data_for(kind), ax=axes) is axes
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == figures
+    axes.get_figure().canvas.draw()
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_all_take_data_and_axes(kind: str) -> None:
+    """What else they take goes by its name."""
+    parameters = list(inspect.signature(FUNCTIONS[kind]).parameters.values())
+    assert [parameter.name for parameter in parameters[:2]] == ["data", "ax"]
+    assert {parameter.kind for parameter in parameters[2:]} <= {inspect.Parameter.KEYWORD_ONLY}
+    assert {parameter.name for parameter in parameters[2:]} == set(plot.KINDS[kind].options)
+
+
+def test_paths_rows_and_results_of_models_are_drawn(tmp_path: Any) -> None:
+    rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
+    path = bwprof.save(frame.from_rows(rows), tmp_path / "results.json")
+    for given in (path, str(path), tmp_path, rows, frame.from_rows(rows)):
+        axes = plot.comparison(given, ax=Figure().add_subplot())
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [len(plot.comparison(rows[0], ax=Figure().add_subplot()).patches)] == [1]
+    llama = bwprof.load_example("h200_llama")
+    result = type("Result", (), {"frame": llama})()
+    assert plot.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
+
+
+@pytest.mark.parametrize("given", [5, [1], object(), {1, 2}])
+def test_what_is_no_data_is_refused(given: object) -> None:
+    with pytest.raises(TypeError, match="a frame is needed, a run's folder, a file of results, or rows"):
+        plot.comparison(given)
+
+
+HOSTILE = [
+    "a$b_{$^\\frac",
+    "two\nlines\r\n\tthree",
+    "x" * 300,
+    "".join(map(chr, range(0x20))) + "\x7f\x9f\ud800\ufffe\u202eabc<&>",
+    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "",
+]
+
+
+@pytest.mark.parametrize("kind", ["comparison", "roofline", "lines", "heatmap", "speedup"])
+def test_any_name_can_be_drawn(kind: str) -> None:
+    data = swept({"N": [16, 64], "M": [1, 4]})
+    parts = []
+    for name in HOSTILE:
+        part = data.copy()
+        part["case"], part["device"], part["variant"], part["flags"] = f"{name}{len(parts)}", name, name, name
+        parts.append(part)
+    parts[1]["precision"] = HOSTILE[3] + "9"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        axes = render(plot.KINDS[kind].picture(pd.concat(parts, ignore_index=True)))
+    assert overlapping(axes) == []
+    assert outside(axes) == []
+
+
+def test_any_name_of_a_models_operation_can_be_drawn() -> None:
+    data = bwprof.load_example("h200_llama").head(28).copy()
+    names = dict(zip(data["role"].unique(), HOSTILE, strict=False))
+    data["role"] = [names.get(role, role) for role in data["role"]]
+    data["model"] = HOSTILE[2]
+    axes = render(plot.KINDS["model"].picture(data))
+    assert overlapping(axes) == outside(axes) == []
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "no speed": {"bandwidth_gb_s": float("nan")},
+    "no time": {"time_ms": float("nan")},
+    "endless": {"bandwidth_gb_s": float("inf"), "tflops": float("inf"), "time_ms": float("inf")},
+    "nothing": {"bandwidth_gb_s": 0.0, "time_ms": 0.0, "tflops": 0.0},
+    "below": {"bandwidth_gb_s": -1.0, "time_ms": -1.0, "tflops": -1.0, "attainable_gb_s": -5.0},
+    "huge": {"bandwidth_gb_s": 1e99, "time_ms": 1e-99, "tflops": 1e99, "attainable_gb_s": 1e99},
+    "no roofs": {"attainable_gb_s": float("nan"), "peak_gb_s": float("nan"), "ceiling_gb_s": float("nan")},
+    "no bytes": {"bytes_read": pd.NA, "bytes_written": pd.NA, "footprint_bytes": pd.NA},
+}
+
+
+SWEPT = ("comparison", "roofline", "lines", "heatmap", "speedup")
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("kind", SWEPT)
+def test_odd_numbers_in_every_row_break_no_picture(kind: str, odd: str) -> None:
+    """It is drawn as far as it goes, or a sentence says that there is nothing to draw."""
+    data = swept({"N": [16, 64], "M": [1, 4]}, tflops=3.0).assign(**ODD[odd])
+    figure, refused = Figure(dpi=40), ""
+    try:
+        FUNCTIONS[kind](data, ax=figure.add_subplot())
+        figure.canvas.draw()
+    except ValueError as error:
+        refused = str(error)
+    assert not refused or refused.startswith(("there is nothing to draw", "there are no rows"))
+
+
+@pytest.mark.parametrize("kind", SWEPT)
+def test_odd_numbers_in_some_rows_leave_the_rest(kind: str) -> None:
+    data = swept({"N": [16, 64, 256], "M": [1, 4, 16]}, tflops=3.0)
+    for place, values in enumerate(ODD.values()):
+        for name, value in values.items():
+            data.loc[data.index[place], name] = value
+    render(plot.KINDS[kind].picture(data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "words_of"),
+    [
+        ("comparison", "bandwidth_gb_s", "column bandwidth_gb_s is missing"),
+        ("roofline", "precision", "column precision is missing"),
+        ("lines", "time_ms", "column time_ms is missing"),
+        ("speedup", "bytes_read", "column bytes_read is missing"),
+        ("model", "role", "not a model's frame: column role is missing"),
+        ("roofs", "", "metadata hold no roofs"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(kind: str, missing: str, words_of: str) -> None:
+    data = bwprof.load_example("h200_llama") if kind == "model" else swept({"N": [16, 64]})
+    with pytest.raises(ValueError, match=words_of):
+        FUNCTIONS[kind](data.drop(columns=[missing] if missing else []))
+
+
+@pytest.mark.parametrize("kind", plot.KINDS)
+def test_rows_without_any_are_refused(kind: str) -> None:
+    """The catalogue needs none."""
+    with pytest.raises(ValueError, match=r"there are no rows|nothing to draw|no device of the rows|not a model's"):
+        FUNCTIONS[kind](frame.from_rows([]))
+
+
+def test_rows_lack_what_every_row_needs() -> None:
+    with pytest.raises(ValueError, match="the rows have no column precision"):
+        plot.comparison([{"operation": "mine", "time_ms": 1.0}])
+
+
+@pytest.mark.parametrize("kind", ["comparison", "speedup"])
+def test_a_page_has_an_end(kind: str) -> None:
+    """150 cases of 0.26 or 0.27 inches, whatever the rows are; which are left out is said where they are drawn."""
+    rows = [made for number in range(151) for made in pair(f"case {number}", 100.0, 80.0)]
+    assert 40 < plot.KINDS[kind].picture(rows).size[1] < 43
+
+
+# ---- what each kind shows ----
+
+
+def test_a_roofline_tells_measured_from_theoretical_roofs() -> None:
+    """FP32 at 50 TFLOP/s measured and 60 theoretical, memory at 100 and 125 GB/s: ridges at 500 and 480 FLOP/B."""
+    roofs = {"ceiling_gb_s": 100.0, "peak_gb_s": 125.0, "measured_tflops": 50.0, "peak_tflops": 60.0}
+    work = {"flops": 10**6, "arithmetic_intensity": 8.0, "tflops": 0.8, "backend": "cuda"}
+    rows = [row("a", "fp32", **roofs, **work), row("copy", "fp32", flops=0, backend="cuda", **roofs)]
+    axes = render(plot.KINDS["roofline"].picture(rows))
+    straight = [line for line in axes.lines if len(line.get_xdata()) == 2]
+    ends = {tuple(np.round(line.get_xydata()[-1], 3)): line.is_dashed() for line in straight}
+    bends = {place: dashed for place, dashed in ends.items() if place[0] < axes.get_xlim()[1] * 0.99}
+    assert bends == {(500.0, 50.0): False, (480.0, 60.0): True}
+    text = said(axes)
+    assert "ridge FP32: 500 FLOP/B" in text
+    assert "FP32: 50.0 measured, 60.0 theoretical (TFLOP/s)" in text
+    assert "without FLOPs: copy" in text
+
+
+def test_a_roofline_of_a_cpu_has_no_theory() -> None:
+    """Its peak rate is measured in registers."""
+    rows = [row("a", "fp32", flops=10**6, arithmetic_intensity=8.0, tflops=0.8, peak_tflops=2.0, ceiling_gb_s=100.0)]
+    text = said(render(plot.KINDS["roofline"].picture(rows)))
+    assert "2.00 in registers" in text
+    assert "theoretical" not in text
+
+
+def test_lines_have_streams_and_the_cache() -> None:
+    """Bytes are 4000 N: they fill the cache of 200 000 bytes at N = 50, and half of them at N = 100."""
+    axes = render(plot.KINDS["lines"].picture(swept({"N": [16, 32, 64, 128]})))
+    upright = [float(line.get_xdata()[0]) for line in axes.lines if list(line.get_ydata()) == [0, 1]]
+    assert upright == pytest.approx([50.0, 100.0])
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert [list(line.get_ydata()) for line in dotted] == [[150.0, 151.0, 152.0, 153.0]]
+    text = said(axes)
+    assert "attainable: a plain stream of the same bytes" in text
+    assert f"bytes fill the cache ({bytes_text(200_000)})" in text
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
+
+
+def test_lines_over_time_and_what_is_no_column() -> None:
+    data = swept({"N": [16, 32], "M": [1, 4]})
+    axes = plot.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "time (ms)")
+    with pytest.raises(ValueError, match=r"y: unknown column of numbers 'time_m': did you mean 'time_ms'"):
+        plot.lines(data, y="time_m")
+    with pytest.raises(ValueError, match="x: unknown column of numbers 'Q'"):
+        plot.lines(data, x="Q")
+    with pytest.raises(ValueError, match="no parameter has two values"):
+        plot.lines(swept({"N": [16]}))
+
+
+def test_a_heatmap_has_a_cell_for_each_pair() -> None:
+    axes = drawn("heatmap")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
+    assert sorted(text.get_text() for text in axes.texts) == [str(100 + number) for number in range(8)]
+    with pytest.raises(ValueError, match="needs two parameters with several values each, and there are: N"):
+        plot.heatmap(swept({"N": [16, 32]}))
+    with pytest.raises(ValueError, match="unknown precision 'fp64'"):
+        plot.heatmap(data_for("heatmap"), precision="fp64")
+
+
+def test_a_speedup_is_bytes_times_bandwidths() -> None:
+    """Half the bytes at 0.8 of the bandwidth: 1.6, with 1.6 to 2 lost; at 1.2 of it: 2.4, with 2 to 2.4 gained."""
+    axes = render(plot.KINDS["speedup"].picture([*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]))
+    bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
+    assert np.allclose(bars, [(1, 1.6), (1, 2), (1.6, 2), (2, 2.4)])
+    text = said(axes)
+    assert "1.60\u00d7 = 2.00 \u00d7 0.80" in text
+    assert "2.40\u00d7 = 2.00 \u00d7 1.20" in text
+    with pytest.raises(ValueError, match=r"no case has a time in fp32 and in bf16 \(there are: fp32, fp16\)"):
+        plot.speedup(pair("a", 100.0, 80.0), to="bf16")
+
+
+def test_a_models_steps_add_up() -> None:
+    """As `bwprof.model_step` adds them: the recorded step at batch 1 takes 4.12 ms."""
+    axes = drawn("model")
+    data = data_for("model").query("phase == 'decode' and step_batch == 1 and weights == 'fp16'")
+    total = float((data["time_ms"] * data["count"]).sum())
+    first = [bar for bar in axes.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.01]
+    assert sum(bar.get_width() for bar in first) == pytest.approx(total)
+    assert f"{total:.3g} ms, {1e3 / total:.0f} tokens/s" in said(axes)
+    with pytest.raises(ValueError, match="unknown phase 'decod'"):
+        plot.model(data_for("model"), phase="decod")
+
+
+def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
+    from bwprof.analysis.narrowing import roofs_of
+    from bwprof.roofs import files
+
+    found = roofs_of(bwprof.load_example("h200"))
+    assert found is not None
+    files.export(found, tmp_path / "roofs.json")
+    (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))
+    for given in (found, tmp_path / "roofs.json", tmp_path / "stored.json"):
+        axes = plot.roofs(given, ax=Figure().add_subplot())
+        read = next(line for line in axes.lines if len(line.get_xdata()) > 3)
+        first = [point for point in found.points if point.stream == found.points[0].stream]
+        points = sorted((point.total_bytes, point.gb_s) for point in first)
+        assert np.allclose(read.get_xydata(), points)
+    text = said(drawn("roofs"))
+    assert "theoretical peak: 4814 GB/s" in text
+    assert "size of the cache (60 MiB)" in text
+
+
+def test_ridges_stand_at_their_years() -> None:
+    """H200: 989.4 TFLOP/s and 4800 GB/s are 206 FLOP/B, of 2023."""
+    axes = drawn("ridge")
+    squares = [tuple(point) for line in axes.lines if line.get_marker() == "s" for point in line.get_xydata()]
+    assert any(abs(y - 206.125) < 1e-3 and round(x) == 2023 for x, y in squares)
+    assert "measured" in said(axes), "the recorded run is of a device of the catalogue"
+    with pytest.raises(ValueError, match="unknown arithmetic of the catalogue 'fp31'"):
+        plot.ridge(precisions=["fp31"])
+    with pytest.raises(ValueError, match=r"no device of the rows is in the catalogue.*Test CPU"):
+        plot.ridge(pair("a", 100.0, 80.0))

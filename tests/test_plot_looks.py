@@ -1,0 +1,112 @@
+"""The looks of precisions: told apart by people with colour-blindness, and without colour; inks for any ground."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bwprof import registry
+from bwprof.plot.looks import ink, luminance, part_look, readable, style, styles
+
+# Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
+# severity 1, for linear RGB.
+SIGHTS = {
+    "all colours": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
+# Linear sRGB to XYZ (IEC 61966-2-1), D65.
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+LEAST = 15.0  # CIE 1976 colour difference: 2.3 is just noticeable
+
+
+def linear(color: str) -> NDArray[np.float64]:
+    parts = np.array([int(color[first : first + 2], 16) / 255 for first in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIE L*a*b* of linear RGB."""
+    share = XYZ @ np.clip(light, 0, 1) / (XYZ @ np.ones(3))
+    curved = np.where(share > 216 / 24389, np.cbrt(share), (24389 / 27 * share + 16) / 116)
+    return np.array([116 * curved[1] - 16, 500 * (curved[0] - curved[1]), 200 * (curved[1] - curved[2])])
+
+
+def difference(one: str, other: str, sight: str) -> float:
+    seen = [lab(SIGHTS[sight] @ linear(color)) for color in (one, other)]
+    return float(np.linalg.norm(seen[0] - seen[1]))
+
+
+def test_the_simulation_knows_what_is_hard_to_tell() -> None:
+    """A red and a green of one lightness, which protanopes and deuteranopes confuse and others do not."""
+    red, green = "#c04000", "#6a7300"
+    assert difference("#000000", "#ffffff", "all colours") == pytest.approx(100, abs=0.01)
+    assert difference(red, green, "all colours") > 50
+    assert difference(red, green, "deuteranopia") < 15
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_any_two_precisions_are_told_apart(sight: str) -> None:
+    for one, other in combinations(map(style, registry.precision_names()), 2):
+        assert difference(one.color, other.color, sight) >= LEAST, (one, other)
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_any_two_parts_of_a_whole_are_told_apart(sight: str) -> None:
+    for one, other in combinations([part_look(place) for place in range(7)], 2):
+        assert difference(one[0], other[0], sight) >= LEAST, (one, other)
+        assert one[1] != other[1]
+
+
+def test_precisions_are_told_apart_without_colour() -> None:
+    found = styles([*registry.precision_names(), "mine", "yours", "theirs", "nobody's"])
+    for looks in zip(*((look.color, look.hatch, look.marker) for look in found.values()), strict=True):
+        assert len(set(looks)) == len(found)
+    assert found["fp16"] == style("fp16") == styles(["fp16", "mine"])["fp16"]
+
+
+def test_more_precisions_than_looks_are_drawn_all_the_same() -> None:
+    assert len(styles([f"own{number}" for number in range(20)])) == 20
+
+
+@pytest.mark.parametrize("ground", ["white", "#121212"])
+def test_colours_are_seen_on_light_and_dark(ground: str) -> None:
+    for look in map(style, registry.precision_names()):
+        one, other = sorted((luminance(look.color), luminance(ground)))
+        assert (other + 0.05) / (one + 0.05) > 2.2, look
+
+
+def test_luminance_is_that_of_wcag() -> None:
+    """Its examples: black on white is 21 to 1, #777777 on white 4.48."""
+    assert (luminance("white") + 0.05) / (luminance("black") + 0.05) == pytest.approx(21)
+    assert (luminance("white") + 0.05) / (luminance("#777777") + 0.05) == pytest.approx(4.48, abs=0.005)
+    assert (readable("#000080"), readable("#ffff00")) == ("#FFFFFF", "#000000")
+
+
+def test_inks_follow_the_ground() -> None:
+    """The axes' own colour over the figure's; what is clear shows white paper."""
+    grounds = []
+    for figure_color, axes_color in (("white", "white"), ("black", "none"), ("none", "none"), ("white", "#101010")):
+        axes = Figure(facecolor=figure_color).add_subplot(facecolor=axes_color)
+        grounds.append((ink(axes).ground, ink(axes, outside=True).ground))
+        for outside in (False, True):
+            one, other = sorted(luminance(color) for color in (ink(axes, outside=outside).text, grounds[-1][outside]))
+            assert (other + 0.05) / (one + 0.05) > 7
+    assert grounds == [("#ffffff",) * 2, ("#000000",) * 2, ("#ffffff",) * 2, ("#101010", "#ffffff")]
+
+
+def test_a_style_of_matplotlibs_is_followed() -> None:
+    """As notebooks on dark grounds set it."""
+    with mpl.rc_context({"figure.facecolor": "black", "axes.facecolor": "black"}):
+        assert luminance(ink(Figure().add_subplot()).text) > 0.5
