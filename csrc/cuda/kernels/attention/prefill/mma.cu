@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(threads, padded *blocks <= 64 ? 3 : 2)
         float scores[blocks][tile_keys / 8][4] = {};
         multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), hold_queries ? held : nullptr, scores,
                                       T());
-        const bool masked = key0 + tile_keys > open_keys;
+        const bool masked = !vectors || key0 + tile_keys > open_keys;  // one piece of code where rows are slow anyway
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
