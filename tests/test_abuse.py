@@ -386,7 +386,7 @@ def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
 
 @pytest.mark.parametrize("wrong", [None, "results.csv", {}])
 def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
-    for function in (bwprof.summary, bwprof.plot.comparison, lambda data: bwprof.save(data, tmp_path / "a.csv")):
+    for function in (bwprof.summary, lambda data: bwprof.save(data, tmp_path / "a.csv")):
         with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not"):
             function(wrong)
 
