@@ -34,13 +34,13 @@ class Rule:
 
 
 RULES = [
-    # <a_rows, b_rows, steps, split, vectors>: a turn loads `steps` steps of B's rows, and of A's. Two of each: the loop's
-    # turn, and the last, partial one.
+    # <a_rows, b_rows, steps, split, vectors>: a turn loads `steps` steps of B's rows, and of A's. Two of each: the
+    # loop's turn, and the last, partial one.
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li1ELi2ELi4ELi4ELb1E", 12, 2, "one row of A"),
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li1ELi4ELi2ELi1ELb1E", 10, 2, "one row of A, short ones of B"),
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li2ELi2ELi4ELi4ELb1E", 16, 2, "two rows of A"),
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li4ELi2ELi[24]ELi\dELb1E", 12, 2, "four rows of A"),
-    Rule("gemv.cu", r"gemm_gemv_kernelI.*Li(8|16)ELi\dELi\dELi\dELb1E", 11, 2, "more rows of A"),
+    Rule("gemv.cu", r"gemm_gemv_kernelI.*Li(8|16)ELi\dELi\dELi\dELb1E", 10, 2, "more rows of A"),
     # A step of direct decode: 2 x 2 loads of K, 4 of V (twice that for 128 elements), and the queries'.
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li64ELi1E", 10, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 19, 1, "a step of K and V"),

@@ -34,12 +34,6 @@ template <typename T>
 BW_DEVICE void unpack_step(T element, gemv_step<T, false> &out) {
     out.value[0] = bw_to_float(element);
 }
-// The compiler moves nothing past it. It would move loads down to where their bytes are used, to save registers, and
-// the memory would wait; __syncwarp() is no obstacle where the lanes of a warp never part.
-BW_DEVICE void hold_order() {
-    asm volatile("pmevent 0;" ::: "memory");
-}
-
 template <bool vectors, typename T>
 BW_DEVICE auto load_b(const T *from) {
     if constexpr (vectors) {
@@ -65,9 +59,10 @@ BW_DEVICE T zero_unless(bool there, T element) {
     return there ? element : T();
 }
 
-// One turn of a warp: all of its loads are issued before the first is waited for, those of few rows of A among them. No
-// load is conditional, because the compiler moves those behind arithmetic: where the turn is not `full`, what lies
-// beyond `left` reads the last step again and counts as 0.
+// One turn of a warp: all of its loads, those of few rows of A among them, are issued before the first is waited for.
+// That takes strides known when this is compiled and loads without conditions, or the compiler moves some behind
+// arithmetic (tests/benchmarks/sass.py looks): where the turn is not `full`, what lies beyond `left` reads the last
+// step again and counts as 0.
 template <bool full, typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
 BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shape &shape, int left,
                         float (&acc)[a_rows][b_rows]) {
@@ -84,7 +79,6 @@ BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shap
             of_a[s][row] = load_a<vectors>(a + (row == 0 ? 0 : min((int64_t)row, shape.m - 1) * shape.k) + at * elems);
         }
     }
-    hold_order();
 #pragma unroll
     for (int s = 0; s < steps; s++) {
         const bool there = full || s * stride < left;
@@ -214,7 +208,7 @@ bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_
     constexpr int largest_m = sizeof(T) == 4 ? largest_m_float : largest_m_half;
     if (!aligned) {
         if (shape.m == 1) return choose<T, 1, 2, 4, 4, false>(shape, adds, out);
-        return choose<T, largest_m, 4, 4, 4, false>(shape, adds, out);
+        return choose<T, largest_m, 4, 2, 4, false>(shape, adds, out);
     }
     switch (template_rows(shape.m)) {
         case 1: return choose_few<T, 1>(shape, adds, out);
