@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-GIVE_UP_SECONDS = 120  # on an answer: with others busy, a start may take long
+GIVE_UP_SECONDS = 300  # on an answer: with others busy, a start may take long
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",

@@ -40,6 +40,11 @@ from bwprof import plot
 plot.save = lambda *_: None
 """
 DRAW = plot.save
+# Of `bwprof sweep`, where it is not the child that a test is about: starting one takes as long as the rest.
+IN_ONE = """
+from bwprof.cli.sweep import run
+run.ChildExecutor = lambda backend, index, _interrupts, **_options: local.LocalExecutor(backend, index)
+"""
 PLANT = """
 import os, signal, time
 from bwprof.measuring import case as measuring

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-# Started with SIGINT ignored (`nohup ... &`), the tests of interrupts would wait in vain. What is caught here has its
+# Started with signals ignored (`nohup ... &`), the tests of interrupts would wait in vain. What is caught here has its
 # default in the processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Roofs that tests measure are not those of the user whose machine this is. Set here, so that child processes have it.
 _CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
@@ -61,20 +62,26 @@ def device_params() -> list[Any]:
 # Files whose tests share what a fixture compiles, and which of them share it with each other.
 _COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging")}
 _COMPILED["test_plan_call.py"] = "cupti"
+_ALONE = {"test_notebooks.py"}  # whose tests take ten seconds each and share nothing
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Under `-n 2`, tests go to the process that is free, a function's together, so that both end at the same time.
 
-    What is compiled for a whole file is compiled in one of them."""
+    What is compiled for a whole file is compiled in one of them. The order is that of the files: by their number of
+    tests the longest, which stand alone, would be the last, and one process would wait for the other."""
     if config.getoption("dist") != "load":
         return None  # someone chose
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False
+
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if Path(file).name in _ALONE:
+                return nodeid
             return _COMPILED.get(Path(file).name) or nodeid.partition("[")[0]
 
     return Scheduling(config, log)

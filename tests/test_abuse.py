@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commands import Here, environment
+from commands import IN_ONE, Here, environment
 
 import bwprof
 from bwprof import results
@@ -32,12 +32,12 @@ HEAD = {"format": "bwprof-results", "schema_version": 1, "run": {}}
 ROW = {"operation": "gemm", "precision": "fp32", "M": 1, "N": 8, "K": 8, "time_ms": 1.0, "status": "ok"}
 
 
-def in_shell(line: str, folder: Path) -> tuple[int, str]:
-    """Exit code and standard error of `line`, where $B is the command."""
+def in_shell(line: str, folder: Path, plant: str = "", *, draws: bool = False) -> tuple[int, str]:
+    """Exit code and standard error of `line`, where $B is the command, with code planted into it and its child."""
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; B='{shlex.quote(sys.executable)} -m bwprof'; {line}"],
         cwd=folder,
-        env=environment(folder, draws=True),
+        env=environment(folder, plant, draws=draws),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -74,8 +74,9 @@ def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) ->
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
-    assert in_shell(f"$B --list {closed}", tmp_path)[0] == 0
-    code, _ = in_shell(f"$B {shlex.join(TINY)} {closed}", tmp_path)
+    """With a picture where all three are closed, so that the first files that anything opens get their numbers."""
+    line = f"$B --list {closed} && $B {shlex.join(TINY)} {closed}"
+    code, _ = in_shell(line, tmp_path, draws=closed.startswith("<"))
     assert code == 0
     (folder,) = (tmp_path / "bwprof-results").iterdir()
     assert bwprof.load(folder)["status"].tolist() == ["ok"]
@@ -141,14 +142,15 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
 )
 def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
     line = f"$B {shlex.join(TINY)} --output o.json {option} found.csv{')' if '(' in option else ''}"
-    code, said = in_shell(f"{line}; code=$?; sleep 0.2; exit $code", tmp_path)
+    code, said = in_shell(f"{line}; code=$?; sleep 0.2; exit $code", tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
     assert bwprof.load(tmp_path / "found.csv")["M"].tolist() == [1]
 
 
 @pytest.mark.parametrize("option", ["--json >(cat > found)", "--json /dev/stdout > found", "--json /dev/fd/3 3> found"])
 def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
-    code, said = in_shell(f"$B {shlex.join(TINY)} --output o.csv {option}; code=$?; sleep 0.2; exit $code", tmp_path)
+    line = f"$B {shlex.join(TINY)} --output o.csv {option}; code=$?; sleep 0.2; exit $code"
+    code, said = in_shell(line, tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
     assert len(json.loads((tmp_path / "found").read_text())["rows"]) == 1
 
@@ -178,7 +180,9 @@ def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
     plain = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
     assert in_shell(f"{plain} $B sweep --help | grep -q seq-lengths", tmp_path) == (0, "")
     code, said = in_shell(
-        f"{plain} $B --suite a.toml --backend cpu --precision fp32 {shlex.join(QUICK)} --output runs > shown", tmp_path
+        f"{plain} $B --suite a.toml --backend cpu --precision fp32 {shlex.join(QUICK)} --output runs > shown",
+        tmp_path,
+        draws=True,
     )
     assert code == 0, said
     assert "gr\\xf6\\xdfe" in (tmp_path / "shown").read_text()
@@ -382,7 +386,7 @@ def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
 
 @pytest.mark.parametrize("wrong", [None, "results.csv", {}])
 def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
-    for function in (bwprof.summary, bwprof.plot.comparison, lambda data: bwprof.save(data, tmp_path / "a.csv")):
+    for function in (bwprof.summary, lambda data: bwprof.save(data, tmp_path / "a.csv")):
         with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not"):
             function(wrong)
 

@@ -72,7 +72,7 @@ class Native:
     def run(self, check: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = self.environment | {"BWPROF_TEST_CUPTI": str(self.library)} | variables
         return subprocess.run(
-            [self.program, check], env=environment, capture_output=True, text=True, timeout=120, check=False
+            [self.program, check], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
 
@@ -387,7 +387,7 @@ def timed() -> list[list[dict[str, Any]]]:
     """Each of TIMED by each timer, in a process of their own: once a process has worked on a second stream, a graph's
     kernels follow one another 0.18 us later."""
     command = [sys.executable, "-c", MEASURE_TIMED, json.dumps(TIMED), json.dumps(TIMERS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -135,12 +135,12 @@ class Busy:
 
     def __enter__(self) -> Busy:
         self.thread.start()
-        assert self.running.wait(30.0)
+        assert self.running.wait(300.0)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
-        self.thread.join(30.0)
+        self.thread.join(300.0)
         assert not self.thread.is_alive()
 
 

@@ -1,7 +1,8 @@
 """csrc/measure driven from C, with a fake backend that fails and miscalculates on demand, csrc/cuda/libraries/nvml.c
 with a fake library, and what csrc/cpu reads of a machine with a planted one (tests/native).
 
-Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process.
+Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process,
+a fork of one that runs them all.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Checks:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
@@ -60,10 +61,24 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
     return Checks(program, clean_environment() | options | {"BWPROF_TEST_NVML": str(library)})
 
 
+@pytest.fixture(scope="session")
+def outcomes(checks: Checks) -> dict[str, tuple[int, str]]:
+    """Each check's exit status, and what it said."""
+    done = subprocess.run([checks.program, "--all"], env=checks.environment, capture_output=True, check=False)
+    left, found = done.stdout, {}
+    while left:
+        line, _, left = left.partition(b"\n")
+        name, status, said = line.split()
+        found[name.decode()] = int(status), left[: int(said)].decode(errors="replace")
+        left = left[int(said) :]
+    assert done.returncode == 0, f"ended after {list(found)[-1:]}: {done.stderr!r}"
+    return found
+
+
 @pytest.mark.parametrize("name", check_names())
-def test_check(checks: Checks, name: str) -> None:
-    done = checks.run(name)
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}"
+def test_check(outcomes: dict[str, tuple[int, str]], name: str) -> None:
+    status, said = outcomes[name]
+    assert status == 0, f"exit status {status}\n{said}"
 
 
 def test_every_check_is_a_test(checks: Checks) -> None:

@@ -20,7 +20,7 @@ from rows import HOSTILE, hostile_frame, pair, row
 import bwprof
 from bwprof.cli.report import main
 from bwprof.report import blocks
-from bwprof.report.forms.drawing import drawing, on_dark
+from bwprof.report.forms.drawing import drawing
 from bwprof.report.forms.markdown import markdown
 from bwprof.report.forms.page import page
 from bwprof.report.parts import circumstances, findings, pictures
@@ -67,8 +67,6 @@ class Seen(HTMLParser):
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer than all the rest."""
-    for name in ("comparison", "roofline"):
-        monkeypatch.setattr(pictures, name, lambda *_: None)
     monkeypatch.setattr(pictures, "drawn", lambda *_, **__: None)
 
 
@@ -161,9 +159,10 @@ def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:
     text = found.path.read_text()
     assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == SECTIONS
     assert "| decode_gemm_8b | 4257 | 3915 | 0.92x | 2.00x | 1.84x |" in text
-    assert [path.name for path in found.pictures] == ["r-comparison.svg", "r-roofline.svg"]
+    names = [f"r-{kind}.svg" for kind in ("comparison", "speedup", "roofline")]
+    assert [path.name for path in found.pictures] == names
     assert all(f"]({path.name})" in text and ElementTree.parse(path) for path in found.pictures)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r-comparison.svg", "r-roofline.svg", "r.md"]
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "r.md"}
 
 
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
@@ -220,6 +219,7 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     text = page(document_of_runs(runs_of(path)))
     assert "<h1>Memory bandwidth</h1>" in text
     assert "no roofs are beside them" in text
+    assert "Not known: no roofs are beside the rows." in text
     assert "The command is not recorded: the rows were measured by a function" in text
 
 
@@ -240,6 +240,15 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     assert found is not None
     assert found.blocks[0] == blocks.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
+
+
+def test_what_is_mostly_doubtful_says_so_first() -> None:
+    rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
+    said = "2 of 3 rows have flags, which say what makes them doubtful: read these first."
+    for kept, held in ((rows, True), (rows[1:], False)):
+        found = findings.answer(Run("r", bwprof.frame(kept)))
+        assert found is not None
+        assert (blocks.Words(said) in found.blocks) == held
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:
@@ -267,14 +276,6 @@ def test_pictures_show_a_bounded_number_of_cases() -> None:
     base = bwprof.load_example(EXAMPLE)
     few, count = pictures._first_cases(base, 3)
     assert (sorted(few["case"].unique()), count) == (["stream_copy", "stream_read", "stream_write"], 18)
-    assert pictures._left_out(18, 3) == "The first 3 of 18 cases; the table of all rows has the others."
-
-
-@pytest.mark.parametrize(
-    ("color", "dark"), [("#ffffff", "#14171a"), ("#000000", "#e6e9ec"), ("#e69f00", "#e69f00"), ("#808080", "#7d8083")]
-)
-def test_colours_on_dark_paper(color: str, dark: str) -> None:
-    assert on_dark(color) == dark
 
 
 def test_a_drawing_holds_nothing_but_shapes() -> None:
@@ -282,17 +283,18 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 72 36">'
         "<metadata>x</metadata><style>*{color:red}</style><script>window.hacked=1</script>"
         '<defs><path id="m1" d="M 0.123456 1"/><clipPath id="c1"><rect width="1" height="1"/></clipPath></defs>'
-        '<g id="unused" onclick="window.hacked=1" clip-path="url(#c1)"><use xlink:href="#m1" style="fill: #FF0000"/>'
+        '<g id="unused" onclick="window.hacked=1" clip-path="url(#c1)">'
+        '<use xlink:href="#m1" style="fill: #FFFFFF; stroke: #ff0000"/>'
         '<use xlink:href="https://example.org/#m1"/><image xlink:href="https://example.org/a.png"/>'
-        '<text style="font-family: Arial; stroke: none">&lt;b&gt;</text></g></svg>'
+        '<text style="font-family: Arial; fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
     found = drawing(svg, "p7-")
-    assert (found.width, found.colors) == (96.0, {"#ff0000"})
+    assert found.width == 96.0
     assert found.svg == (
         '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
         '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-1)">'
-        '<use style="fill: var(--cff0000)" href="#p7-0" /><use /><image />'
-        '<text style="stroke: none">&lt;b&gt;</text></g></svg>'
+        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-0" /><use /><image />'
+        '<text style="fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
 
 
@@ -315,8 +317,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> 
 
 def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = blocks.Picture("comparison", "<svg/>", "bars")
-    monkeypatch.setattr(pictures, "comparison", lambda *_: drawn)
-    monkeypatch.setattr(pictures, "roofline", lambda *_: None)
+    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: drawn)
     (tmp_path / "r-comparison.svg").write_text("mine")
     with pytest.raises(FileExistsError, match=r"r-comparison\.svg"):
         write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")

@@ -130,7 +130,7 @@ def test_a_picture_is_a_picture(page: Browser) -> None:
     boxes = page.run(
         "Array.from(document.querySelectorAll('figure svg'), found => found.getBoundingClientRect().width)"
     )
-    assert len(boxes) == 2
+    assert len(boxes) == 3
     assert all(400 < width <= 1200 for width in boxes)
     uses = "Array.from(document.querySelectorAll('svg use'), use => use.getAttribute('href'))"
     assert page.run(f"{uses}.filter(name => !document.querySelector(name)).length") == 0

@@ -148,10 +148,11 @@ class Timers:
 
     variant = "v"
 
-    def __init__(self, graph: float, total: float, span: float) -> None:
-        self.graph = {"median_ns": 1e3 * graph, "verified": True}
-        self.traced = {"kernel_sum_ns": 1e3 * total, "kernel_span_ns": 1e3 * span, "verified": True}
-        self.alone = {"median_ns": 1e3 * (span + 1.0), "verified": True}
+    def __init__(self, graph: float, total: float, span: float, throttle: str = "") -> None:
+        same = {"verified": True, "conditions": {"throttle": throttle}}
+        self.graph = {"median_ns": 1e3 * graph, **same}
+        self.traced = {"kernel_sum_ns": 1e3 * total, "kernel_span_ns": 1e3 * span, **same}
+        self.alone = {"median_ns": 1e3 * (span + 1.0), **same}
 
     def measure(self, *, timer: str, trace: bool, **_: object) -> dict[str, Any]:
         return self.alone if timer == "cupti" else self.traced if trace else self.graph
@@ -174,6 +175,19 @@ def test_timers_agree_within_3_percent_or_150_ns(graph: float, total: float, spa
     assert report.passed is passed
     assert report.summary[0].startswith(f"{1 + passed} of 2 cases agree")
     assert report.summary[1].endswith("of the timer cupti: 0")
+
+
+@pytest.mark.parametrize(("throttle", "agrees"), [("sw_power_cap", "held"), ("none", "NO"), ("", "NO")])
+def test_a_clock_that_is_held_down_is_not_judged(throttle: str, agrees: str) -> None:
+    bench = Bench(None, "cuda", 0, {}, ("graph", "cupti"), True, lambda _: None, lambda: None)
+    spec = Spec("attention", "attention_prefill", "fp16", {}, None, None, "cold", 0)
+    row = timers._row(spec, Timers(11.0, 10.0, 10.0, throttle), bench)
+    assert row["agrees"] == agrees
+    others = timers._report([timers._row(spec, Timers(5.0, 5.0, 5.0), bench), row], "")
+    assert others.passed is (agrees == "held")
+    alone = timers._report([row], "")
+    assert alone.passed is (None if agrees == "held" else False)
+    assert ("not judged" in " ".join(alone.summary)) is (agrees == "held")
 
 
 def test_nothing_measured_is_nothing_judged() -> None:
@@ -276,7 +290,7 @@ def test_graph_agrees_with_the_timestamps_of_its_kernels() -> None:
     """In every quick case. In a process of its own: once a process has worked on a second stream, a graph's kernels
     follow one another 0.18 us later, which is no kernel's own time."""
     command = [sys.executable, "-m", "bwprof.selftest", "timers", "--backend", "cuda", "--quick", "--quiet"]
-    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout, done.stderr
     (part,) = json.loads(done.stdout)["parts"]
     if not part["rows"]:

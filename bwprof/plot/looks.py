@@ -83,6 +83,8 @@ class Ink:
 _ON_LIGHT = ("#222222", "#555555", "#DDDDDD", "#B00020")
 _ON_DARK = ("#EEEEEE", "#BBBBBB", "#444444", "#FF8A80")
 DARK = "#14171A"
+# What a picture's inks on white paper are on a dark ground; white letters stand on bars, and stay.
+ON_DARK = {**dict(zip(_ON_LIGHT, _ON_DARK, strict=True)), "#FFFFFF": DARK}
 
 
 def ink(ax: Axes, *, outside: bool = False) -> Ink:

@@ -5,6 +5,9 @@ of their durations, and the span from the first start to the last end; what a li
 as one of them. While it looks, the GPU rests longer between two kernels than it otherwise would, so that an unobserved
 launch lies between the sum and the span; of a launch of one kernel both are the same. Beside them the timer cupti,
 whose launches are enqueued one by one.
+
+A case that the power limit (or heat) holds back is not judged: while CUPTI looks the device rests longer, and then runs
+at a higher clock.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
+from bwprof.measuring.grade import throttle_reasons
 from bwprof.measuring.spec import Spec
 from bwprof.selftest.part import Bench, Report, Value, fits
 
@@ -74,6 +78,7 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Value]:
         raise RuntimeError(f"{spec.title}: wrong result: {before['reason'] or traced['reason'] or kernels['reason']}")
     graph = (before["median_ns"] + after["median_ns"]) / 2e3
     total, span = traced["kernel_sum_ns"] / 1e3, traced["kernel_span_ns"] / 1e3
+    held = any(throttle_reasons(one["conditions"]) for one in (before, traced, after))
     return {
         "case": spec.case,
         "precision": spec.precision,
@@ -82,7 +87,7 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Value]:
         "sum_us": total,
         "span_us": span,
         "difference_us": graph - span,
-        "agrees": "yes" if total - _tolerance(total) <= graph <= span + _tolerance(span) else "NO",
+        "agrees": "held" if held else "yes" if total - _tolerance(total) <= graph <= span + _tolerance(span) else "NO",
         "cupti_us": kernels["median_ns"] / 1e3,
         "graph_drift_us": (after["median_ns"] - before["median_ns"]) / 1e3,
     }
@@ -98,21 +103,25 @@ def _near(rows: list[Mapping[str, Value]], name: str) -> int:
 
 
 def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
-    agreeing = sum(row["agrees"] == "yes" for row in rows)
+    judged = [row for row in rows if row["agrees"] != "held"]
+    agreeing = sum(row["agrees"] == "yes" for row in judged)
     same = f"{RELATIVE:.0%} or {ABSOLUTE_US} us"
     gate = f"graph no more than {same} below its kernels' sum or above their span"
     summary = [
-        f"{agreeing} of {len(rows)} cases agree with the timestamps of the graph's own kernels",
-        f"within {same} of the span alone: {_near(rows, 'span_us')}; of the timer cupti: {_near(rows, 'cupti_us')}",
+        f"{agreeing} of {len(judged)} cases agree with the timestamps of the graph's own kernels",
+        f"within {same} of the span alone: {_near(judged, 'span_us')}; of the timer cupti: {_near(judged, 'cupti_us')}",
     ]
-    if rows:
-        worst = max(rows, key=lambda row: abs(_number(row, "difference_us")) / _tolerance(_number(row, "span_us")))
+    if len(judged) < len(rows):
+        held = ", ".join(f"{row['case']} {row['precision']}" for row in rows if row["agrees"] == "held")
+        summary.append(f"not judged, as the clock was held down and is higher while kernels are watched: {held}")
+    if judged:
+        worst = max(judged, key=lambda row: abs(_number(row, "difference_us")) / _tolerance(_number(row, "span_us")))
         difference = _number(worst, "difference_us")
         summary.append(
             f"furthest from the span: {difference:+.2f} us ({difference / _number(worst, 'span_us'):+.1%}), "
             f"{worst['case']} {worst['precision']}"
         )
-    return Report(NAME, _TITLE, _COLUMNS, rows, gate, agreeing == len(rows) if rows else None, summary, left_out)
+    return Report(NAME, _TITLE, _COLUMNS, rows, gate, agreeing == len(judged) if judged else None, summary, left_out)
 
 
 def _number(row: Mapping[str, Value], name: str) -> float:

@@ -1,9 +1,12 @@
 /* Checks of csrc/measure against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and of what
  * csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs one (exit
- * status 1: it failed), `checks --ranks N` prints the ranks of the median's interval for 1 to N samples, `checks
+ * status 1: it failed), `checks --all` each in a process of its own, `checks --ranks N` prints the ranks of the
+ * median's interval for 1 to N samples, `checks
  * --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval of so many measurements held
  * the median. */
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "coverage.h"
@@ -89,13 +92,26 @@ bw_measure_options usual_options(void) {
                                 .verify_budget_s = 20.0};
 }
 
-static void list_checks(void) {
+/* Every check's full name in turn; `each` says whether to go on. */
+typedef bool visit(const check *row, int op, const char *name, void *context);
+
+static bool every_check(visit *each, void *context) {
     for (int i = 0; i < LISTS; i++) {
         for (const check *row = lists[i]; row->name; row++) {
-            if (!row->per_op) printf("%s\n", row->name);
-            for (int op = 0; row->per_op && op < bw_op_count(); op++) printf("%s/%s\n", row->name, bw_op_at(op)->name);
+            for (int op = 0; op < (row->per_op ? bw_op_count() : 1); op++) {
+                char name[128];
+                snprintf(name, sizeof name, row->per_op ? "%s/%s" : "%s", row->name, bw_op_at(op)->name);
+                if (!each(row, op, name, context)) return false;
+            }
         }
     }
+    return true;
+}
+
+static bool list_check(const check *row, int op, const char *name, void *context) {
+    (void)row, (void)op, (void)context;
+    printf("%s\n", name);
+    return true;
 }
 
 static void print_ranks(int64_t most) {
@@ -122,36 +138,15 @@ static int print_coverage(char **words) {
     return 0;
 }
 
-static bool run_check(const char *name) {
-    for (int i = 0; i < LISTS; i++) {
-        for (const check *row = lists[i]; row->name; row++) {
-            for (int op = 0; op < (row->per_op ? bw_op_count() : 1); op++) {
-                char full[128];
-                snprintf(full, sizeof full, row->per_op ? "%s/%s" : "%s", row->name, bw_op_at(op)->name);
-                if (strcmp(full, name) != 0) continue;
-                fake_reset();
-                row->run(op);
-                return true;
-            }
-        }
-    }
+static bool run_check(const check *row, int op, const char *name, void *context) {
+    if (strcmp(name, context) != 0) return true;
+    fake_reset();
+    row->run(op);
     return false;
 }
 
-int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "--ranks") == 0) {
-        print_ranks(atoll(argv[2]));
-        return 0;
-    }
-    if (argc == 9 && strcmp(argv[1], "--coverage") == 0) return print_coverage(argv + 2);
-    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        list_checks();
-        return 0;
-    }
-    if (argc != 2 || !run_check(argv[1])) {
-        printf("usage: checks --list | --ranks N | --coverage ... | NAME\n");
-        return 2;
-    }
+/* A check must leave nothing behind. */
+static bool ended_well(void) {
     CHECK_EQUAL(fake.live_allocations, 0);
     CHECK_EQUAL(fake.live_bytes, 0);
     CHECK_EQUAL(fake.live_plans, 0);
@@ -161,5 +156,49 @@ int main(int argc, char **argv) {
     CHECK(fake.refused_allocations == 0, "%" PRId64 " times more was asked of the device than it had free",
           fake.refused_allocations);
     fake_forget();
-    return check_failures != 0;
+    return check_failures == 0;
+}
+
+/* In a fork, which exits as a process of its own does, leaks looked for: prints name, exit status (of one that a signal
+ * ended, minus its number) and bytes said, in a line, then what was said. */
+static bool fork_check(const check *row, int op, const char *name, void *context) {
+    enum { GIVE_UP_SECONDS = 300 };
+    (void)context;
+    FILE *said = tmpfile();
+    int found = 0;
+    fflush(NULL);
+    pid_t child = said ? fork() : -1;
+    if (child == 0) {
+        alarm(GIVE_UP_SECONDS);
+        if (dup2(fileno(said), 1) < 0 || dup2(fileno(said), 2) < 0) _exit(2);
+        fake_reset();
+        row->run(op);
+        exit(ended_well() ? 0 : 1);
+    }
+    bool ran = child > 0 && waitpid(child, &found, 0) == child && fseek(said, 0, SEEK_END) == 0;
+    if (ran) {
+        printf("%s %d %ld\n", name, WIFEXITED(found) ? WEXITSTATUS(found) : -WTERMSIG(found), ftell(said));
+        rewind(said);
+        for (int letter = getc(said); letter != EOF; letter = getc(said)) putchar(letter);
+    }
+    if (said) fclose(said);
+    return ran;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--ranks") == 0) {
+        print_ranks(atoll(argv[2]));
+        return 0;
+    }
+    if (argc == 9 && strcmp(argv[1], "--coverage") == 0) return print_coverage(argv + 2);
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        every_check(list_check, NULL);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--all") == 0) return every_check(fork_check, NULL) ? 0 : 2;
+    if (argc != 2 || every_check(run_check, argv[1])) {
+        printf("usage: checks --list | --all | --ranks N | --coverage ... | NAME\n");
+        return 2;
+    }
+    return ended_well() ? 0 : 1;
 }

@@ -23,7 +23,7 @@ from bwprof.report.blocks import (
     Words,
     shown,
 )
-from bwprof.report.forms.drawing import Drawing, drawing, variables
+from bwprof.report.forms.drawing import Drawing, drawing, inks
 
 _LONGEST_WORD = 32  # letters of a cell that is never broken into lines
 
@@ -33,18 +33,16 @@ _LEAST_SEARCHED = 9  # lines: fewer are seen at once
 def page(document: Document) -> str:
     """The whole page. Whatever a report holds is text in it."""
     drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
-    colors = frozenset(color for found in drawn.values() for color in found.colors)
     script = _part("page.js")
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{_digest(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    style = [_part("page.css")]
-    if colors:
-        style += [
-            f":root {{ {variables(colors, dark=False)} }}",
-            f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(colors, dark=True)} }} }}",
-        ]
+    style = [
+        _part("page.css"),
+        f":root {{ {inks(dark=False)} }}",
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {inks(dark=True)} }} }}",
+    ]
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',

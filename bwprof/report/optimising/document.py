@@ -201,6 +201,8 @@ def _ablation(story: Story) -> Block | None:
 
 
 def _key_change(step: Step) -> str:
+    if step.rung.get("changes"):
+        return str(step.rung["changes"])
     return (
         ", ".join(f"{name}: {before} to {after}" for name, before, after in step.changes)
         or f"{step.new.name} (not recorded)"
@@ -297,11 +299,17 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
 
 def _learnings(story: Story) -> Section | None:
     lines = [
-        (step.name, _x(step.possible, most=True), _by_bytes(step), _times(step.speedup), _learnt(step))
+        (step.name, _foretold(step), _x(step.possible, most=True), _by_bytes(step), _times(step.speedup), _learnt(step))
         for step in story.steps
     ]
-    headings = ("Fix", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
+    headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
     return section("learnings", "Key Learnings", table(headings, lines, wordy=True))
+
+
+def _foretold(step: Step) -> str:
+    """What was written down before anything was measured, and for which shape."""
+    at = f" at {step.rung['at']}" if step.rung.get("predicted") and step.rung.get("at") else ""
+    return "-" if math.isnan(step.foretold) else f"{_times(step.foretold)}{at}"
 
 
 def _by_bytes(step: Step) -> str:

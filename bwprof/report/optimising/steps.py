@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.causes.ranking import Finding, ranked
 from bwprof.analysis.causes.rules import AT_ROOF, Facts, Rule
 from bwprof.analysis.values import as_frame
@@ -126,6 +127,25 @@ class Step:
         """The speed-up that fewer bytes alone promise; NaN where both kernels move as many."""
         before, after = (_stored(row) for row in (self.before, self.after))
         return before / after if before > 0 and after > 0 and before != after else math.nan
+
+    @cached_property
+    def rung(self) -> Mapping[str, Any]:
+        """The variant after, as the registry has it, if the one before is the rung below it; {} where it is not."""
+        row = self.after
+        try:
+            ladder = registry.operation(str(row.get("operation")))["variants"].get(str(row.get("backend")), [])
+        except ValueError:  # a function of the caller's
+            return {}
+        names = [variant["name"] for variant in ladder]
+        place = names.index(row["variant"]) if row.get("variant") in names else 0
+        below = place > 0 and names[place - 1] == self.before.get("variant")
+        return ladder[place] if below else {}
+
+    @property
+    def foretold(self) -> float:
+        """The speed-up that was predicted before anything was measured: of the rows, or of the ladder; else NaN."""
+        own, rung = _number(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
+        return own if not math.isnan(own) or rung is None else rung
 
     @property
     def same_bytes(self) -> bool:

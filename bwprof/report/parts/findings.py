@@ -18,7 +18,6 @@ from bwprof.text import figure_text, short
 if TYPE_CHECKING:
     from bwprof.results.schema import Row
 
-MOST_DRAWN = 60  # cases of a picture: nobody reads more
 _LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
 _LONGEST_LIST = 500
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
@@ -37,7 +36,11 @@ def answer(run: Run) -> Section | None:
 
 
 def _rest(run: Run, lines: Sequence[str]) -> list[Block | None]:
-    return [*(Words(sentence(line)) for line in lines[3:]), _figures(run)]
+    timed = [row for row in run.rows if row["time_ms"] is not None]
+    flagged = sum(bool(row["flags"]) for row in timed)
+    doubt = f"{flagged} of {len(timed)} rows have flags, which say what makes them doubtful: read these first."
+    much = [Words(doubt)] if flagged > len(timed) / 2 else []
+    return [*(Words(sentence(line)) for line in lines[3:]), *much, _figures(run)]
 
 
 def sentence(line: str) -> str:
@@ -66,7 +69,7 @@ def _figures(run: Run) -> Figures | None:
     best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
     pairs = [
         (f"rows with a time, of {cases} {'case' if cases == 1 else 'cases'}", f"{len(timed)} of {len(rows)}"),
-        ("at their roof", str(high)),
+        *([("at their roof", str(high))] if (limits.limiter > 0).any() else []),
         ("verified against float64", f"{checked} of {len(timed)}"),
         ("flagged: to be read with care", str(flagged)),
     ]
@@ -81,20 +84,33 @@ def _speed(row: Row) -> float:
     return float(row["bandwidth_gb_s"])
 
 
+def _comparison(run: Run) -> Block | None:
+    """The bandwidths; of one operation over one parameter as lines."""
+    from bwprof.plot.kinds.series import varying
+
+    data = run.answer.usable
+    if data["operation"].nunique() == 1 and len(varying(run.rows)) == 1:
+        return pictures.of_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
+    text = "The bandwidth of each case in each precision, beside the roof that applies"
+    return pictures.of_kind("comparison", data, text)
+
+
 def narrower(run: Run) -> Section | None:
     """Two precisions side by side, and all of them as bars."""
-    found: list[Block | None] = [pictures.comparison(run.answer.usable, MOST_DRAWN)]
+    found: list[Block | None] = [_comparison(run)]
     there = precisions_of(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
     pair = PAIR if set(PAIR) <= set(there) else tuple(there[:2])
     if len(pair) == 2:
         data = improvement_table(run.data, from_=pair[0], to=pair[1]) if _known(pair) else None
         if data is not None and len(data):
             numbers = list(data.columns)[1:]
+            text = "What the narrower precision gains in time: the ratio of bytes times that of the bandwidths"
+            found.append(pictures.of_kind("speedup", run.answer.usable, text))
             both = " and ".join(name.upper() for name in pair)
             caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
             found.append(of_frame(data, numbers=numbers, caption=caption, tools=len(data) > 20))
             found.append(words(why_the_same(run.data, from_=pair[0], to=pair[1])))
-    title = "What a narrower precision brings" if len(found) > 2 else "How fast"
+    title = "What a narrower precision brings" if len(found) > 1 else "How fast"
     return section("precisions", title, *found)
 
 
@@ -109,7 +125,8 @@ def _known(names: Sequence[str]) -> bool:
 
 def roofline(run: Run) -> Section | None:
     """Where the rows stand below the roofs."""
-    return section("roofline", "Roofline", pictures.roofline(run.answer.usable, MOST_DRAWN))
+    text = "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic"
+    return section("roofline", "Roofline", pictures.of_kind("roofline", run.answer.usable, text))
 
 
 def losses(run: Run) -> Section | None:
@@ -119,11 +136,16 @@ def losses(run: Run) -> Section | None:
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
     strong = items(map(_cut, grouped_strengths(run.answer.measured)))
-    none = words("" if lost is not None else "No row has a roof of which it falls short by a twentieth or more.")
+    known = bool((run.answer.limits.limiter > 0).any())
+    none = (
+        "No row falls short of its roof by a twentieth or more."
+        if known
+        else "Not known: no roofs are beside the rows."
+    )
     return section(
         "bottlenecks",
         "Where time is lost, and what helps",
-        lost or none,
+        lost or words(none),
         section("strengths", "What needs no work", strong),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bwprof.report.blocks import Section, Table, items, section, table
+from bwprof.report.parts import pictures
 from bwprof.report.runs import Run
 
 
@@ -17,7 +18,9 @@ def of_model(run: Run) -> Section | None:
     found = run.step
     if found is None:
         return None
-    return section("model", f"Model: {found.model.name}", *map(_table, found.tables()), items(found.notes()))
+    picture = pictures.of_kind("model", run.data, "The time per token, or of a step, by operation")
+    title = f"Model: {found.model.name}"
+    return section("model", title, picture, *map(_table, found.tables()), items(found.notes()))
 
 
 def _table(found: tuple[str, list[dict[str, str]]]) -> Table | None:

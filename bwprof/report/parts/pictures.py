@@ -13,6 +13,7 @@ from bwprof.report.blocks import Block, Picture, Words
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_CASES = 60  # of a picture: nobody reads more
 _log = logging.getLogger("bwprof.report")
 
 
@@ -39,38 +40,20 @@ def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = 
         return Picture(name, target.read_text(encoding="utf-8"), text, caption)
 
 
-def comparison(data: pd.DataFrame, most: int) -> Block | None:
-    """The bandwidths of rows with a time, of the first `most` cases that have one; None where none has."""
-    from bwprof.analysis import values
-    from bwprof.plot.kinds import bars
+def of_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
+    """A picture of a kind of `bwprof.plot`, of so many cases as can be read; None where the rows make none.
 
-    timed = data[values.numbers(data, "bandwidth_gb_s") > 0]
-    if not len(timed):
+    `text` says what it shows.
+    """
+    from bwprof import plot
+
+    few, count = _first_cases(data, MOST_CASES)
+    try:
+        made = plot.KINDS[kind].picture(few)
+    except ValueError:  # there is nothing to draw: no roofs, no FLOPs, one precision
         return None
-    few, count = _first_cases(timed, most)
-    return drawn(
-        "comparison",
-        lambda target: bars.picture(few).write([target]),
-        "The bandwidth of each case in each precision, beside the roof that applies",
-        _left_out(count, most),
-    )
-
-
-def roofline(data: pd.DataFrame, most: int) -> Block | None:
-    """Rows with FLOPs below their roofs, of the first `most` cases; None where there are none, or no roofs."""
-    from bwprof.analysis import values
-    from bwprof.plot.kinds import rooflines
-
-    known = (values.numbers(data, "tflops") > 0) & (values.numbers(data, "arithmetic_intensity") > 0)
-    if not known.any():
-        return None
-    few, count = _first_cases(data, most)
-    return drawn(
-        "roofline",
-        lambda target: rooflines.picture(few).write([target]),
-        "Roofline: the arithmetic rate of each row over its intensity, below the roofs of memory and arithmetic",
-        _left_out(count, most),
-    )
+    said = f"The first {MOST_CASES} of {count} cases; the table of all rows has the others."
+    return drawn(kind, lambda target: made.write([target]), text, said if count > MOST_CASES else "")
 
 
 def _first_cases(data: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
@@ -81,7 +64,3 @@ def _first_cases(data: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:
     names = case.where(case != "", values.words(data, "operation").astype(str))
     kept = list(dict.fromkeys(names))
     return data[names.isin(kept[:most])], len(kept)
-
-
-def _left_out(count: int, most: int) -> str:
-    return f"The first {most} of {count} cases; the table of all rows has the others." if count > most else ""

@@ -17,13 +17,17 @@ bw_cuda_choose bw_unfused_choose;
 
 /* prefill/ */
 const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_flash_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_flash_choose;
 const char *bw_prefill_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_prefill_strided_choose;
 bw_cuda_choose bw_prefill_shared_choose;
 bw_cuda_choose bw_prefill_padded_choose;
 const char *bw_hopper_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_hopper_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_hopper_choose;
+bw_status bw_hopper_prepare(const bw_launch *sets, int64_t set_count, void **state);
+bw_status bw_hopper_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
 /* decode/ */
 const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

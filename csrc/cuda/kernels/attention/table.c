@@ -18,7 +18,6 @@ BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
 BW_CUDA_PREPARE(shared, bw_prefill_shared_choose)
 BW_CUDA_PREPARE(padded, bw_prefill_padded_choose)
 BW_CUDA_PREPARE(flash, bw_flash_choose)
-BW_CUDA_PREPARE(hopper, bw_hopper_choose)
 BW_CUDA_PREPARE(simple, bw_simple_choose)
 
 /* The rungs of ladder.cu, which refuse alike. */
@@ -54,19 +53,6 @@ static const bw_variant prefill_rows[] = {
          .rung = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
                   .predicted = 7.0,
                   .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
-    {.name = "hopper",
-     .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA, in turns of two or three warpgroups",
-     .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
-              .predicted = 2.5,
-              .because =
-                  "wgmma reads K and V from shared memory, a producer keeps them coming, and one warpgroup's softmax "
-                  "hides behind another's products"},
-     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
-     .refuses = bw_hopper_refuses,
-     .prepare = hopper_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = hopper_describe},
     {.name = "flash",
      .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
      .rung = {.changes = "tiles of 64 to 128 queries on tensor cores, scores in registers, asynchronous copies",
@@ -74,10 +60,25 @@ static const bw_variant prefill_rows[] = {
               .because = "16 times the arithmetic rate, and each key is read for 128 queries instead of one"},
      .precisions = PRECISIONS,
      .refuses = bw_flash_refuses,
+     .prefers = bw_flash_prefers,
      .prepare = flash_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = flash_describe},
+    {.name = "hopper",
+     .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA; two or three warpgroups",
+     .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
+              .predicted = 2.5,
+              .because =
+                  "wgmma reads K and V from shared memory, a producer keeps them coming, and one warpgroup's softmax "
+                  "hides behind another's products"},
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
+     .refuses = bw_hopper_refuses,
+     .scratch_bytes = bw_hopper_scratch_bytes,
+     .prepare = bw_hopper_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = bw_hopper_describe},
 };
 
 static const bw_variant decode_rows[] = {

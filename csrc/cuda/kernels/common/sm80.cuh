@@ -13,7 +13,7 @@
 constexpr unsigned bw_all_lanes = 0xffffffffu;
 
 BW_DEVICE unsigned char *bw_dynamic_shared() {
-    extern __shared__ __align__(128) unsigned char bw_shared_bytes[];
+    extern __shared__ __align__(1024) unsigned char bw_shared_bytes[];
     return bw_shared_bytes;
 }
 
@@ -62,18 +62,24 @@ BW_DEVICE void bw_copy_wait() {
 }
 
 // Four 8 x 8 blocks of 16-bit elements; lane l gives the address of row l % 8 of block l / 8.
-BW_DEVICE void bw_load_matrix(uint32_t (&out)[4], const void *row_shared) {
+BW_DEVICE void bw_load_matrix(uint32_t (&out)[4], uint32_t row_shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(bw_shared_address(row_shared))
+                 : "r"(row_shared)
                  : "memory");
 }
+BW_DEVICE void bw_load_matrix(uint32_t (&out)[4], const void *row_shared) {
+    bw_load_matrix(out, bw_shared_address(row_shared));
+}
 
-BW_DEVICE void bw_load_matrix_transposed(uint32_t (&out)[4], const void *row_shared) {
+BW_DEVICE void bw_load_matrix_transposed(uint32_t (&out)[4], uint32_t row_shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(bw_shared_address(row_shared))
+                 : "r"(row_shared)
                  : "memory");
+}
+BW_DEVICE void bw_load_matrix_transposed(uint32_t (&out)[4], const void *row_shared) {
+    bw_load_matrix_transposed(out, bw_shared_address(row_shared));
 }
 
 // c += a b, accumulated in float.

@@ -13,6 +13,10 @@ BW_DEVICE float bw_exp2(float x) {
     return result;
 }
 
+// Sums may stand on an older maximum until the newest exceeds it by so much: weights are then 2^8 at most, and sums
+// hardly ever have to be scaled.
+constexpr float bw_softmax_slack = 8.0f;
+
 // What exponents are taken relative to: the maximum, which is -infinity while nothing was seen.
 BW_DEVICE float bw_softmax_reference(float top) {
     return top == -INFINITY ? 0.0f : top;

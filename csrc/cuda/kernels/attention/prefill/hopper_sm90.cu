@@ -2,11 +2,14 @@
 //   - a producer thread brings Q, and K and V 128 keys at a time, two stages of each, by TMA; what lies beyond a
 //     sequence or head_dim is zeros;
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
-//   registers,
-//     which the producer's warpgroup gives up; V is read transposed by its descriptor;
-//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once;
-//     warpgroups take turns at starting products, so that one's softmax falls into the other's products;
-//   - keys are walked from the last to the first: only the first few tiles have a mask.
+//     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
+//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
+//     falls into the other warpgroups' products. That these take turns by barriers brought nothing (-1 to -3 % on
+//     H200);
+//   - keys are walked from the last to the first: only the first few tiles have a mask; sums hardly ever have to be
+//     scaled (bw_softmax_slack);
+//   - a block per multiprocessor takes tile after tile of queries, the longest first, from a counter in the scratch;
+//     the copies of the next begin while this one ends.
 #include "cuda/kernels/attention/attention.h"
 
 #include "cuda/kernels/attention/prefill/order.cuh"
@@ -29,7 +32,8 @@ struct hopper_layout {
     static constexpr int query_bytes = panels * query_panel, key_bytes = panels * key_panel;
     static constexpr int k_at = query_bytes, v_at = k_at + stages * key_bytes, barriers_at = v_at + stages * key_bytes;
     static constexpr int barriers = 2 + 4 * stages;
-    static constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
+    static constexpr int task_at = barriers_at + barriers * (int)sizeof(uint64_t);
+    static constexpr int shared_bytes = bw_panels_spare + task_at + 16;
 };
 
 // Of one block: full ones wait for bytes, empty ones for all warps of the consumers.
@@ -50,50 +54,78 @@ struct hopper_barriers {
     }
 };
 
+// A tile of queries of a head. The producer works it out, and the consumers read it from shared memory when Q is there.
 struct hopper_task {
-    int batch, head, kv_head, query0;
-    int tiles;  // of keys
+    int batch, head, query0;
+    int tiles;  // of keys; 0: there is nothing left to do
 };
 
-template <int rows>
-BW_DEVICE hopper_task take(const bw_attention_shape &shape, const bw_flash_order &order, int64_t index) {
-    int64_t pair, tile;
-    bw_flash_place(shape, order, index, &pair, &tile);
+BW_DEVICE void publish(uint32_t at, const hopper_task &task) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(task.batch), "r"(task.head),
+                 "r"(task.query0), "r"(task.tiles)
+                 : "memory");
+}
+BW_DEVICE hopper_task published(uint32_t at) {
     hopper_task task;
-    task.batch = (int)(pair / shape.heads);
-    task.head = (int)(pair % shape.heads);
-    task.kv_head = task.head / (int)shape.group;
-    task.query0 = (int)tile * rows;
-    const int64_t reach = shape.keys - shape.queries + task.query0 + rows;
-    const int64_t key_end = shape.causal ? min(shape.keys, reach) : shape.keys;
-    task.tiles = (int)((key_end + tile_keys - 1) / tile_keys);
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(task.batch), "=r"(task.head), "=r"(task.query0), "=r"(task.tiles)
+                 : "r"(at)
+                 : "memory");
     return task;
 }
 
-// A block's turns: every other round backwards, so that early and late blocks get as much to do.
-BW_DEVICE int64_t turn(int round) {
-    return (int64_t)round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+// What the tasks are found from: all in int.
+struct hopper_tasks {
+    unsigned count, query_tiles, section, pairs, heads;  // as in bw_flash_order
+    int queries, keys, group;
+    bool causal;
+};
+
+template <int rows>
+BW_DEVICE hopper_task find_task(const hopper_tasks &tasks, unsigned index) {
+    if (index >= tasks.count) return {0, 0, 0, 0};
+    const unsigned first = index / (tasks.section * tasks.query_tiles) * tasks.section;
+    const unsigned within = index - first * tasks.query_tiles, pairs = min(tasks.section, tasks.pairs - first);
+    const unsigned pair = first + within % pairs;
+    const int query0 = (int)(tasks.query_tiles - 1 - within / pairs) * rows;
+    const int key_end = tasks.causal ? min(tasks.keys, tasks.keys - tasks.queries + query0 + rows) : tasks.keys;
+    return {(int)(pair / tasks.heads), (int)(pair % tasks.heads), query0, (key_end + tile_keys - 1) / tile_keys};
+}
+
+// In the scratch, 0 before and after a launch: tasks that were taken beside each block's first; blocks that are done.
+struct hopper_counters {
+    unsigned taken, done;
+};
+
+BW_DEVICE void leave(hopper_counters *counters) {
+    __threadfence();  // the block takes no task any more
+    if (atomicAdd(&counters->done, 1) + 1 == gridDim.x) counters->taken = counters->done = 0;
 }
 
 template <typename layout>
-BW_DEVICE void produce_tile(uint32_t to, const CUtensorMap &map, uint32_t barrier, const hopper_task &task, int tile) {
+BW_DEVICE void produce_tile(uint32_t to, const CUtensorMap &map, uint32_t barrier, const hopper_task &task, int kv_head,
+                            int tile) {
     bw_barrier_expect(barrier, layout::key_bytes);
 #pragma unroll
     for (int i = 0; i < layout::panels; i++) {
-        bw_tensor_load(to + i * layout::key_panel, map, barrier, i * panel_columns, task.kv_head, tile * tile_keys,
+        bw_tensor_load(to + i * layout::key_panel, map, barrier, i * panel_columns, kv_head, tile * tile_keys,
                        task.batch);
     }
 }
 
 template <int padded, int consumers>
 BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const CUtensorMap &v_map,
-                       const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks, uint32_t shared,
+                       const hopper_tasks &tasks, hopper_counters *counters, uint32_t shared,
                        const hopper_barriers &barriers) {
     using layout = hopper_layout<padded, consumers>;
     uint32_t loaded = 0;  // tiles so far
-    for (int round = 0; turn(round) < tasks; round++) {
-        const hopper_task task = take<layout::rows>(shape, order, turn(round));
+    unsigned index = blockIdx.x;
+    for (int round = 0;; round++) {
+        const hopper_task task = find_task<layout::rows>(tasks, index);
+        const int kv_head = task.head / tasks.group;
         bw_barrier_wait(barriers.query_empty(), round & 1 ^ 1);
+        publish(shared + layout::task_at, task);
+        if (task.tiles == 0) break;
         bw_barrier_expect(barriers.query_full(), layout::query_bytes);
 #pragma unroll
         for (int i = 0; i < layout::panels; i++) {
@@ -107,28 +139,33 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const
                 const int stage = k_count % stages;
                 bw_barrier_wait(barriers.empty(stage, false), k_count / stages & 1 ^ 1);
                 produce_tile<layout>(shared + layout::k_at + stage * layout::key_bytes, k_map,
-                                     barriers.full(stage, false), task, task.tiles - 1 - i);
+                                     barriers.full(stage, false), task, kv_head, task.tiles - 1 - i);
             }
             if (i > 0) {
                 const int stage = v_count % stages;
                 bw_barrier_wait(barriers.empty(stage, true), v_count / stages & 1 ^ 1);
                 produce_tile<layout>(shared + layout::v_at + stage * layout::key_bytes, v_map,
-                                     barriers.full(stage, true), task, task.tiles - i);
+                                     barriers.full(stage, true), task, kv_head, task.tiles - i);
             }
         }
         loaded += task.tiles;
+        // Not before everything is on its way: who is done first takes the next.
+        index = gridDim.x + atomicAdd(&counters->taken, 1);
     }
+    bw_barrier_arrive(barriers.query_full());
+    leave(counters);
 }
 
 // Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
 // the tile's first on, that a row attends.
 template <bool masked>
-BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], float scale, float (&top)[2],
+BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], float scale, float slack, float (&top)[2],
                       float (&sum)[2], float (&shrink)[2]) {
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float best = top[half];
+        float best = scores[0][2 * half];
+        if (masked) best = -INFINITY;
 #pragma unroll
         for (int n = 0; n < key_eights; n++) {
 #pragma unroll
@@ -139,9 +176,11 @@ BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], floa
             }
         }
         best = bw_quad_max(best);
-        const float reference = (masked ? bw_softmax_reference(best) : best) * scale;
-        shrink[half] = bw_exp2(fmaf(top[half], scale, -reference));
-        top[half] = best;
+        const float before = top[half];
+        const bool rises = best > before + slack;
+        top[half] = rises ? best : before;
+        const float reference = (masked ? bw_softmax_reference(top[half]) : top[half]) * scale;
+        shrink[half] = rises ? bw_exp2(fmaf(before, scale, -reference)) : 1.0f;
         float part = 0.0f;
 #pragma unroll
         for (int n = 0; n < key_eights; n++) {
@@ -163,7 +202,7 @@ BW_DEVICE void round_weights(const float (&scores)[key_eights][4], uint32_t (&we
 }
 
 // What a warpgroup's thread holds, and its place in the rings.
-template <int padded, int consumers, bool turns, typename T>
+template <int padded, int consumers, typename T>
 struct hopper_consumer {
     using layout = hopper_layout<padded, consumers>;
     float out[padded / 8][4], scores[key_eights][4];
@@ -171,19 +210,12 @@ struct hopper_consumer {
     float top[2], sum[2], shrink[2];
     uint32_t shared, used;  // tiles of K so far
     int group, reach[2];    // last key of the thread's rows
-    float scale;
+    float scale, slack;
     hopper_barriers barriers;
 
     __device__ __forceinline__ void release(int stage, bool values) {
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
     }
-    __device__ __forceinline__ void wait_turn() {
-        if constexpr (turns) bw_named_sync(1 + group, 2 * bw_warpgroup);
-    }
-    __device__ __forceinline__ void pass_turn() {
-        if constexpr (turns) bw_named_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 2 * bw_warpgroup);
-    }
-
     // Starts scores = Q K^T of the `used`th tile.
     __device__ __forceinline__ void start_scores() {
         const int stage = used % stages;
@@ -218,7 +250,7 @@ struct hopper_consumer {
     template <bool masked>
     __device__ __forceinline__ void soften_tile(int tile) {
         const int room[2] = {reach[0] - tile * tile_keys, reach[1] - tile * tile_keys};
-        soften<masked>(scores, room, scale, top, sum, shrink);
+        soften<masked>(scores, room, scale, slack, top, sum, shrink);
     }
 
     __device__ __forceinline__ void first(int tile) {
@@ -235,11 +267,9 @@ struct hopper_consumer {
     template <bool masked>
     __device__ __forceinline__ void next(int tile, int more) {
         bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
-        wait_turn();
         start_scores();
         wait_values(used - 1);
         start_values(used - 1, more);
-        pass_turn();
         bw_products_wait<1>();
         bw_registers_hold(scores);
         release(used % stages, false);
@@ -249,10 +279,12 @@ struct hopper_consumer {
         bw_registers_hold(weights);
         release((used - 1) % stages, true);
         used++;
+        if (__any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
 #pragma unroll
-        for (int n = 0; n < padded / 8; n++) {
+            for (int n = 0; n < padded / 8; n++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
+                for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
+            }
         }
         round_weights<T>(scores, weights);
     }
@@ -267,20 +299,21 @@ struct hopper_consumer {
     }
 };
 
-template <int padded, int consumers, bool turns, typename T>
-BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_order &order, int64_t tasks,
-                       uint32_t shared, const hopper_barriers &barriers) {
+template <int padded, int consumers, typename T>
+BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared, const hopper_barriers &barriers) {
     using layout = hopper_layout<padded, consumers>;
-    hopper_consumer<padded, consumers, turns, T> self;
+    hopper_consumer<padded, consumers, T> self;
     self.shared = shared;
     self.barriers = barriers;
     self.used = 0;
     self.scale = shape.scale;
+    self.slack = bw_softmax_slack / shape.scale;
     self.group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup - 1, 0);
     const int row = 64 * self.group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
-    if (self.group == consumers - 1) self.pass_turn();
-    for (int round = 0; turn(round) < tasks; round++) {
-        const hopper_task task = take<layout::rows>(shape, order, turn(round));
+    for (int round = 0;; round++) {
+        bw_barrier_wait(barriers.query_full(), round & 1);
+        const hopper_task task = published(shared + layout::task_at);
+        if (task.tiles == 0) break;
         const int offset = (int)(shape.keys - shape.queries) + task.query0;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -291,13 +324,12 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_o
         // Tiles that end before the warpgroup's first row's last key need no mask.
         const int open =
             (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys) / tile_keys;
-        bw_barrier_wait(barriers.query_full(), round & 1);
         int tile = task.tiles - 1;
         self.first(tile);
         int more = 0;
         for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
         for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        bw_barrier_arrive(barriers.query_empty());  // by each thread: it has read the task, too
         self.last(more);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
         const int64_t stride = shape.heads * shape.head_dim;
@@ -307,11 +339,11 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, const bw_flash_o
     }
 }
 
-template <int padded, int consumers, bool turns, typename T>
+template <int padded, int consumers, typename T>
 __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
     attention_hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map, T *out, bw_attention_shape shape,
-                            bw_flash_order order, int64_t tasks) {
+                            hopper_tasks tasks, hopper_counters *counters) {
     using layout = hopper_layout<padded, consumers>;
     const uint32_t shared = bw_panels_shared();
     const hopper_barriers barriers = {shared + layout::barriers_at};
@@ -320,7 +352,7 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
         bw_tensor_prefetch(k_map);
         bw_tensor_prefetch(v_map);
         bw_barrier_init(barriers.query_full(), 1);
-        bw_barrier_init(barriers.query_empty(), 4 * consumers);
+        bw_barrier_init(barriers.query_empty(), bw_warpgroup * consumers);
         for (int i = 0; i < 2 * stages; i++) {
             bw_barrier_init(barriers.full(i, false), 1);
             bw_barrier_init(barriers.empty(i, false), 4 * consumers);
@@ -331,11 +363,11 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<consumers == 2 ? 24 : 32>();
         if (threadIdx.x == 0) {
-            produce<padded, consumers>(q_map, k_map, v_map, shape, order, tasks, shared, barriers);
+            produce<padded, consumers>(q_map, k_map, v_map, tasks, counters, shared, barriers);
         }
     } else {
         bw_registers_more<consumers == 2 ? 240 : 160>();
-        consume<padded, consumers, turns>(out, shape, order, tasks, shared, barriers);
+        consume<padded, consumers>(out, shape, shared, barriers);
     }
 }
 
@@ -358,19 +390,21 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &sh
     return view;
 }
 
-template <int padded, int consumers, bool turns, typename T>
-bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bool persistent,
-                 bw_cuda_prepared *out) {
+template <int padded, int consumers, typename T>
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     using layout = hopper_layout<padded, consumers>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
-    const int64_t tasks = query_tiles * shape.batch * shape.heads;
     const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
-    bw_choose(out, attention_hopper_kernel<padded, consumers, turns, T>,
-              dim3((unsigned)(persistent ? bw_min64(tasks, facts->units) : tasks)), dim3(layout::threads),
-              layout::shared_bytes, view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
+    const int64_t pairs = shape.batch * shape.heads, count = query_tiles * pairs;
+    const hopper_tasks tasks = {(unsigned)count, (unsigned)query_tiles, (unsigned)order.section,
+                                (unsigned)pairs, (unsigned)shape.heads, (int)shape.queries,
+                                (int)shape.keys, (int)shape.group,      shape.causal};
+    bw_choose(out, attention_hopper_kernel<padded, consumers, T>, dim3((unsigned)bw_min64(count, facts->units)),
+              dim3(layout::threads), layout::shared_bytes,
+              view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
               view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
               view_of(BW_ATTENTION_V, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
-              bw_from_operand(BW_ATTENTION_OUT), shape, order, tasks);
+              bw_from_operand(BW_ATTENTION_OUT), shape, tasks, bw_from_scratch(0));
     return BW_OK;
 }
 
@@ -394,7 +428,27 @@ bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, c
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     return bw_cuda_by_half_type(precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim <= 64) return choose<64, 3, true, T>(precision->cache, shape, facts, false, out);
-        return choose<128, 2, true, T>(precision->cache, shape, facts, false, out);
+        if (shape.head_dim > 64) return choose<128, 2, T>(precision->cache, shape, facts, out);
+        // Long tiles read K and V less often; short ones fill more multiprocessors.
+        const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 192);
+        if (long_tiles < 3 * facts->units) return choose<64, 2, T>(precision->cache, shape, facts, out);
+        return choose<64, 3, T>(precision->cache, shape, facts, out);
     });
+}
+
+int64_t bw_hopper_scratch_bytes(const bw_dims *, const bw_precision *, const bw_device_facts *) {
+    return sizeof(hopper_counters);
+}
+
+bw_status bw_hopper_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    bw_device *device = sets[0].device;
+    for (int64_t i = 0; i < set_count; i++) {
+        BW_TRY(BW_CUDA(&device->api, memory_set(sets[i].scratch, 0, sizeof(hopper_counters), device->stream)));
+    }
+    BW_TRY(BW_CUDA(&device->api, stream_synchronize(device->stream)));
+    return bw_cuda_prepare(sets, set_count, bw_hopper_choose, state);
+}
+
+bw_status bw_hopper_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {
+    return bw_cuda_describe(device, dims, precision, bw_hopper_choose, out);
 }

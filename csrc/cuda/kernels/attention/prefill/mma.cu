@@ -1,7 +1,8 @@
 // attention_prefill, flash, FP16 and BF16: online softmax with both products on tensor cores, accumulated in float.
-//   - a warp owns 16 queries and meets all keys, 64 (or 32) at a time; scores and weights never leave its registers;
+//   - a warp owns 16 or 32 queries and meets all keys, 64 (or 32) at a time; scores and weights never leave its
+//     registers; 32 queries halve what it reads of K and V from shared memory for each product;
 //   - K and V tiles arrive by asynchronous copies: V while the scores are worked out, the next K during the product
-//     with V;
+//     with V; two blocks on a multiprocessor fill each other's waits;
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/kernels/attention/prefill/order.cuh"
@@ -11,13 +12,37 @@
 
 namespace {
 
-// 128 queries a block: K and V pass through shared memory once per 128 rows.
-constexpr int largest_warps = 8;
+constexpr int warps = 4, threads = warps * 32;
 
-// Keys of a tile. A lane holds padded / 2 sums and a score per two keys: 64 + 32 registers at 128 columns, 128 + 16 at
-// 256.
+// Keys of a tile. For 16 rows a lane holds padded / 2 sums and a score per two keys: 64 + 32 registers at 128 columns,
+// 128 + 16 at 256.
 template <int padded>
 constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
+
+// bw_tensor_fetch for rows that are aligned: a thread's rows are a multiple of eight apart, so that its chunks' places
+// differ by constants.
+template <int padded, int rows, typename T>
+BW_DEVICE void fetch_aligned(T *tile, const T *from, int64_t stride, int valid, int head_dim) {
+    constexpr int chunks = padded / 8, step = threads / chunks;
+    static_assert(step % 8 == 0 && rows % step == 0, "whole turns of the permutation");
+    const int row = (int)threadIdx.x / chunks, chunk = (int)threadIdx.x % chunks;
+    const int there = chunk * 8 < head_dim ? valid - row : 0;
+    T *to = bw_tensor_chunk<padded>(tile, row, chunk);
+    const T *at = from + row * stride + chunk * 8;
+#pragma unroll
+    for (int i = 0; i < rows; i += step, at += step * stride) {
+        bw_copy_async(to + i * padded, at, i < there);
+    }
+}
+
+template <int padded, int rows, bool vectors, typename T>
+BW_DEVICE void fetch(T *tile, const T *from, int64_t stride, int64_t valid, int head_dim) {
+    if constexpr (vectors && padded <= 128) {
+        fetch_aligned<padded, rows>(tile, from, stride, (int)min(valid, (int64_t)rows), head_dim);
+    } else {
+        bw_tensor_fetch<padded>(tile, from, stride, rows, valid, head_dim, vectors, (int)threadIdx.x, threads);
+    }
+}
 
 // Scores to weights, in place. `room[half]` is the last key, from the tile's first on, that the lane's rows attend;
 // where the whole tile lies before it, `masked` is false. The first tile holds key 0, which every row attends, so that
@@ -37,8 +62,10 @@ BW_DEVICE void soften(float (&scores)[eights][4], const int (&room)[2], float sc
                 best = fmaxf(best, score);
             }
         }
-        best = fmaxf(sums.top[half], bw_quad_max(best) * scale);
-        bw_softmax_rescale(sums, half, best, best);
+        best = bw_quad_max(best) * scale;
+        const bool rises = best > sums.top[half] + bw_softmax_slack;
+        if (!rises) best = sums.top[half];
+        if (__any_sync(bw_all_lanes, rises)) bw_softmax_rescale(sums, half, best, best);
 #pragma unroll
         for (int n = 0; n < eights; n++) {
 #pragma unroll
@@ -51,18 +78,45 @@ BW_DEVICE void soften(float (&scores)[eights][4], const int (&room)[2], float sc
     }
 }
 
-template <int padded, int eights, typename T>
-BW_DEVICE void multiply_values(const float (&weights)[eights][4], T *values, bw_softmax_sums<padded, 2> &sums) {
+// A lane's address in bw_tensor_rows, bw_tensor_columns and bw_tensor_transposed for row 0 and step (pair) 0: those of
+// other steps differ in bits that 32 step flips, those of other rows by their bytes. Tiles start at multiples of a row.
+enum class fragment { rows, columns, transposed };
+template <fragment kind, int padded, typename T>
+BW_DEVICE uint32_t fragment_address(const T *tile) {
+    const int lane = (int)threadIdx.x % 32, block = lane / 8;
+    const int row = lane % 8 + (kind == fragment::columns ? block / 2 : block % 2) * 8;
+    const int chunk = kind == fragment::columns ? block % 2 : block / 2;
+    return bw_shared_address(tile) + (row * padded + (chunk ^ row % 8) * 8) * (uint32_t)sizeof(T);
+}
+template <int padded>
+BW_DEVICE uint32_t move_address(uint32_t address, int row, int step) {
+    return (address ^ step * 32) + row * padded * 2;
+}
+
+// What is worked out from it is not kept over a whole loop: that would take more registers than there are.
+BW_DEVICE uint32_t forget(uint32_t address) {
+    asm volatile("" : "+r"(address));
+    return address;
+}
+
+template <int padded, int blocks, int eights, typename T>
+BW_DEVICE void multiply_values(const float (&weights)[blocks][eights][4], uint32_t values,
+                               bw_softmax_sums<padded, 2> (&sums)[blocks], T) {
 #pragma unroll
     for (int step = 0; step < eights / 2; step++) {
-        uint32_t left[4];
-        bw_tensor_weights(left, weights[2 * step], weights[2 * step + 1], T());
+        uint32_t left[blocks][4];
+#pragma unroll
+        for (int b = 0; b < blocks; b++)
+            bw_tensor_weights(left[b], weights[b][2 * step], weights[b][2 * step + 1], T());
 #pragma unroll
         for (int pair = 0; pair < padded / 16; pair++) {
             uint32_t right[4];
-            bw_tensor_transposed<padded>(right, values, 16 * step, pair);
-            bw_multiply(sums.out[2 * pair], left, right[0], right[1], T());
-            bw_multiply(sums.out[2 * pair + 1], left, right[2], right[3], T());
+            bw_load_matrix_transposed(right, move_address<padded>(values, 16 * step, pair));
+#pragma unroll
+            for (int b = 0; b < blocks; b++) {
+                bw_multiply(sums[b].out[2 * pair], left[b], right[0], right[1], T());
+                bw_multiply(sums[b].out[2 * pair + 1], left[b], right[2], right[3], T());
+            }
         }
     }
 }
@@ -90,14 +144,43 @@ BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stri
     }
 }
 
-// Block: (batch, head) and tile of queries, in bw_flash_order. `vectors`: shape.vectors.
-template <int padded, bool vectors, typename T>
-__global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
+template <int padded, int blocks, typename T>
+BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*held)[4],
+                             float (&scores)[blocks][tile_keys_for<padded> / 8][4], T) {
+#pragma unroll
+    for (int step = 0; step < padded / 16; step++) {
+        uint32_t left[blocks][4];
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+            if (held) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) left[b][i] = held[step * blocks + b][i];
+            } else {
+                bw_load_matrix(left[b], move_address<padded>(queries, 16 * b, step));
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < tile_keys_for<padded> / 16; n++) {
+            uint32_t right[4];
+            bw_load_matrix(right, move_address<padded>(keys, 16 * n, step));
+#pragma unroll
+            for (int b = 0; b < blocks; b++) {
+                bw_multiply(scores[b][2 * n], left[b], right[0], right[1], T());
+                bw_multiply(scores[b][2 * n + 1], left[b], right[2], right[3], T());
+            }
+        }
+    }
+}
+
+// Block: (batch, head) and tile of queries, in bw_flash_order. A warp owns `blocks` times 16 rows. `vectors`:
+// shape.vectors.
+template <int padded, int blocks, bool vectors, typename T>
+__global__ void __launch_bounds__(threads, padded *blocks <= 64 ? 3 : 2)
     attention_flash_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                   bw_flash_order order) {
-    constexpr bool queries_in_registers = padded <= 128;
-    constexpr int tile_keys = tile_keys_for<padded>;
-    const int threads = (int)blockDim.x, thread = (int)threadIdx.x, rows = threads / 32 * 16;
+    constexpr bool hold_queries = padded * blocks <= 128;
+    constexpr int tile_keys = tile_keys_for<padded>, rows = warps * 16 * blocks, steps = padded / 16;
+    const int thread = (int)threadIdx.x, warp_row = thread / 32 * 16 * blocks;
     T *queries = (T *)bw_dynamic_shared(), *keys = queries + rows * padded, *values = keys + tile_keys * padded;
     int64_t pair, tile_index;
     bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
@@ -108,79 +191,72 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 2 : 1)
     int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
     const int all_keys = (int)shape.keys, reach = (int)(shape.keys - shape.queries + query0);
     const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
-    const int warp_row = thread / 32 * 16;
     // The warp's first row attends the fewest keys: tiles that end before them need no mask.
     const int open_keys = shape.causal ? min(all_keys, reach + warp_row + 1) : all_keys;
-    int last[2];
+    const int first_last = reach + warp_row + thread % 32 / 4;  // the last key of the lane's first row, if causal
+    bw_softmax_sums<padded, 2> sums[blocks] = {};
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int row = reach + warp_row + thread % 32 / 4 + 8 * half;
-        last[half] = shape.causal ? min(all_keys - 1, row) : all_keys - 1;
-    }
-    bw_softmax_sums<padded, 2> sums = {};
-    sums.top[0] = sums.top[1] = -INFINITY;
+    for (int b = 0; b < blocks; b++) sums[b].top[0] = sums[b].top[1] = -INFINITY;
 
-    bw_tensor_fetch<padded>(queries, q + q_at, q_stride, rows, shape.queries - query0, shape.head_dim, vectors, thread,
-                            threads);
-    bw_tensor_fetch<padded>(keys, k + kv_at, kv_stride, tile_keys, shape.keys, shape.head_dim, vectors, thread,
-                            threads);
+    fetch<padded, rows, vectors>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim);
+    fetch<padded, tile_keys, vectors>(keys, k + kv_at, kv_stride, shape.keys, shape.head_dim);
     bw_copy_commit();
     bw_copy_wait<0>();
     __syncthreads();
-    uint32_t left[queries_in_registers ? padded / 16 : 1][4];
-    if constexpr (queries_in_registers) {
+    const uint32_t q_fragment = fragment_address<fragment::rows, padded>(queries + warp_row * padded);
+    const uint32_t k_fragment = fragment_address<fragment::columns, padded>(keys);
+    const uint32_t v_fragment = fragment_address<fragment::transposed, padded>(values);
+    uint32_t held[hold_queries ? steps * blocks : 1][4];
+    if constexpr (hold_queries) {
 #pragma unroll
-        for (int step = 0; step < padded / 16; step++) bw_tensor_rows<padded>(left[step], queries, warp_row, step);
+        for (int i = 0; i < steps * blocks; i++) {
+            bw_load_matrix(held[i], move_address<padded>(q_fragment, i % blocks * 16, i / blocks));
+        }
     }
     for (int key0 = 0; key0 < key_end; key0 += tile_keys) {
         // This tile's K is there, and nobody reads the last tile's V any more.
-        bw_tensor_fetch<padded>(values, v + kv_at, kv_stride, tile_keys, all_keys - key0, shape.head_dim, vectors,
-                                thread, threads);
+        fetch<padded, tile_keys, vectors>(values, v + kv_at, kv_stride, all_keys - key0, shape.head_dim);
         bw_copy_commit();
         kv_at += tile_keys * kv_stride;
-        float scores[tile_keys / 8][4] = {};
+        float scores[blocks][tile_keys / 8][4] = {};
+        multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), hold_queries ? held : nullptr, scores,
+                                      T());
+        const bool masked = !vectors || key0 + tile_keys > open_keys;  // one piece of code where rows are slow anyway
 #pragma unroll
-        for (int step = 0; step < padded / 16; step++) {
-            if constexpr (!queries_in_registers) bw_tensor_rows<padded>(left[0], queries, warp_row, step);
-            const uint32_t(&now)[4] = left[queries_in_registers ? step : 0];
-#pragma unroll
-            for (int n = 0; n < tile_keys / 16; n++) {
-                uint32_t right[4];
-                bw_tensor_columns<padded>(right, keys, 16 * n, step);
-                bw_multiply(scores[2 * n], now, right[0], right[1], T());
-                bw_multiply(scores[2 * n + 1], now, right[2], right[3], T());
+        for (int b = 0; b < blocks; b++) {
+            const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
+            const int room[2] = {shape.causal ? min(all, own) : all, shape.causal ? min(all, own + 8) : all};
+            if (masked) {
+                soften<true>(scores[b], room, shape.scale, sums[b]);
+            } else {
+                soften<false>(scores[b], room, shape.scale, sums[b]);
             }
-        }
-        const int room[2] = {last[0] - key0, last[1] - key0};
-        if (key0 + tile_keys > open_keys) {
-            soften<true>(scores, room, shape.scale, sums);
-        } else {
-            soften<false>(scores, room, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
         if (key0 + tile_keys < key_end) {
-            bw_tensor_fetch<padded>(keys, k + kv_at, kv_stride, tile_keys, all_keys - key0 - tile_keys, shape.head_dim,
-                                    vectors, thread, threads);
+            fetch<padded, tile_keys, vectors>(keys, k + kv_at, kv_stride, all_keys - key0 - tile_keys, shape.head_dim);
         }
         bw_copy_commit();
-        multiply_values(scores, values, sums);
+        multiply_values(scores, forget(v_fragment), sums, T());
         bw_copy_wait<0>();
         __syncthreads();
     }
-    store_rows(sums, out + q_at, q_stride, warp_row + thread % 32 / 4, shape.queries - query0, shape.head_dim);
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+        store_rows(sums[b], out + q_at, q_stride, warp_row + 16 * b + thread % 32 / 4, shape.queries - query0,
+                   shape.head_dim);
+    }
 }
 
-template <int padded, bool vectors, typename T>
+template <int padded, int blocks, bool vectors, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short ones.
-    const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
-    const int warps = padded <= 128 && long_tiles >= 2 * facts->units ? 8 : 4;
-    const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
+    constexpr int rows = warps * 16 * blocks;
+    const int64_t tiles = bw_ceil_div(shape.queries, rows);
     const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), facts->cache_bytes);
-    const size_t shared_bytes = (size_t)(warps * 16 + 2 * tile_keys_for<padded>)*padded * sizeof(T);
-    bw_choose(out, attention_flash_tensor_kernel<padded, vectors, T>,
-              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3((unsigned)warps * 32), shared_bytes,
+    const size_t shared_bytes = (size_t)(rows + 2 * tile_keys_for<padded>)*padded * sizeof(T);
+    bw_choose(out, attention_flash_tensor_kernel<padded, blocks, vectors, T>,
+              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads), shared_bytes,
               bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
               bw_from_operand(BW_ATTENTION_OUT), shape, order);
     return BW_OK;
@@ -188,7 +264,14 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 
 template <int padded, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    return shape.vectors ? choose<padded, true, T>(shape, facts, out) : choose<padded, false, T>(shape, facts, out);
+    if (!shape.vectors) return choose<padded, 1, false, T>(shape, facts, out);
+    if constexpr (padded <= 128) {
+        // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short
+        // ones.
+        const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
+        if (long_tiles >= 2 * facts->units) return choose<padded, 2, true, T>(shape, facts, out);
+    }
+    return choose<padded, 1, true, T>(shape, facts, out);
 }
 
 }  // namespace
