@@ -252,7 +252,6 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
     }
     if (!bw_cuda_grid_fits(dims->value[BW_GEMM_N])) return "gemv takes at most 2^31 - 1 rows of B";
-    if (dims->value[BW_GEMM_K] > INT32_MAX) return "gemv takes at most 2^31 - 1 columns of B";
     return nullptr;
 }
 
