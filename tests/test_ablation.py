@@ -215,6 +215,13 @@ def test_mistakes_are_said_before_anything_runs(how: dict[str, Any], said: str) 
         bwprof.ablation(**{"op": "gemm", **SMALL, **how})
 
 
+def test_an_operation_without_kernels_on_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = registry.operation("gemm")
+    monkeypatch.setattr(registry, "operation", lambda name: described | {"variants": {"cpu": [], "cuda": [{}]}})
+    with pytest.raises(ValueError, match="gemm has no variant on cpu: allowed are cuda"):
+        bwprof.ablation("gemm", **SMALL)
+
+
 # ---- PyTorch ----
 
 

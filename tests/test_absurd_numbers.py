@@ -67,7 +67,7 @@ def test_commands(bare: Path, whole: Path, capsys: pytest.CaptureFixture[str], c
 def test_other_commands(whole: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     drawn = [str(whole.with_suffix(".svg"))] if "plot" in command else []
     assert main([*command.split(), *drawn, str(whole)]) == 0
-    assert not capsys.readouterr().err
+    assert capsys.readouterr().err == "".join(f"bwprof: the picture is {path}\n" for path in drawn)
 
 
 def test_what_is_learnt_is_not_of_absurd_times() -> None:

@@ -441,6 +441,16 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+def test_disturbed_cases_are_no_ground_and_that_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one, two, three = (of_process(word, 1.0)[0] for word in "pqr")
+    noisy = [data.assign(flags="noisy") for data in (two, three)]
+    bwprof.save_baseline("quiet", one, *noisy)
+    assert not caplog.records, "another process was not disturbed"
+    bwprof.save_baseline("noisy", *noisy)
+    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) each time it was measured, and is no ground" in caplog.text
+    assert set(bwprof.compare("noisy", one)["verdict"]) == {"disturbed"}
+
+
 def test_what_is_measured_here_is_known_to_be_of_one_process(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     def once() -> bwprof.Row:
         return bwprof.measure(lambda: None, name="f", device="cpu", cache="hot", roofs=False, max_seconds=0.001)

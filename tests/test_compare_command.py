@@ -164,6 +164,19 @@ def test_how_much_a_disturbance_may_explain(more: dict[str, Any], expected: floa
     assert verdicts.widening(base, timed("a", 1.0, **more)) == pytest.approx(math.log1p(expected))
 
 
+def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> None:
+    noisy = [one | {"flags": "noisy"} for one in run()]
+    base, same, slower = saved("x", noisy), saved("y", run(1.0, "run-2")), saved("z", run(1.3, "run-2"))
+    code, out, _ = bw("compare", base, same, "--fail-on", "5%")
+    assert code == 3
+    assert "measure BASE again when nothing else uses the device" in " ".join(out.split())
+    code, out, _ = bw("compare", base, saved("w", noisy), "--fail-on", "5%")
+    assert "measure BASE and NEW again when" in " ".join(out.split())
+    code, out, _ = bw("compare", base, slower, "--fail-on", "5%", "--no-confirm")
+    assert code == 3
+    assert "noisy in the base; slower all the same: the base was no quicker than it seems" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("more", "expected", "line", "title"),
     [

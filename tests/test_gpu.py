@@ -88,10 +88,26 @@ def test_more_tiles_than_multiprocessors(
     """Blocks that take several tiles, over buffer sets with addresses of their own."""
     complete = _complete(operation, params)
     for variant in gpu.variants(operation, precision, complete):
-        if not variant["refuses"]:
+        if variant["name"] in ("wgmma", "flash", "hopper") and not variant["refuses"]:
             with _core.Case(gpu, operation, precision, complete, variant=variant["name"]) as case:
                 assert case.verify()["verified"], variant["name"]
                 assert case.measure(max_seconds=0.05)["verified"], variant["name"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("head_dim", "precision", "runs"),
+    [(64, "fp16", True), (40, "bf16", True), (33, "fp16", False), (136, "fp16", False), (64, "fp32", False)],
+)
+def test_hopper_is_the_default_where_it_runs(gpu: _core.Device, head_dim: int, precision: str, runs: bool) -> None:
+    params = _complete("attention_prefill", {"seq_len": 300, "head_dim": head_dim})
+    rows = {row["name"]: row for row in gpu.variants("attention_prefill", precision, params)}
+    if gpu.facts()["major"] != 9:
+        assert rows["hopper"]["refuses"]
+        assert rows["flash"]["default"]
+    else:
+        assert (rows["hopper"]["refuses"] == "") == runs
+        assert rows["hopper" if runs else "flash"]["default"]
 
 
 def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:

@@ -86,6 +86,7 @@ def test_pyplot_is_not_even_imported(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from rows import pair; from bwprof import plot; from bwprof.results import frame\n"
+        "assert 'matplotlib' not in sys.modules\n"
         f"plot.save(frame.from_rows(pair('a', 100.0, 80.0)), {str(tmp_path / 'p')!r})\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -261,6 +262,13 @@ def test_rows_lack_what_every_row_needs() -> None:
         plot.comparison([{"operation": "mine", "time_ms": 1.0}])
 
 
+@pytest.mark.parametrize("kind", ["comparison", "speedup"])
+def test_a_page_has_an_end(kind: str) -> None:
+    """150 cases of 0.26 or 0.27 inches, whatever the rows are; which are left out is said where they are drawn."""
+    rows = [made for number in range(151) for made in pair(f"case {number}", 100.0, 80.0)]
+    assert 40 < plot.KINDS[kind].picture(rows).size[1] < 43
+
+
 # ---- what each kind shows ----
 
 
@@ -356,7 +364,8 @@ def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
     found = roofs_of(bwprof.load_example("h200"))
     assert found is not None
     files.export(found, tmp_path / "roofs.json")
-    for given in (found, tmp_path / "roofs.json"):
+    (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))
+    for given in (found, tmp_path / "roofs.json", tmp_path / "stored.json"):
         axes = plot.roofs(given, ax=Figure().add_subplot())
         read = next(line for line in axes.lines if len(line.get_xdata()) > 3)
         first = [point for point in found.points if point.stream == found.points[0].stream]

@@ -258,6 +258,33 @@ def test_a_session_becomes_a_baseline_and_the_next_is_held_against_it(inside: py
     run(inside, "--bwprof-baseline", "main", "--bwprof-fail-on", "5%", times="[1.2, 1.0]").assert_outcomes(passed=2)
 
 
+def test_a_second_time_in_the_same_process_is_no_second_try(inside: pytest.Pytester) -> None:
+    inside.makepyfile(
+        """
+        def test_operation(bandwidth):
+            bandwidth("gemm")
+
+        def test_function(bandwidth):
+            bandwidth(len)
+        """
+    )
+    for number in "123456":
+        run(inside, "--bwprof-save", number, times=f"[1.0, 1.000{number}]").assert_outcomes(passed=2)
+    folder = inside.path / ".bwprof" / "baselines"
+    bwprof.save_baseline("main", *(f"baseline:{number}" for number in "123456"), folder=folder)
+    gate = ("--bwprof-baseline", "main", "--bwprof-fail-on", "slower")
+    told = run(inside, *gate, times="[1.015]")
+    told.assert_outcomes(passed=1, failed=1)
+    told.stdout.fnmatch_lines(["slower than *test_operation: +1.5 %", "*test_function*+1.5 % same*"])
+    run(inside, *gate, times="[1.025]").assert_outcomes(failed=2)
+
+
+def test_a_baseline_of_disturbed_rows_is_told_of(inside: pytest.Pytester) -> None:
+    inside.makepyfile(TWO)
+    saved = run(inside, "--bwprof-save", "main", times="[-1.0, 1.0]")
+    saved.stdout.fnmatch_lines(["baseline 'main': 1 of 2 cases disturbed (noisy) each time it was measured, *"])
+
+
 def test_a_baseline_is_replaced_only_when_told_so(inside: pytest.Pytester) -> None:
     inside.makepyfile(TWO)
     folder = ("--bwprof-dir", "kept")

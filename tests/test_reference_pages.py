@@ -55,8 +55,8 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 
 
 def test_commands_that_pages_name_are_there() -> None:
-    from bwprof.cli import _COMMANDS
+    from bwprof.cli import COMMANDS
 
     for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):
         told = set(re.findall(r"(?:^|`)bwprof ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
-        assert {"sweep", "analyze", "compare"} <= told <= set(_COMMANDS), page.name
+        assert {"sweep", "analyze", "compare"} <= told <= set(COMMANDS), page.name

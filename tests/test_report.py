@@ -219,6 +219,7 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     text = page(document_of_runs(runs_of(path)))
     assert "<h1>Memory bandwidth</h1>" in text
     assert "no roofs are beside them" in text
+    assert "Not known: no roofs are beside the rows." in text
     assert "The command is not recorded: the rows were measured by a function" in text
 
 
@@ -239,6 +240,15 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     assert found is not None
     assert found.blocks[0] == blocks.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
+
+
+def test_what_is_mostly_doubtful_says_so_first() -> None:
+    rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
+    said = "2 of 3 rows have flags, which say what makes them doubtful: read these first."
+    for kept, held in ((rows, True), (rows[1:], False)):
+        found = findings.answer(Run("r", bwprof.frame(kept)))
+        assert found is not None
+        assert (blocks.Words(said) in found.blocks) == held
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:

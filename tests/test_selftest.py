@@ -148,10 +148,12 @@ class Timers:
 
     variant = "v"
 
-    def __init__(self, graph: float, total: float, span: float) -> None:
-        self.graph = {"median_ns": 1e3 * graph, "verified": True}
-        self.traced = {"kernel_sum_ns": 1e3 * total, "kernel_span_ns": 1e3 * span, "verified": True}
-        self.alone = {"median_ns": 1e3 * (span + 1.0), "verified": True}
+    def __init__(self, graph: float, total: float, span: float, watched: float = 99.0, throttle: str = "") -> None:
+        same = {"verified": True, "conditions": {"throttle": throttle}}
+        self.graph = {"median_ns": 1e3 * graph, **same}
+        times = {"median_ns": 1e3 * watched, "kernel_sum_ns": 1e3 * total, "kernel_span_ns": 1e3 * span}
+        self.traced = times | same
+        self.alone = {"median_ns": 1e3 * (span + 1.0), **same}
 
     def measure(self, *, timer: str, trace: bool, **_: object) -> dict[str, Any]:
         return self.alone if timer == "cupti" else self.traced if trace else self.graph
@@ -174,6 +176,17 @@ def test_timers_agree_within_3_percent_or_150_ns(graph: float, total: float, spa
     assert report.passed is passed
     assert report.summary[0].startswith(f"{1 + passed} of 2 cases agree")
     assert report.summary[1].endswith("of the timer cupti: 0")
+
+
+@pytest.mark.parametrize(
+    ("watched", "throttle", "agrees"),
+    [(10.1, "sw_power_cap", "yes"), (10.4, "sw_power_cap", "NO"), (10.1, "none", "NO"), (10.1, "", "NO")],
+)
+def test_a_clock_held_down_is_the_same_in_the_watched_replays(watched: float, throttle: str, agrees: str) -> None:
+    bench = Bench(None, "cuda", 0, {}, ("graph", "cupti"), True, lambda _: None, lambda: None)
+    spec = Spec("attention", "attention_prefill", "fp16", {}, None, None, "cold", 0)
+    row = timers._row(spec, Timers(11.0, 10.0, 10.0, watched, throttle), bench)
+    assert row["agrees"] == agrees
 
 
 def test_nothing_measured_is_nothing_judged() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,6 +20,7 @@ from commands import GIVE_UP_SECONDS, TINY, Here, environment
 from rows import row
 
 import bwprof
+from bwprof.cli import main
 from bwprof.listing import html_table
 from bwprof.runs import notebook
 
@@ -186,3 +189,36 @@ def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
     assert (cells[0], cells[99], cells[100], cells[101], cells[-1]) == ("0", "99", "\u2026", "900", "999")
     assert "<caption>many (1000 lines)</caption>" in page
     assert len(re.findall("<td>", html_table([{"a": "1"}] * 200))) == 200
+
+
+COMPLETING = """
+eval "$(bwprof completion bash)"
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bwprof bwprof; echo "${COMPREPLY[*]}"; }
+complete_words bwprof comp
+complete_words bwprof sweep attention_
+complete_words bwprof compare --fail
+complete_words bwprof --resu
+complete_words bwprof compare ba
+"""
+
+
+def test_a_shell_completes_words(tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("bash is not installed")
+    script = f'bwprof() {{ {shlex.quote(sys.executable)} -m bwprof "$@"; }}\n{COMPLETING}'
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["compare completion", "attention_prefill attention_decode", "--fail-on", "--resume", ""],
+        "",
+    )
+
+
+def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inof"]) == 2
+    assert "unknown command 'inof': did you mean 'info'?" in capsys.readouterr().err
+    assert main(["completion", "basch"]) == 2
+    assert "unknown shell 'basch': did you mean 'bash'?" in capsys.readouterr().err
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("autoload")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from bwprof.cli.shared.guard import USAGE, guarded
 from bwprof.text import nearest, unknown
 
-_COMMANDS = (
+COMMANDS = (
     "sweep",
     "ab",
     "ablation",
@@ -33,8 +33,13 @@ _COMMANDS = (
     "columns",
     "selftest",
     "info",
+    "completion",
 )
-_HOMES = {"ablation": "variants.ablation", "view": "show.view"}  # of commands that stand in another's folder
+_HOMES = {
+    "ablation": "variants.ablation",
+    "completion": "shared.completion",
+    "view": "show.view",
+}  # of commands that stand in another's folder
 
 _USAGE = """\
 usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
@@ -56,6 +61,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof columns [--json]    what the columns of results hold (bwprof columns --help)
        bwprof selftest [PART...]  bwprof's figures against independent witnesses (bwprof selftest --help)
        bwprof info [--json] [--probe]  devices, roofs, build, libraries, what works here
+       bwprof completion bash|zsh  what makes a shell complete words: eval "$(bwprof completion bash)"
        bwprof --version
 """
 
@@ -75,9 +81,9 @@ def _main(given: list[str]) -> int:
 
         sys.stdout.write(f"bwprof {_core.__version__}\n")
         return 0
-    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("sweep", given)
+    command, rest = (given[0], given[1:]) if given and given[0] in COMMANDS else ("sweep", given)
     if command == "sweep" and rest is given and _means_a_command(given):
-        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], _COMMANDS)}\n")
+        sys.stderr.write(f"bwprof: error: {unknown('command', given[0], COMMANDS)}\n")
         return USAGE
     return _command(command)(rest)
 
@@ -89,7 +95,7 @@ def _means_a_command(given: Sequence[str]) -> bool:
     if not given or given[0].startswith("-"):
         return False
     operations = [found["name"] for found in registry.operations()]
-    return nearest(given[0].lower(), [*operations, *_COMMANDS], likeness=0.6) in _COMMANDS
+    return nearest(given[0].lower(), [*operations, *COMMANDS], likeness=0.6) in COMMANDS
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

@@ -156,7 +156,8 @@ def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]
         if name != EVERY_VARIANT and name not in names:
             raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
     if not ladder:
-        raise ValueError(f"{op} has no variant on {backend}")
+        having = [name for name, rows in registry.operation(op)["variants"].items() if rows]
+        raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(having)}")
     return [row for row in ladder if not asked or row["name"] in asked or EVERY_VARIANT in asked]
 
 

@@ -1,4 +1,4 @@
-"""Legends within their axes, which are made longer for them."""
+"""Titles, and legends within their axes, which are made longer for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import ink
-from bwprof.plot.paper import Inches, columns_for
+from bwprof.plot.paper import Inches, columns_for, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LINE_INCHES = 0.17  # of 8 points
+_LEAST_POINTS = 6.0
+
+
+def add_title(ax: Axes, head: str, notes: Sequence[str], room: Inches, *, points: float = 11.0) -> None:
+    """A title with a line of notes, in letters that fit the width."""
+    lines = [head, *([", ".join(notes)] if notes else [])]
+    widest = max(width_of(line, 10.0) for line in lines)
+    size = max(_LEAST_POINTS, min(points, 10.0 * room[0] / max(widest, 0.1)))
+    ax.set_title("\n".join(lines), loc="left", fontsize=size, parse_math=False)
 
 
 def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:

@@ -14,8 +14,9 @@ from bwprof.records import baselines
 from bwprof.records.baseline import Baseline, Run, gathered
 from bwprof.records.sides import Side, side
 from bwprof.results import schema
+from bwprof.results.difference import disturbances
 from bwprof.results.schema import Row
-from bwprof.text import quoted
+from bwprof.text import counted, quoted
 
 _log = logging.getLogger("bwprof.records")
 
@@ -33,7 +34,8 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
     *sources : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
         Run folders, result files, frames of `bwprof.sweep`, rows of `bwprof.measure`; "baseline:NAME" for one that is
         there. Runs of one process (the column `process`; in older files: rows of one run id) agree more than those of
-        several do: they count once, their medians joined by the geometric mean, and a warning says so.
+        several do: they count once, their medians joined by the geometric mean, and a warning says so,
+        as it does of cases that were disturbed each time.
     folder : path, optional
         Where baselines are; ``.bwprof/baselines`` below the working directory when left out.
     force : bool
@@ -67,17 +69,32 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
         raise ValueError(f"baseline '{quoted(name)}' needs a run: its folder, a result file, a frame or rows")
     made = made_of(name, [side(source, folder=folder) for source in sources])
     path = baselines.write(made, folder=folder, force=force)
-    told = told_of_joined(made)
-    if told:
+    for told in doubts_of(made):
         _log.warning("%s", told)
     return path
 
 
-def told_of_joined(made: Baseline) -> str:
-    """What a baseline has not learnt although it has several runs; "" where each has a process of its own."""
-    return made.joined and (
-        f"baseline '{quoted(made.name)}' is of {made.joined}: how far times wander between processes is seen in fresh "
-        "ones (bwprof baseline save NAME --repeat 5, or a run of the script for each)"
+def doubts_of(made: Baseline) -> list[str]:
+    """What a baseline has not learnt although it has several runs, and which cases it can judge nothing by."""
+    found = []
+    if made.joined:
+        found.append(
+            f"baseline '{quoted(made.name)}' is of {made.joined}: how far times wander between processes is seen in "
+            "fresh ones (bwprof baseline save NAME --repeat 5, or a run of the script for each)"
+        )
+    return [*found, *filter(None, [told_of_disturbed(made.name, made.rows)])]
+
+
+def told_of_disturbed(name: str, rows: Sequence[Row]) -> str:
+    """How many of a baseline's rows are disturbed, for want of others, in words; "" for none."""
+    flags = [words for row in rows if (words := disturbances(row))]
+    if not flags:
+        return ""
+    said = ", ".join(dict.fromkeys(word for words in flags for word in words))
+    return (
+        f"baseline '{quoted(name)}': {len(flags)} of {counted(len(rows), 'case')} disturbed ({said}) each time it was "
+        "measured, and is no ground to judge by: save it anew when nothing else uses the device, or compare turn by "
+        "turn (bwprof ab)"
     )
 
 

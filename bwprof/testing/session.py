@@ -16,7 +16,7 @@ from bwprof.records.comparing.comparison import compared, read_fail_on
 from bwprof.records.comparing.telling import change_text
 from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.keys import bare, key
-from bwprof.records.saving import save_baseline
+from bwprof.records.saving import save_baseline, told_of_disturbed
 from bwprof.records.sides import Side, side
 from bwprof.results.row import Row
 from bwprof.terminal import console, table
@@ -73,17 +73,18 @@ class Session:
             self._hopeless = not found
         return not self._hopeless
 
-    def hold(self, row: Row, again: Callable[[], tuple[Row, str]]) -> str:
+    def hold(self, row: Row, again: Callable[[], tuple[Row, str]], *, tries: int) -> str:
         """Hold a row against the baseline; "", or in words what fails the test.
 
         The row stands among the baseline's own: what cases wander is learnt from all of them, and all share the chance
-        of a false alarm. One that would fail is measured once more by `again`, which says where, and both must say so.
+        of a false alarm. One that would fail is measured once more by `again`, which says where, and both must say so;
+        `tries`: in how many processes that makes.
         """
         if self._base is None:
             return ""
         base, own = self._base, key(row)
         others = [one for one in base.rows if bare(one) != bare(row)]
-        found = compared(base, Side("this session", [*others, dict(row)]), tries=2)
+        found = compared(base, Side("this session", [*others, dict(row)]), tries=tries)
         place = next(place for place, line in enumerate(found.lines) if line.pair.new is not None and _same(line, own))
         failed, where = False, ""
         if found.doubted(found.lines[place], self._fail_on):
@@ -148,6 +149,7 @@ class Session:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
         self._notes.append(f"baseline '{name}' ({counted(len(known), 'case')}) is in {path}")
+        self._notes += filter(None, [told_of_disturbed(name, source.rows)])
         return True
 
     def lines(self) -> list[str]:

@@ -77,6 +77,12 @@ def modes(random: np.random.Generator, processes: int, cases: int) -> np.ndarray
     return states + random.normal(0, 5e-4, (processes, cases))
 
 
+def modes_apart(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
+    """Likewise, 1.5 % apart: further than the least threshold, so that only processes that show both are a help."""
+    states = random.integers(0, 2, (processes, cases)) * (random.random(cases) < 0.5) * 0.015
+    return states + random.normal(0, 5e-4, (processes, cases))
+
+
 def outliers(random: np.random.Generator, processes: int, cases: int) -> np.ndarray:
     """One median in two hundred is 1.5 % too slow."""
     return uneven(random, processes, cases) + (random.random((processes, cases)) < 0.005) * 0.015
@@ -94,7 +100,7 @@ def drifting_far(random: np.random.Generator, processes: int, cases: int) -> np.
     return uneven(random, processes, cases) + walk
 
 
-NOISES: tuple[Draw, ...] = (even, uneven, heavy, modes, outliers, drifting, drifting_far)
+NOISES: tuple[Draw, ...] = (even, uneven, heavy, modes, outliers, drifting, drifting_far, modes_apart)
 
 
 def tests_of(base: np.ndarray, within: Sequence[float]) -> list[Test]:

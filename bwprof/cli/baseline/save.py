@@ -106,8 +106,7 @@ def _write(parsed: argparse.Namespace, sources: Sequence[Side]) -> None:
     found = saving.made_of(parsed.name, sources)
     path = baselines.write(found, folder=parsed.dir, force=parsed.force)
     sys.stderr.write(f"bwprof: baseline {parsed.name} ({counted(len(found.cases), 'case')}) is in {path}\n")
-    told = saving.told_of_joined(found)
-    if told:
+    for told in saving.doubts_of(found):
         _log.warning("%s", told)
 
 

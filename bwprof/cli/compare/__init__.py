@@ -45,7 +45,6 @@ examples:
   %(prog)s baseline:main r --power
 """
 _MOST_LINES = 100  # of the table, the same ones included
-_QUIETER = "measure NEW again when nothing else uses the device, or both turn by turn (bwprof ab)"
 _FORMATS = ("table", "markdown", "json", "csv")
 
 
@@ -234,9 +233,21 @@ def _gate_line(found: Comparison, fail_on: str | float, failed: Sequence[int]) -
         *([f"{len(missing)} failed or missing"] if missing else []),
         *([f"{len(suspects)} slower, disturbed, and not measured again"] if suspects else []),
         *([f"{unjudged} of {len(found.lines)} cases could not be judged"] if unjudged else []),
-        *([_QUIETER] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
+        *([_quieter(found)] if suspects or (not found.judged and found.counts[DISTURBED_WORD]) else []),
     ]
     return "; ".join([f"gate --fail-on {asked}: {said}", *more])
+
+
+def _quieter(found: Comparison) -> str:
+    """What to do about disturbed cases: which side to measure anew."""
+    from bwprof.records.comparing.verdicts import DISTURBED_WORD
+    from bwprof.results.difference import disturbances
+
+    pairs = [line.pair for line in found.lines if line.verdict == DISTURBED_WORD]
+    sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
+    which = [name for name, rows in sides.items() if any(row is not None and disturbances(row) for row in rows)]
+    said = " and ".join(which)
+    return f"measure {said} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
 
 def _print(found: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:

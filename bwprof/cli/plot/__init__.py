@@ -61,7 +61,9 @@ def _parser() -> Parser:
     made = _Mixed("bwprof plot", "Draw results: a picture of one kind, or of every kind that fits them.", epilog)
     made.add_argument("words", nargs="*", metavar="[KIND] RUN|FILE", help="the kind, and runs' folders or files")
     made.add_argument("--input", metavar="FILE", help="the same as RUN|FILE")
-    made.add_argument("-o", "--output", metavar="PICTURE", help="the file to write; its ending says the format")
+    made.add_argument(
+        "-o", "--output", metavar="PICTURE", help="the file to write; its ending says the format (KIND.png)"
+    )
     made.add_argument("--output-dir", metavar="DIR", help="a file for each kind, every one that fits, in this folder")
     made.add_argument("--format", default="png", metavar="LIST", help="of files in --output-dir: png,svg (png)")
     made.add_argument("--dpi", metavar="N", help="dots per inch (150; of the comparison by name 300)")
@@ -164,6 +166,8 @@ def _targets(options: argparse.Namespace, kind: str | None) -> list[Path]:
     name = _NAMES.get(kind or COMPARISON, kind)
     if options.output_dir is not None:
         return [Path(options.output_dir, f"{name}.{ending}") for ending in _made(options)]
+    if options.output is None and kind is None:
+        raise ValueError("the following arguments are required: -o/--output, or --output-dir")
     target = Path(options.output if options.output is not None else f"{name}.png")
     from bwprof import plot
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import rows_of
-from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
 from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, cut, endings, lines_in, width_of
 from bwprof.results import compare, schema
@@ -39,8 +39,9 @@ _PAGE_WIDTH, _SLIDE_SIZE = 10.5, (13.333, 7.5)
 _AROUND_INCHES = 1.05  # title, axis
 _LINE_INCHES = 0.17  # of the legend
 _DOT_INCHES = 0.26  # of a case
+_SLIDE_INCHES = 0.19  # of a line on a slide, which is read from afar
 _GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
-_NUMBER_POINTS, _LEAST_POINTS = 7.0, 5.0
+_NUMBER_POINTS, _SLIDE_POINTS, _LEAST_POINTS = 7.0, 14.0, 5.0
 _LONGEST_DOUBTS = 60  # characters of the flags in the legend
 _LONGEST_NAME = 64
 _LONGEST_PRECISION = 16
@@ -161,7 +162,7 @@ def _page_inches(cases: int, precisions: int) -> float:
 def _plan(lines: Sequence[str | Group], precisions: list[str], *, slide: bool, height: float) -> _Plan:
     """What fits a height, in inches."""
     room = max(height - 3 * _LINE_INCHES, LEAST_INCHES)
-    kept = list(lines[: lines_in(room)])
+    kept = list(lines[: min(lines_in(room), int(room / _SLIDE_INCHES)) if slide else lines_in(room)])
     while len(kept) > 1 and isinstance(kept[-1], str):
         kept.pop()
     groups = [line for line in kept if isinstance(line, Group)]
@@ -188,12 +189,14 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     for place, line in enumerate(plan.lines):
         if isinstance(line, Group) and gains:
             canvas.gain(line, place)
-    _peak(ax, plan.groups, ink(ax))
-    names = min(11.0 if plan.slide else 8.5, 72 * each * 0.82)
+    if (peak := _peak(plan.groups)) is not None:
+        ax.axvline(peak, color=ink(ax).soft, zorder=0.5, **_PEAK_LOOK)
+    names = min(14.0 if plan.slide else 8.5, 72 * each * 0.82)
     ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
     ax.set_xlim(0, reach)
     ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
-    ax.set_title(_title(plan, left_out), loc="left", fontsize=14 if plan.slide else 11, parse_math=False)
+    head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *([left_out] if left_out else [])]
+    add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
         canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
     dress(ax, grid="x")
@@ -230,7 +233,7 @@ class _Canvas:
     def _bar(self, row: Row, center: float, look: Style) -> None:
         value = row.get("bandwidth_gb_s")
         thickness = 0.8 / len(self.plan.precisions)
-        points = min(_NUMBER_POINTS, 72 * self.each * thickness * 0.85)
+        points = min(_SLIDE_POINTS if self.plan.slide else _NUMBER_POINTS, 72 * self.each * thickness * 0.85)
         if value is None or measurable(value) is None:
             said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
             self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
@@ -323,7 +326,7 @@ class _Canvas:
         """At the right: how much faster FP16 is in time."""
         gain = _gain(group)
         if gain is not None:
-            points = min(11.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
+            points = min(14.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
             self._right(f"{short(gain, '.2f')}\u00d7", place, points, "center")
 
     def heading(self, text: str, points: float) -> None:
@@ -351,7 +354,9 @@ def _longest(groups: Sequence[Group]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    return max([value for value in values if value and measurable(value)], default=1.0)
+    longest = max([value for value in values if value and measurable(value)], default=1.0)
+    peaks = _peaks(groups)
+    return max(longest, *peaks) if len(peaks) == 1 and max(peaks) < _FAR_PEAK * longest else longest
 
 
 def _roof(row: Row) -> tuple[float | None, bool]:
@@ -362,6 +367,9 @@ def _roof(row: Row) -> tuple[float | None, bool]:
     return row.get("attainable_gb_s"), False
 
 
+_FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so that bars keep their length
+
+
 def _peaks(groups: Sequence[Group]) -> set[float]:
     return {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
 
@@ -369,11 +377,10 @@ def _peaks(groups: Sequence[Group]) -> set[float]:
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
 
 
-def _peak(ax: Axes, groups: Sequence[Group], colors: Ink) -> None:
-    """The theoretical peak where it is known, and one."""
+def _peak(groups: Sequence[Group]) -> float | None:
+    """The theoretical peak where it is known, and one, and near."""
     peaks = _peaks(groups)
-    if len(peaks) == 1:
-        ax.axvline(peaks.pop(), color=colors.soft, zorder=0.5, **_PEAK_LOOK)
+    return next(iter(peaks)) if len(peaks) == 1 and max(peaks) <= _longest(groups) else None
 
 
 def _handles(plan: _Plan, colors: Ink) -> list[Any]:
@@ -403,7 +410,7 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         )
         for arithmetic in sorted(marked)
     ]  # fmt: skip
-    if len(_peaks(plan.groups)) == 1:
+    if _peak(plan.groups) is not None:
         handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
     if doubts and not plan.dots:
@@ -429,8 +436,8 @@ def _label(line: str | Group, groups: Sequence[Group]) -> str:
     return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
 
 
-def _title(plan: _Plan, left_out: str) -> str:
+def _devices(plan: _Plan) -> list[str]:
+    """The device, if there is one."""
     found = (str(group.first["device"]) for group in plan.groups if group.first.get("device"))
     devices = list(dict.fromkeys(cut(device, _LONGEST_NAME) for device in found))
-    words = [*(devices if len(devices) == 1 else []), *([left_out] if left_out else [])]
-    return "\n".join(["Effective memory bandwidth by precision", *([", ".join(words)] if words else [])])
+    return devices if len(devices) == 1 else []

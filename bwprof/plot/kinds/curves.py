@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import facts_of, frame_of
-from bwprof.plot.legends import legend_above
+from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, part_look
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import load
@@ -106,8 +106,7 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
     legend_above(ax, handles, room)
     words = [cut(found.device, 60)] if found.device else []
     words += [f"measured {cut(found.measured, 32)}"] if found.measured else []
-    title = "\n".join(["What plain streams reach, over the bytes they move", *([", ".join(words)] if words else [])])
-    ax.set_title(title, loc="left", fontsize=11, parse_math=False)
+    add_title(ax, "What plain streams reach, over the bytes they move", words, room)
     ax.set_xlabel("bytes read and written (B)")
     ax.set_ylabel("bandwidth (GB/s)")
     dress(ax, grid="both")

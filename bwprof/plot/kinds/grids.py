@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import device_of, need, number_column, rows_of
 from bwprof.plot.kinds.series import axis_label, column_of, count_text, varying
+from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Column, Row
@@ -185,7 +186,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     ax.set_ylim(-0.5, len(plan.ys) - 0.5)
     ax.set_xlabel(axis_label(plan.x), parse_math=False)
     ax.set_ylabel(axis_label(plan.y), parse_math=False)
-    ax.set_title(f"{_title(plan)}\n{plan.title}", loc="left", fontsize=11, parse_math=False)
+    add_title(ax, _title(plan), [plan.title], room)
     dress(ax)
     ax.tick_params(length=0)
     _scale(ax, image, plan)

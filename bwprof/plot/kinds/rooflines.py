@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, rows_of
-from bwprof.plot.legends import add_legend
+from bwprof.plot.legends import add_legend, add_title
 from bwprof.plot.looks import Style, dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results import compare, schema
@@ -182,25 +182,23 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     left, right, low, high = _limits(plan)
     handles = [*_precision_handles(plan, looks), *_roof_handles(plan, colors.text), *_copy_handles(plan)]
     # Above the roofs nothing can be: that is where the legend finds its room.
+    points = min(7.5, max(6.0, room[0]))
     told = [line for handle in handles for line in str(handle.get_label()).split("\n")]
     ax.set_xlim(left, right)
-    more = _legend_share(plan, told, room, (left, right), (low, high))
+    more = _legend_share(plan, told, room, points, (left, right), (low, high))
     ax.set_ylim(low, high * (high / low) ** min(1.2, max(0.08, more)))
     lines_at = _roof(ax, plan.theory, looks, colors.soft, (left, right), _THEORY, plan.measured.gb_s)
     lines_at += _roof(ax, plan.measured, looks, colors.text, (left, right), _MEASURED, plan.theory.gb_s)
     at = _points(ax, plan, looks, colors.soft)
-    small = room[0] < 5
-    add_legend(ax, handles, loc="upper left", fontsize=5.5 if small else 7.5, handlelength=1.8, labelspacing=0.3)
+    add_legend(ax, handles, loc="upper left", fontsize=points, handlelength=1.8, labelspacing=0.3)
     from bwprof.plot.labels import name_points
 
     names = [*_ridge_names(ax, plan, looks, colors), *_case_names(plan, colors.text)]
-    name_points(ax, names, at, lines_at, fontsize=5.5 if small else 7.0)
+    name_points(ax, names, at, lines_at, fontsize=points - 0.5)
     ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
     ax.set_ylabel(schema.column("tflops").label)
     notes = [plan.device, *plan.notes] if plan.device else plan.notes
-    ax.set_title(
-        "\n".join(["Roofline", ", ".join(notes)] if notes else ["Roofline"]), loc="left", fontsize=11, parse_math=False
-    )
+    add_title(ax, "Roofline", notes, room)
     dress(ax, grid="both")
 
 
@@ -218,13 +216,13 @@ def _limits(plan: _Plan) -> tuple[float, float, float, float]:
 
 
 def _legend_share(
-    plan: _Plan, told: Sequence[str], room: Inches, xs: tuple[float, float], ys: tuple[float, float]
+    plan: _Plan, told: Sequence[str], room: Inches, points: float, xs: tuple[float, float], ys: tuple[float, float]
 ) -> float:
     """By what share the axis of rates is made longer, so that the legend stands above the memory roof."""
     (left, right), (low, high) = xs, ys
-    legend = 0.145 * len(told) + 0.1  # inches
+    legend = 0.0193 * points * len(told) + 0.1  # inches
     memory = max([roof.gb_s for roof in (plan.measured, plan.theory) if roof.gb_s], default=0.0)
-    widest = min(0.9, (max(width_of(line, 7.5) for line in told) + 0.45) / room[0])  # of the width
+    widest = min(0.9, (max(width_of(line, points) for line in told) + 0.06 * points) / room[0])  # of the width
     at = left * (right / left) ** widest
     top = max([*plan.measured.tflops.values(), *plan.theory.tflops.values()], default=high)
     reached = min(at * memory / 1e3, top) if memory else top

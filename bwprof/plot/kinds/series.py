@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, need, number_column, rows_of
-from bwprof.plot.legends import legend_above
+from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results import schema
@@ -226,8 +226,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
         _end_names(ax, plan, colors.text)
     words = [*([plan.title] if plan.title else []), *plan.notes]
     first = f"{plan.y.title or plan.y.name.replace('_', ' ')} over {plan.x.title or plan.x.name}"
-    title = "\n".join([first[0].upper() + first[1:], *([", ".join(words)] if words else [])])
-    ax.set_title(title, loc="left", fontsize=11, parse_math=False)
+    add_title(ax, first[0].upper() + first[1:], words, room)
     ax.set_xlabel(axis_label(plan.x), parse_math=False)
     ax.set_ylabel(axis_label(plan.y), parse_math=False)
     dress(ax, grid="both")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
 from bwprof.plot.given import device_of, frame_of, need_columns
-from bwprof.plot.legends import legend_over_lines
+from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import dress, ink, part_look, readable, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, cut, lines_in, width_of
 from bwprof.results.schema import Row
@@ -164,8 +164,7 @@ def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, s
     ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
     words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
-    rest = ", ".join([*words, *_said(len(found), count, "cases")])
-    ax.set_title("\n".join([first, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    add_title(ax, first, [*words, *_said(len(found), count, "cases")], room)
     dress(ax, grid="x")
 
 
@@ -364,8 +363,7 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
     one = found[0].phase == _ONE_TOKEN
     ax.set_xlabel("time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)")
     head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
-    rest = ", ".join([*words, *_said(len(found), count, "steps")])
-    ax.set_title("\n".join([head, *([rest] if rest else [])]), loc="left", fontsize=11, parse_math=False)
+    add_title(ax, head, [*words, *_said(len(found), count, "steps")], room)
     dress(ax, grid="x")
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.given import rows_of
-from bwprof.plot.legends import legend_above
+from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results.schema import Row
@@ -168,8 +168,8 @@ def _draw(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], room: I
     name_points(ax, names, [*points, *((x, value) for x, value, _ in measured)])
     ax.set_xlabel("year")
     ax.set_ylabel("ridge (FLOP/B)")
-    title = "The ridge by year: FLOPs that a byte must feed before arithmetic, not memory, limits"
-    ax.set_title(f"{title}\ntheoretical dense rates and bandwidths of the catalogue", loc="left", fontsize=11)
+    head = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
+    add_title(ax, head, ["theoretical dense rates and bandwidths of the catalogue"], room)
     dress(ax, grid="y")
 
 

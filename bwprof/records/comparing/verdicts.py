@@ -177,7 +177,10 @@ def _decided(one: Judged, test: Test, metric: str) -> Judged:
         wider = widening(base, new)
         suspect = is_slower(one.difference, test, metric, wider)
         if suspect:
-            reason = f"{disturbed}; slower by more than the {100 * math.expm1(wider):.0f} % that this may explain"
+            more = "all the same: the base was no quicker than it seems"
+            if wider:
+                more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
+            reason = f"{disturbed}; slower {more}"
     elif verdict != SLOWER and base.get("verified") and _is_unverified(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(test.threshold):

@@ -258,7 +258,7 @@ def again(run: Run) -> Section | None:
             ("Build", ", ".join(f"{name} {value}" for name, value in build.items() if value not in (None, ""))),
             ("Environment", ", ".join(set_) or ("no variable that changes what is measured" if host else None)),
             ("Seed of the inputs", told.get("seed")),
-            ("Roofs", told.get("roofs_choice")),
+            ("Roofs", "none (--no-roofs)" if told.get("roofs_choice") is False else told.get("roofs_choice")),
         ]
     )
     first: list[Block | None] = [Code(command)] if command else [words(_unknown_command(run))]

@@ -36,7 +36,11 @@ def answer(run: Run) -> Section | None:
 
 
 def _rest(run: Run, lines: Sequence[str]) -> list[Block | None]:
-    return [*(Words(sentence(line)) for line in lines[3:]), _figures(run)]
+    timed = [row for row in run.rows if row["time_ms"] is not None]
+    flagged = sum(bool(row["flags"]) for row in timed)
+    doubt = f"{flagged} of {len(timed)} rows have flags, which say what makes them doubtful: read these first."
+    much = [Words(doubt)] if flagged > len(timed) / 2 else []
+    return [*(Words(sentence(line)) for line in lines[3:]), *much, _figures(run)]
 
 
 def sentence(line: str) -> str:
@@ -65,7 +69,7 @@ def _figures(run: Run) -> Figures | None:
     best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
     pairs = [
         (f"rows with a time, of {cases} {'case' if cases == 1 else 'cases'}", f"{len(timed)} of {len(rows)}"),
-        ("at their roof", str(high)),
+        *([("at their roof", str(high))] if (limits.limiter > 0).any() else []),
         ("verified against float64", f"{checked} of {len(timed)}"),
         ("flagged: to be read with care", str(flagged)),
     ]
@@ -132,11 +136,16 @@ def losses(run: Run) -> Section | None:
     data = run.answer.bottlenecks()
     lost = of_frame(data, wordy=True)
     strong = items(map(_cut, grouped_strengths(run.answer.measured)))
-    none = words("" if lost is not None else "No row has a roof of which it falls short by a twentieth or more.")
+    known = bool((run.answer.limits.limiter > 0).any())
+    none = (
+        "No row falls short of its roof by a twentieth or more."
+        if known
+        else "Not known: no roofs are beside the rows."
+    )
     return section(
         "bottlenecks",
         "Where time is lost, and what helps",
-        lost or none,
+        lost or words(none),
         section("strengths", "What needs no work", strong),
     )
 

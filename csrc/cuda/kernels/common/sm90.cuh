@@ -41,25 +41,12 @@ BW_DEVICE void bw_barrier_expect(uint32_t barrier, int bytes) {
 // Until the phase of this parity has ended; that of parity 1 has before the first begins.
 BW_DEVICE void bw_barrier_wait(uint32_t barrier, uint32_t parity) {
     uint32_t done = 0;
-#ifdef BW_SPIN_LIMIT
-    for (int i = 0; !done; i++) {
-        if (i > BW_SPIN_LIMIT) __trap();
-#else
     while (!done) {
-#endif
         asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                      : "=r"(done)
                      : "r"(barrier), "r"(parity)
                      : "memory");
     }
-}
-
-// Barriers that a block's threads share by number; 0 is __syncthreads'.
-BW_DEVICE void bw_named_sync(int number, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-BW_DEVICE void bw_named_arrive(int number, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // ---- copies: one thread starts them, zeros come where the tensor ends ----
@@ -79,33 +66,6 @@ BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barr
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
         "[%2];" ::"r"(to),
         "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
-        : "memory");
-}
-
-// ---- clusters: blocks that run at the same time and reach each other's shared memory at the same offsets ----
-
-BW_DEVICE int bw_cluster_rank() {
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return (int)rank;
-}
-// All threads of all blocks.
-BW_DEVICE void bw_cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-BW_DEVICE void bw_barrier_arrive_at(uint32_t barrier, int rank) {
-    asm volatile(
-        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-        "r"(rank)
-        : "memory");
-}
-// To the same place in all blocks whose bit is set; the bytes count for the barrier of each.
-BW_DEVICE void bw_tensor_load_to(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y, int blocks) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-        "{%3, %4}], [%2], %5;" ::"r"(to),
-        "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)blocks)
         : "memory");
 }
 

@@ -16,7 +16,7 @@ constexpr int largest_m_float = 16, largest_m_half = 8;
 
 struct gemv_shape {
     int64_t m, n, k;
-    int split;  // warps that share a row of B: 1, 2 or 4
+    int split_bits;  // 1 << split_bits warps share a row of B
 };
 
 // How many rows of B a warp holds, and how many 16-byte steps of each it loads ahead: B's loads in flight are their
@@ -42,6 +42,12 @@ template <typename T>
 BW_DEVICE void unpack_step(T element, gemv_step<T, false> &out) {
     out.value[0] = bw_to_float(element);
 }
+// The compiler moves nothing past it. It would move loads down to where their bytes are used, to save registers, and
+// the memory would wait; __syncwarp() is no obstacle where the lanes of a warp never part.
+BW_DEVICE void hold_order() {
+    asm volatile("pmevent 0;" ::: "memory");
+}
+
 template <bool vectors, typename T>
 BW_DEVICE auto load_b(const T *from) {
     if constexpr (vectors) {
@@ -59,62 +65,94 @@ BW_DEVICE auto load_a(const T *from) {
     }
 }
 
-// Adds this warp's share of K. Rows past the end are clamped to the last one: read again, never stored.
-template <typename T, int a_rows, int b_rows, int steps, bool vectors>
-BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64_t b_row, int slice,
-                          float (&acc)[a_rows][b_rows]) {
-    constexpr int elems = gemv_step<T, vectors>::elems;
-    using loaded = decltype(load_b<vectors>(b));
-    const int64_t count = shape.k / elems;
-    const int stride = 32 * shape.split;
-    const T *b_from[b_rows];
+BW_DEVICE uint4 zero_unless(bool there, uint4 bits) {
+    return there ? bits : make_uint4(0, 0, 0, 0);
+}
+template <typename T>
+BW_DEVICE T zero_unless(bool there, T element) {
+    return there ? element : T();
+}
+
+// One turn of a warp: all of its loads are issued before the first is waited for, those of few rows of A among them. No
+// load is conditional, because the compiler moves those behind arithmetic: where the turn is not `full`, what lies
+// beyond `left` reads the last step again and counts as 0.
+template <bool full, typename T, int a_rows, int b_rows, int steps, bool vectors>
+BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shape &shape, int stride, int left,
+                        float (&acc)[a_rows][b_rows]) {
+    constexpr int elems = gemv_step<T, vectors>::elems, a_ahead = a_rows <= 2 ? a_rows : 0;
+    using loaded = decltype(load_b<vectors>(a));
+    loaded of_b[steps][b_rows], of_a[steps][a_ahead + 1];
 #pragma unroll
-    for (int r = 0; r < b_rows; r++) b_from[r] = b + min(b_row + r, shape.n - 1) * shape.k;
-    for (int64_t i = slice * 32 + (int)threadIdx.x % 32; i < count; i += steps * stride) {
-        loaded ahead[steps][b_rows];
+    for (int s = 0; s < steps; s++) {
+        const int at = full ? s * stride : min(s * stride, left - 1);
 #pragma unroll
-        for (int s = 0; s < steps; s++) {
+        for (int r = 0; r < b_rows; r++) of_b[s][r] = load_b<vectors>(b[r] + at * elems);
+#pragma unroll
+        for (int row = 0; row < a_ahead; row++) {
+            of_a[s][row] = load_a<vectors>(a + (row == 0 ? 0 : min((int64_t)row, shape.m - 1) * shape.k) + at * elems);
+        }
+    }
+    hold_order();
+#pragma unroll
+    for (int s = 0; s < steps; s++) {
+        const bool there = full || s * stride < left;
+        const int at = full ? s * stride : min(s * stride, left - 1);
+        gemv_step<T, vectors> right[b_rows];
+#pragma unroll
+        for (int r = 0; r < b_rows; r++) unpack_step<T>(zero_unless(there, of_b[s][r]), right[r]);
+#pragma unroll
+        for (int row = 0; row < a_rows; row++) {
+            gemv_step<T, vectors> of_row;
+            loaded bits;
+            if constexpr (a_ahead > 0) {
+                bits = of_a[s][row];
+            } else {
+                bits = load_a<vectors>(a + min((int64_t)row, shape.m - 1) * shape.k + at * elems);
+            }
+            unpack_step<T>(zero_unless(there, bits), of_row);
 #pragma unroll
             for (int r = 0; r < b_rows; r++) {
-                ahead[s][r] = loaded();
-                if (i + s * stride < count) ahead[s][r] = load_b<vectors>(b_from[r] + (i + s * stride) * elems);
-            }
-        }
 #pragma unroll
-        for (int s = 0; s < steps; s++) {
-            if (i + s * stride >= count) break;
-            gemv_step<T, vectors> right[b_rows];
-#pragma unroll
-            for (int r = 0; r < b_rows; r++) unpack_step<T>(ahead[s][r], right[r]);
-#pragma unroll
-            for (int row = 0; row < a_rows; row++) {
-                gemv_step<T, vectors> left;
-                const int64_t a_row = min((int64_t)row, shape.m - 1);
-                unpack_step<T>(load_a<vectors>(a + a_row * shape.k + (i + s * stride) * elems), left);
-#pragma unroll
-                for (int r = 0; r < b_rows; r++) {
-#pragma unroll
-                    for (int e = 0; e < elems; e++) {
-                        acc[row][r] = fmaf(left.value[e], right[r].value[e], acc[row][r]);
-                    }
-                }
+                for (int e = 0; e < elems; e++) acc[row][r] = fmaf(of_row.value[e], right[r].value[e], acc[row][r]);
             }
         }
     }
 }
 
-template <typename T, int a_rows, bool vectors>
+// Adds this warp's share of K. Rows past the end are clamped to the last one: read again, never stored.
+template <typename T, int a_rows, int b_rows, int steps, bool vectors>
+BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64_t b_row, int slice, int bits,
+                          float (&acc)[a_rows][b_rows]) {
+    constexpr int elems = gemv_step<T, vectors>::elems;
+    const int count = (int)shape.k / elems, stride = 32 << bits, first = slice * 32 + (int)threadIdx.x % 32;
+    const int turns = count / (32 * steps) >> bits, turn = steps * stride;  // the same for all lanes
+    const T *b_from[b_rows];
+#pragma unroll
+    for (int r = 0; r < b_rows; r++) b_from[r] = b + min(b_row + r, shape.n - 1) * shape.k + (int64_t)first * elems;
+    a += (int64_t)first * elems;
+    int left = count - first;
+#pragma unroll 1
+    for (int i = 0; i < turns; i++) {
+        add_turn<true, T, a_rows, b_rows, steps, vectors>(a, b_from, shape, stride, left, acc);
+        left -= turn;
+        a += turn * elems;
+#pragma unroll
+        for (int r = 0; r < b_rows; r++) b_from[r] += turn * elems;
+    }
+    if (turns * turn < count) add_turn<false, T, a_rows, b_rows, steps, vectors>(a, b_from, shape, stride, left, acc);
+}
+
+template <typename T, int a_rows, int b_rows, int steps, int split_bits, bool vectors>
 __global__ void __launch_bounds__(warps_per_block * 32)
     gemm_gemv_kernel(const T *a, const T *b, const T *c, T *d, gemv_shape shape) {
-    constexpr int b_rows = b_rows_for<a_rows>;
-    constexpr int steps = vectors ? steps_for<a_rows> : 4;
     __shared__ float sums[warps_per_block][a_rows * b_rows];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int slice = warp % shape.split;
-    const int64_t group = (int64_t)blockIdx.x * (warps_per_block / shape.split) + warp / shape.split;
+    const int bits = split_bits >= 0 ? split_bits : shape.split_bits;
+    const int slice = warp & ((1 << bits) - 1);
+    const int64_t group = ((int64_t)blockIdx.x * warps_per_block + warp) >> bits;
     const int64_t b_row = group * b_rows;
     float acc[a_rows][b_rows] = {};
-    accumulate<T, a_rows, b_rows, steps, vectors>(a, b, shape, b_row, slice, acc);
+    accumulate<T, a_rows, b_rows, steps, vectors>(a, b, shape, b_row, slice, bits, acc);
 #pragma unroll
     for (int i = 0; i < a_rows * b_rows; i++) {
         float sum = acc[i / b_rows][i % b_rows];
@@ -128,7 +166,7 @@ __global__ void __launch_bounds__(warps_per_block * 32)
         const int64_t row = i / b_rows, column = b_row + i % b_rows;
         if (row >= shape.m || column >= shape.n) continue;
         float sum = sums[warp][i];
-        for (int other = 1; other < shape.split; other++) sum += sums[warp + other][i];
+        for (int other = 1; other < 1 << bits; other++) sum += sums[warp + other][i];
         const int64_t at = row * shape.n + column;
         bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
     }
@@ -142,23 +180,40 @@ bool rows_aligned(int64_t k, bw_dtype dtype) {
     return k * bw_dtype_get(dtype)->block_bytes % 16 == 0;
 }
 
-// Enough warps to keep every multiprocessor reading; more once rows are there anyway.
-int split_for(int64_t groups, int64_t steps_per_row, int units) {
-    int split = 1;
-    while (split < warps_per_block && groups * split < (int64_t)units * 16 && steps_per_row > 32 * split) split *= 2;
-    return split;
+// As many warps share a row as it takes to read it in one turn; more where there are too few rows to keep every
+// multiprocessor reading.
+int split_bits_for(int64_t groups, int64_t row_steps, int turn, int units) {
+    int bits = 0;
+    while (1 << bits < warps_per_block && row_steps > (32LL << bits) &&
+           (row_steps > ((int64_t)turn * 32 << bits) || groups << bits < (int64_t)units * 4)) {
+        bits++;
+    }
+    return bits;
+}
+
+// `split_bits` below 0: known when it is launched.
+template <typename T, int a_rows, int split_bits, bool vectors>
+bw_status choose_split(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
+    constexpr int b_rows = b_rows_for<a_rows>, steps = vectors ? steps_for<a_rows> : 4;
+    const int64_t blocks = bw_ceil_div(bw_ceil_div(shape.n, b_rows) << shape.split_bits, warps_per_block);
+    bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split_bits, vectors>, dim3((unsigned)blocks),
+              dim3(warps_per_block * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
+              bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+    return BW_OK;
 }
 
 template <typename T, int a_rows, bool vectors>
 bw_status choose(gemv_shape shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    constexpr int b_rows = b_rows_for<a_rows>;
-    const int64_t groups = bw_ceil_div(shape.n, b_rows);
-    shape.split = split_for(groups, shape.k / gemv_step<T, vectors>::elems, facts->units);
-    const int64_t blocks = bw_ceil_div(groups * shape.split, warps_per_block);
-    bw_choose(out, gemm_gemv_kernel<T, a_rows, vectors>, dim3((unsigned)blocks), dim3(warps_per_block * 32), 0,
-              bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B), bw_from_operand_if(adds, BW_GEMM_C),
-              bw_from_operand(BW_GEMM_D), shape);
-    return BW_OK;
+    const int64_t row_steps = shape.k / gemv_step<T, vectors>::elems;
+    shape.split_bits = split_bits_for(bw_ceil_div(shape.n, b_rows_for<a_rows>), row_steps,
+                                      vectors ? steps_for<a_rows> : 4, facts->units);
+    if constexpr (a_rows == 1 && vectors) {
+        if (shape.split_bits == 0) return choose_split<T, a_rows, 0, vectors>(shape, adds, out);
+        if (shape.split_bits == 1) return choose_split<T, a_rows, 1, vectors>(shape, adds, out);
+        return choose_split<T, a_rows, 2, vectors>(shape, adds, out);
+    } else {
+        return choose_split<T, a_rows, -1, vectors>(shape, adds, out);
+    }
 }
 
 // Unaligned rows are the slow path anyway: two instantiations do.
@@ -212,6 +267,7 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
     }
     if (!bw_cuda_grid_fits(dims->value[BW_GEMM_N])) return "gemv takes at most 2^31 - 1 rows of B";
+    if (dims->value[BW_GEMM_K] > INT32_MAX) return "gemv takes at most 2^31 - 1 columns of B";
     return nullptr;
 }
 
@@ -231,7 +287,7 @@ bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const b
 bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                          bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
-    const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 1};
+    const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 0};
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choose_for<T>(shape, rows_aligned(shape.k, precision->weight), value[BW_GEMM_BETA] != 0, facts, out);

@@ -3,7 +3,7 @@
 //     producer thread keeps four (or six) steps of K, 128 bytes of each row, on their way, past the end of a tile too;
 //   - two warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup gives up;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
-//     column.
+//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
 #include "cuda/kernels/common/sm90.cuh"
 #include "cuda/kernels/gemm/gemm.h"
@@ -17,8 +17,8 @@ constexpr int tile_rows = 64 * consumers, band = 16;
 constexpr int step_bytes = bw_panel_bytes;  // of K
 
 struct wgmma_shape {
-    int m, n, steps;       // of K
-    int tiles_m, tiles_n;  // of a cluster
+    int m, n, steps;  // of K
+    int tiles_m, tiles_n;
 };
 
 template <int columns>
@@ -41,50 +41,35 @@ struct ring {
     }
 };
 
-// The tile of a cluster: its blocks' tiles lie below each other and share rows of B, of which each brings its part.
-template <int cluster>
 BW_DEVICE void place_tile(const wgmma_shape &shape, int index, int *row0, int *column0, int columns) {
-    constexpr int high = band / cluster;
-    const int first = index / (high * shape.tiles_n) * high, within = index - first * shape.tiles_n;
-    const int rows = min(high, shape.tiles_m - first);
-    *row0 = (first + within % rows) * cluster * tile_rows + (cluster > 1 ? bw_cluster_rank() * tile_rows : 0);
+    const int first = index / (band * shape.tiles_n) * band, within = index - first * shape.tiles_n;
+    const int rows = min(band, shape.tiles_m - first);
+    *row0 = (first + within % rows) * tile_rows;
     *column0 = within / rows * columns;
 }
 
-template <int columns, int cluster, typename T>
+template <int columns, typename T>
 BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const wgmma_shape &shape, uint32_t stages,
                        uint32_t full, uint32_t empty) {
     using layout = wgmma_layout<columns>;
     constexpr int step_elems = step_bytes / (int)sizeof(T);
     ring<layout::stages> at;
-    for (int tile = (int)blockIdx.x / cluster; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x / cluster) {
+    for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
-        place_tile<cluster>(shape, tile, &row0, &column0, columns);
+        place_tile(shape, tile, &row0, &column0, columns);
         for (int step = 0; step < shape.steps; step++, at.advance()) {
             const uint32_t a = stages + at.stage * layout::stage_bytes, barrier = full + 8 * at.stage;
             bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
             bw_barrier_expect(barrier, layout::stage_bytes);
             bw_tensor_load(a, a_map, barrier, step * step_elems, row0);
-            if constexpr (cluster == 1) {
-                bw_tensor_load(a + layout::a_bytes, b_map, barrier, step * step_elems, column0);
-            } else {
-                const int part = bw_cluster_rank() * (columns / cluster);
-                bw_tensor_load_to(a + layout::a_bytes + part * step_bytes, b_map, barrier, step * step_elems,
-                                  column0 + part, (1 << cluster) - 1);
-            }
+            bw_tensor_load(a + layout::a_bytes, b_map, barrier, step * step_elems, column0);
         }
     }
 }
 
-// A warp has read the stage: tells every block that writes into it.
-template <int cluster>
+// A warp has read the stage.
 BW_DEVICE void release(uint32_t empty) {
-    const int lane = (int)threadIdx.x % 32;
-    if constexpr (cluster == 1) {
-        if (lane == 0) bw_barrier_arrive(empty);
-    } else {
-        if (lane < cluster) bw_barrier_arrive_at(empty, lane);
-    }
+    if (threadIdx.x % 32 == 0) bw_barrier_arrive(empty);
 }
 
 // d = the fragment (+ c).
@@ -120,15 +105,15 @@ BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape 
     }
 }
 
-template <int columns, int cluster, typename T>
+template <int columns, typename T>
 BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stages, uint32_t full, uint32_t empty) {
     using layout = wgmma_layout<columns>;
     const int group = (int)threadIdx.x / bw_warpgroup - 1, lane = (int)threadIdx.x % 32;
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
     ring<layout::stages> at;
-    for (int tile = (int)blockIdx.x / cluster; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x / cluster) {
+    for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
-        place_tile<cluster>(shape, tile, &row0, &column0, columns);
+        place_tile(shape, tile, &row0, &column0, columns);
         float sums[columns / 8][4];
         int before = 0;
         for (int step = 0; step < shape.steps; step++, at.advance()) {
@@ -144,19 +129,19 @@ BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stag
             bw_registers_hold(sums);
             // The step before has been read, this one's products go on.
             bw_products_wait<1>();
-            if (step > 0) release<cluster>(empty + 8 * before);
+            if (step > 0) release(empty + 8 * before);
             before = at.stage;
         }
         bw_products_wait<0>();
         bw_registers_hold(sums);
-        release<cluster>(empty + 8 * before);
+        release(empty + 8 * before);
         if (c) add_tile(sums, c, shape, row0 + row_in_tile, column0);
         store_tile(sums, d, shape, row0 + row_in_tile, column0);
     }
 }
 
-template <int columns, int cluster, typename T>
-__global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
+template <int columns, typename T>
+__global__ void __launch_bounds__(threads, 1)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const T *c,
                       T *d, wgmma_shape shape) {
     using layout = wgmma_layout<columns>;
@@ -167,25 +152,22 @@ __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
         bw_tensor_prefetch(b_map);
         for (int i = 0; i < layout::stages; i++) {
             bw_barrier_init(full + 8 * i, 1);
-            bw_barrier_init(empty + 8 * i, 4 * consumers * cluster);  // warps
+            bw_barrier_init(empty + 8 * i, 4 * consumers);  // warps
         }
         bw_barrier_publish();
     }
-    // Nobody writes to a block whose barriers are not ready, or which has ended.
-    cluster > 1 ? bw_cluster_sync() : __syncthreads();
+    __syncthreads();
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<40>();
-        if (threadIdx.x == 0) produce<columns, cluster, T>(a_map, b_map, shape, stages, full, empty);
-        if (cluster > 1) bw_cluster_sync();
+        if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<232>();
-        consume<columns, cluster>(c, d, shape, stages, full, empty);
-        if (cluster > 1) bw_cluster_sync();
+        consume<columns>(c, d, shape, stages, full, empty);
     }
 }
 
-int64_t tiles_of(const bw_dims *dims, int columns, int cluster) {
-    return bw_ceil_div(dims->value[BW_GEMM_M], tile_rows * cluster) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
+int64_t tiles_of(const bw_dims *dims, int columns) {
+    return bw_ceil_div(dims->value[BW_GEMM_M], tile_rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
 }
 
 bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t rows, int64_t k, int box_rows) {
@@ -201,19 +183,19 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-template <int columns, int cluster, typename T>
+template <int columns, typename T>
 void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_prepared *out) {
     using layout = wgmma_layout<columns>;
     constexpr int bytes = (int)sizeof(T);
     const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    const int64_t tiles = tiles_of(dims, columns, cluster);
-    const wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes),
-                               (int)bw_ceil_div(m, tile_rows * cluster), (int)bw_ceil_div(n, columns)};
-    bw_choose(out, gemm_wgmma_kernel<columns, cluster, T>, dim3((unsigned)(cluster * bw_min64(tiles, units / cluster))),
-              dim3(threads), layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
-              rows_of(BW_GEMM_B, dtype, bytes, n, k, columns / cluster),
-              bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+    const int64_t tiles = tiles_of(dims, columns);
+    const wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes), (int)bw_ceil_div(m, tile_rows),
+                               (int)bw_ceil_div(n, columns)};
+    bw_choose(out, gemm_wgmma_kernel<columns, T>, dim3((unsigned)bw_min64(tiles, units)), dim3(threads),
+              layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
+              rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+              bw_from_operand(BW_GEMM_D), shape);
 }
 
 }  // namespace
@@ -234,14 +216,14 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_prepared *out) {
     // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
-    const int64_t wide = bw_ceil_div(tiles_of(dims, 256, 1), facts->units);
-    const int64_t narrow = bw_ceil_div(tiles_of(dims, 128, 1), facts->units);
+    const int64_t wide = bw_ceil_div(tiles_of(dims, 256), facts->units);
+    const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (10 * wide <= 6 * narrow) {
-            choose<256, 1, T>(dims, precision->weight, facts->units, out);
+            choose<256, T>(dims, precision->weight, facts->units, out);
         } else {
-            choose<128, 1, T>(dims, precision->weight, facts->units, out);
+            choose<128, T>(dims, precision->weight, facts->units, out);
         }
         return BW_OK;
     });

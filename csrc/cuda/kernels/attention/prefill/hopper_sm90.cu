@@ -3,8 +3,9 @@
 //     sequence or head_dim is zeros;
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
-//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once;
-//     warpgroups take turns at starting products, so that one's softmax falls into the other's products;
+//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
+//     falls into the other warpgroups' products. That these take turns by barriers brought nothing (-1 to -3 % on
+//     H200);
 //   - keys are walked from the last to the first: only the first few tiles have a mask; sums hardly ever have to be
 //     scaled (bw_softmax_slack);
 //   - a block per multiprocessor takes tile after tile of queries, the longest first, from a counter in the scratch;
@@ -125,7 +126,6 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const
         bw_barrier_wait(barriers.query_empty(), round & 1 ^ 1);
         publish(shared + layout::task_at, task);
         if (task.tiles == 0) break;
-        index = gridDim.x + atomicAdd(&counters->taken, 1);
         bw_barrier_expect(barriers.query_full(), layout::query_bytes);
 #pragma unroll
         for (int i = 0; i < layout::panels; i++) {
@@ -149,6 +149,8 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const
             }
         }
         loaded += task.tiles;
+        // Not before everything is on its way: who is done first takes the next.
+        index = gridDim.x + atomicAdd(&counters->taken, 1);
     }
     bw_barrier_arrive(barriers.query_full());
     leave(counters);
@@ -200,7 +202,7 @@ BW_DEVICE void round_weights(const float (&scores)[key_eights][4], uint32_t (&we
 }
 
 // What a warpgroup's thread holds, and its place in the rings.
-template <int padded, int consumers, bool turns, typename T>
+template <int padded, int consumers, typename T>
 struct hopper_consumer {
     using layout = hopper_layout<padded, consumers>;
     float out[padded / 8][4], scores[key_eights][4];
@@ -214,13 +216,6 @@ struct hopper_consumer {
     __device__ __forceinline__ void release(int stage, bool values) {
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
     }
-    __device__ __forceinline__ void wait_turn() {
-        if constexpr (turns) bw_named_sync(1 + group, 2 * bw_warpgroup);
-    }
-    __device__ __forceinline__ void pass_turn() {
-        if constexpr (turns) bw_named_arrive(1 + (group + 1 == consumers ? 0 : group + 1), 2 * bw_warpgroup);
-    }
-
     // Starts scores = Q K^T of the `used`th tile.
     __device__ __forceinline__ void start_scores() {
         const int stage = used % stages;
@@ -272,11 +267,9 @@ struct hopper_consumer {
     template <bool masked>
     __device__ __forceinline__ void next(int tile, int more) {
         bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
-        wait_turn();
         start_scores();
         wait_values(used - 1);
         start_values(used - 1, more);
-        pass_turn();
         bw_products_wait<1>();
         bw_registers_hold(scores);
         release(used % stages, false);
@@ -306,10 +299,10 @@ struct hopper_consumer {
     }
 };
 
-template <int padded, int consumers, bool turns, typename T>
+template <int padded, int consumers, typename T>
 BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared, const hopper_barriers &barriers) {
     using layout = hopper_layout<padded, consumers>;
-    hopper_consumer<padded, consumers, turns, T> self;
+    hopper_consumer<padded, consumers, T> self;
     self.shared = shared;
     self.barriers = barriers;
     self.used = 0;
@@ -317,7 +310,6 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
     self.slack = bw_softmax_slack / shape.scale;
     self.group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup - 1, 0);
     const int row = 64 * self.group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
-    if (self.group == consumers - 1) self.pass_turn();
     for (int round = 0;; round++) {
         bw_barrier_wait(barriers.query_full(), round & 1);
         const hopper_task task = published(shared + layout::task_at);
@@ -337,7 +329,7 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
         int more = 0;
         for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
         for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        bw_barrier_arrive(barriers.query_empty());  // by each thread: it has read the task, too
         self.last(more);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
         const int64_t stride = shape.heads * shape.head_dim;
@@ -347,7 +339,7 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
     }
 }
 
-template <int padded, int consumers, bool turns, typename T>
+template <int padded, int consumers, typename T>
 __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
     attention_hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map, T *out, bw_attention_shape shape,
@@ -360,7 +352,7 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
         bw_tensor_prefetch(k_map);
         bw_tensor_prefetch(v_map);
         bw_barrier_init(barriers.query_full(), 1);
-        bw_barrier_init(barriers.query_empty(), 4 * consumers);
+        bw_barrier_init(barriers.query_empty(), bw_warpgroup * consumers);
         for (int i = 0; i < 2 * stages; i++) {
             bw_barrier_init(barriers.full(i, false), 1);
             bw_barrier_init(barriers.empty(i, false), 4 * consumers);
@@ -375,7 +367,7 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
         }
     } else {
         bw_registers_more<consumers == 2 ? 240 : 160>();
-        consume<padded, consumers, turns>(out, shape, shared, barriers);
+        consume<padded, consumers>(out, shape, shared, barriers);
     }
 }
 
@@ -398,9 +390,8 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &sh
     return view;
 }
 
-template <int padded, int consumers, bool turns, typename T>
-bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bool persistent,
-                 bw_cuda_prepared *out) {
+template <int padded, int consumers, typename T>
+bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     using layout = hopper_layout<padded, consumers>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
     const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
@@ -408,9 +399,9 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_devic
     const hopper_tasks tasks = {(unsigned)count, (unsigned)query_tiles, (unsigned)order.section,
                                 (unsigned)pairs, (unsigned)shape.heads, (int)shape.queries,
                                 (int)shape.keys, (int)shape.group,      shape.causal};
-    bw_choose(out, attention_hopper_kernel<padded, consumers, turns, T>,
-              dim3((unsigned)(persistent ? bw_min64(count, facts->units) : count)), dim3(layout::threads),
-              layout::shared_bytes, view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
+    bw_choose(out, attention_hopper_kernel<padded, consumers, T>, dim3((unsigned)bw_min64(count, facts->units)),
+              dim3(layout::threads), layout::shared_bytes,
+              view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
               view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
               view_of(BW_ATTENTION_V, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
               bw_from_operand(BW_ATTENTION_OUT), shape, tasks, bw_from_scratch(0));
@@ -437,11 +428,11 @@ bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, c
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
     return bw_cuda_by_half_type(precision->cache, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim > 64) return choose<128, 2, true, T>(precision->cache, shape, facts, true, out);
+        if (shape.head_dim > 64) return choose<128, 2, T>(precision->cache, shape, facts, out);
         // Long tiles read K and V less often; short ones fill more multiprocessors.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 192);
-        if (long_tiles < 3 * facts->units) return choose<64, 2, true, T>(precision->cache, shape, facts, true, out);
-        return choose<64, 3, true, T>(precision->cache, shape, facts, true, out);
+        if (long_tiles < 3 * facts->units) return choose<64, 2, T>(precision->cache, shape, facts, out);
+        return choose<64, 3, T>(precision->cache, shape, facts, out);
     });
 }
 
