@@ -253,59 +253,50 @@ struct bw_decode_sum {
     }
 };
 
-// A lane's share of an item's records from split `begin` on: four of the values of every eighth, `ahead` of them in
-// flight. What stands between a record's arrival and its sum counts: addresses are one per lane and numbers known when
-// this is compiled, all is asked for before anything is looked at, and records are emptied last.
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
 template <int ahead>
-BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int begin, int splits) {
+BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
     const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
     const float empty = __uint_as_float(bw_decode_empty);
-    float4 *values = slots.values + (item * slots.splits + begin + sub) * bw_record_quads + quad;
-    float2 *sums = slots.sums + item * slots.splits + begin + sub;
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
-    for (int first = begin; first < splits; first += ahead * bw_split_lanes) {
-        const int left = splits - first - sub;  // this lane's records: those u with u * bw_split_lanes below it
+    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
         float4 part[ahead];
         float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            part[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            stand[u] = make_float2(-INFINITY, 0.0f);
-            if (u * bw_split_lanes < left) {
-                part[u] = bw_record_load(values + u * bw_split_lanes * bw_record_quads);
-                stand[u] = bw_record_load(sums + u * bw_split_lanes);
-            }
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
-        while (true) {  // what is missing, at once: a round trip is long
-            bool all = true;
-#pragma unroll
-            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-            if (all) break;
+        bool all;
+        do {  // what is missing, at once: a round trip is long
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
-                if (!(bw_words_there(part[u]) && bw_words_there(stand[u]))) {
-                    part[u] = bw_record_load(values + u * bw_split_lanes * bw_record_quads);
-                    stand[u] = bw_record_load(sums + u * bw_split_lanes);
-                }
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
             }
-        }
+            all = true;
+#pragma unroll
+            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
+        } while (!all);
         __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
         float top = sum.top;
 #pragma unroll
-        for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
+        for (int u = 0; u < ahead; u++) {
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
+        }
         sum.shrink_to(top);
 #pragma unroll
         for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
-#pragma unroll
-        for (int u = 0; u < ahead; u++) {
-            if (u * bw_split_lanes < left) {
-                bw_record_store(values + u * bw_split_lanes * bw_record_quads, make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(sums + u * bw_split_lanes, make_float2(empty, empty));
-            }
-        }
-        values += ahead * bw_split_lanes * bw_record_quads;
-        sums += ahead * bw_split_lanes;
     }
     return sum;
 }
@@ -326,36 +317,6 @@ BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
     }
 }
 
-// A combiner's only record, shared out among its warps: each adds up 16 splits, the first puts them together.
-constexpr int bw_wide_splits = 2 * bw_split_lanes;
-template <int warps, typename T>
-BW_DEVICE void bw_decode_combine_wide(const bw_decode_slots &slots, const bw_decode_place &place,
-                                      const bw_decode_row &row, int item, T *out) {
-    __shared__ float4 values[warps][bw_record_quads];
-    __shared__ float2 stands[warps][bw_record_quads];
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, begin = warp * bw_wide_splits;
-    bw_decode_sum sum = bw_decode_gather<2>(slots, item, begin, min(place.splits, begin + bw_wide_splits));
-    bw_decode_add_lanes(sum);
-    if (lane < bw_record_quads) {
-        values[warp][lane] = make_float4(sum.value[0], sum.value[1], sum.value[2], sum.value[3]);
-        stands[warp][lane] = make_float2(sum.top, sum.weight);
-    }
-    __syncthreads();
-    if ((int)threadIdx.x >= bw_record_quads) return;
-    float top = sum.top;
-#pragma unroll
-    for (int other = 1; other < warps; other++) top = fmaxf(top, stands[other][lane].x);
-    sum.shrink_to(top);
-#pragma unroll
-    for (int other = 1; other < warps; other++) sum.add(values[other][lane], stands[other][lane]);
-    const float inverse = __fdividef(1.0f, sum.weight);
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
-    const int head = slots.head(item);
-    bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
-                    out + (place.row0 + head) * row.head_dim);
-}
-
 // One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
 template <int ahead, typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
@@ -365,8 +326,8 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
     const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int item = first + warp; item < end; item += warps) {
-        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, 0, place.splits)
-                                                               : bw_decode_gather<ahead>(slots, item, 0, place.splits);
+        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
+                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
         bw_decode_add_lanes(sum);
         if (lane >= bw_record_quads) continue;
         const float inverse = __fdividef(1.0f, sum.weight);
@@ -380,7 +341,7 @@ BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_de
 
 // The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
 // a time, as the kernel's registers allow.
-template <int ahead, int wide_warps = 0, typename Cells, typename T>
+template <int ahead, typename Cells, typename T>
 BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
                                 const bw_decode_row &row, unsigned ticket, T *out) {
     const bw_decode_slots slots(exchange, place.row0);
@@ -390,14 +351,7 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
     const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
-    if (combiner < 0) return;
-    if constexpr (wide_warps > 0) {
-        if (exchange.combiner_items == 1 && place.splits > bw_wide_splits &&
-            place.splits <= wide_warps * bw_wide_splits && combiner < place.heads * slots.row_records) {
-            return bw_decode_combine_wide<wide_warps>(slots, place, row, combiner, out);
-        }
-    }
-    bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
+    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
 }
 
 // -- what a kernel is launched with --

@@ -368,8 +368,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     }
     const cells_type cells(cell_memory, warps, warps, 0);
     spread<tile>(sums, cells);
-    bw_decode_finish<warps == 4 ? 8 : 4, warps == 4 ? 4 : 0>(cells, work.exchange, place, {head_dim, true}, ticket,
-                                                             (T *)work.out);
+    bw_decode_finish<warps == 4 ? 8 : 4>(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>
