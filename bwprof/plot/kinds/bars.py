@@ -176,7 +176,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
         _log.warning("the picture shows %s", left_out)
     handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
     gains = any(_gain(group) for group in plan.groups)
-    more = (1.2 if plan.slide else 2.2) * written / 72 if gains else 0.0  # the heading of the gains
+    more = 2.2 * written / 72 if gains else 0.0  # the heading of the gains
     each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
     longest = _longest(plan.groups)
     reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
@@ -198,7 +198,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *([left_out] if left_out else [])]
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
-        canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
+        canvas.heading("FP16 gain\nin time", written)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0, labelsize=names)
     ax.tick_params(axis="x", labelsize=written + 1)
@@ -251,7 +251,7 @@ class _Canvas:
         if value > width * 1.6 + 2 * gap:  # within the bar, at its end, so that no mark comes between
             self._write(value - gap, center, said, points, readable(look.color), ha="right", bbox=tag)
         elif hidden and roof is not None:
-            self._write(roof + 2 * gap, center, said, points, readable(look.color), bbox=tag)
+            self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
         else:
             self._write(value + 1.5 * gap, center, said, points, self.ink.text)
 
@@ -315,7 +315,14 @@ class _Canvas:
         if reasons:
             said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
             center = sum(heights.values()) / len(heights)
-            self._write(0.004 * self.longest, center, said, min(6.5, 72 * self.each * 0.7), self.ink.soft)
+            points = min(6.5, 72 * self.each * 0.7)
+            drawn = [row for row in group.rows.values() if measurable(row.get("bandwidth_gb_s")) is not None]
+            marks = [mark for row in drawn for mark in (row["bandwidth_gb_s"], _roof(row)[0])]
+            ends = [mark for mark in marks if mark is not None and measurable(mark) is not None]
+            start = 0.004 * self.longest
+            if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
+                start = max(ends) + 0.1 / self.inches
+            self._write(start, center, said, points, self.ink.soft)
 
     def _way(self, ways: Any, color: str) -> None:
         from matplotlib.collections import LineCollection
