@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import rows_of
+from bwprof.plot.given import predicted, rows_of
 from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
 from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, cut, endings, lines_in, width_of
@@ -65,7 +65,7 @@ class _Plan:
 def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
     """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
-    Above 20 cases dots take the place of bars; a line leads from each to its roof.
+    Above 20 cases dots take the place of bars; a line leads from each to its roof. What is only predicted is hollow.
 
     Parameters
     ----------
@@ -238,18 +238,20 @@ class _Canvas:
             said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
             self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
             return
+        only_predicted = predicted(row)
+        color, edge = (self.ink.ground, look.color) if only_predicted else (look.color, self.ink.ground)
         self.ax.barh(
-            center, value, height=thickness * 0.92, color=look.color, hatch=look.hatch,
-            edgecolor=self.ink.ground, linewidth=0,
+            center, value, height=thickness * 0.92, color=color, hatch=look.hatch, edgecolor=edge,
+            linewidth=0.8 if only_predicted else 0,
         )  # fmt: skip
         roof = self._roof_mark(row, center, thickness)
         said = figure_text(value, whole_from=100) + ("*" if row.get("flags") else "")
         width = width_of(said, points) / self.inches
         gap = 0.04 / self.inches
         hidden = roof is not None and value - gap < roof < value + width + 2 * gap
-        tag = {"facecolor": look.color, "edgecolor": "none", "pad": 0.8}  # says whose number it is
+        tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
         if value > width * 1.6 + 2 * gap:  # within the bar, at its end, so that no mark comes between
-            self._write(value - gap, center, said, points, readable(look.color), ha="right", bbox=tag)
+            self._write(value - gap, center, said, points, readable(color), ha="right", bbox=tag)
         elif hidden and roof is not None:
             self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
         else:
@@ -279,23 +281,28 @@ class _Canvas:
         for group, heights in cases:
             self._without(group, heights)
         for precision, look in self.looks.items():
-            found, ways = [], []
+            found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+            ways = []
             for group, heights in cases:
                 if precision not in heights:
                     continue
                 row, y = group.rows[precision], heights[precision]
                 value = row.get("bandwidth_gb_s")
-                if measurable(value) is None:
+                if value is None or measurable(value) is None:
                     continue
-                found.append((value, y))
+                found[predicted(row)].append((value, y))
                 roof, arithmetic = _roof(row)
                 if roof is not None and measurable(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
             self._way(ways, look.color)
-            if found:
-                xs, ys = zip(*found, strict=True)
-                self.ax.plot(xs, ys, color=look.color, marker=look.marker, markersize=size, linewidth=0, zorder=3)
+            for hollow, points in found.items():
+                if points:
+                    xs, ys = zip(*points, strict=True)
+                    self.ax.plot(
+                        xs, ys, color=self.ink.ground if hollow else look.color, marker=look.marker, markersize=size,
+                        linewidth=0, zorder=3, markeredgecolor=look.color,
+                    )  # fmt: skip
         for arithmetic, places in marks.items():
             if places:
                 xs, ys = zip(*places, strict=True)
@@ -419,6 +426,9 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
         handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
+    if any(predicted(row) and measurable(row.get("bandwidth_gb_s")) is not None for row in rows):
+        ring: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "markerfacecolor": colors.ground}
+        handles.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label="hollow: predicted", **ring))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
     if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
