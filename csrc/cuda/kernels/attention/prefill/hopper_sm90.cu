@@ -74,6 +74,17 @@ BW_DEVICE hopper_task published(uint32_t at) {
     return task;
 }
 
+// The same for a warp, of which the first lane reads: the one that says later that it has been read.
+BW_DEVICE hopper_task read_by_one(uint32_t at) {
+    hopper_task task = {0, 0, 0, 0};
+    if (threadIdx.x % 32 == 0) task = published(at);
+    task.batch = __shfl_sync(bw_all_lanes, task.batch, 0);
+    task.head = __shfl_sync(bw_all_lanes, task.head, 0);
+    task.query0 = __shfl_sync(bw_all_lanes, task.query0, 0);
+    task.tiles = __shfl_sync(bw_all_lanes, task.tiles, 0);
+    return task;
+}
+
 // What the tasks are found from: all in int.
 struct hopper_tasks {
     unsigned count, query_tiles, section, pairs, heads;  // as in bw_flash_order
@@ -312,7 +323,7 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
     const int row = 64 * self.group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
     for (int round = 0;; round++) {
         bw_barrier_wait(barriers.query_full(), round & 1);
-        const hopper_task task = published(shared + layout::task_at);
+        const hopper_task task = read_by_one(shared + layout::task_at);
         if (task.tiles == 0) break;
         const int offset = (int)(shape.keys - shape.queries) + task.query0;
 #pragma unroll
@@ -329,9 +340,8 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
         int more = 0;
         for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
         for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
-        // All lanes have read the task. (An arrival by each thread takes 40 more instructions in each tile of keys: the
-        // compiler then no longer knows that a warp's descriptors are the same.)
-        __syncwarp();
+        // By the lane that has read the task. (An arrival by each thread takes 40 more instructions in each tile of
+        // keys: the compiler then no longer knows that a warp's descriptors are the same.)
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
         self.last(more);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
