@@ -113,9 +113,9 @@ def test_of_several_rows_the_worst_is_named() -> None:
     ]
     found = checklist(pd.DataFrame(rows)).iloc[4]
     assert found["Result"] == "fail"
-    assert found["Figure"] == "1 of 3 rows, worst: c 10 %, 1 unknown (--metrics occupancy)"
+    assert found["Figure"] == "1 of 3 rows pass, worst: c 10 %, 1 unknown (--metrics occupancy)"
     passed = checklist(rows[:1] * 2).iloc[4]
-    assert (passed["Result"], passed["Figure"]) == ("pass", "2 of 2 rows")
+    assert (passed["Result"], passed["Figure"]) == ("pass", "2 of 2 rows pass")
 
 
 def test_an_empty_frame() -> None:

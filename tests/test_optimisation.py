@@ -185,6 +185,20 @@ def test_a_bottleneck_is_gone_when_less_than_half_of_it_is_left() -> None:
         assert (len(found), len(fixed)) == (1, gone)
 
 
+def test_the_row_that_it_is_about_is_among_the_bottlenecks(tmp_path: Path, no_pictures: None) -> None:
+    """Three others lose more time than it does; it is named first, and judged with them."""
+    others = [step(BEFORE, "stored", 1, case=f"other {number}") for number in range(3)]
+    given = [bwprof.frame([*others, step(ms, "stored", 1, case="small", pct_limit=0.25 / ms)]) for ms in (0.010, 0.003)]
+    found, fixed = story(given, case="small").fixed()
+    assert [finding.label.split(" fp16")[0] for finding in found] == ["small", "other 0", "other 1"]
+    assert fixed == found[:1]
+    assert len(story(given, case="other 2").fixed()[0]) == 3
+    text = write_report(given, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
+    identified = text.partition("## Bottlenecks Identified")[2].partition("## Fixes Applied")[0]
+    assert "| small fp16" in identified.splitlines()[4]
+    assert "Of the 3 bottlenecks named above, 1 cost less than half of that time now." in text
+
+
 def test_runs_need_a_case_in_common() -> None:
     with pytest.raises(ValueError, match="two runs at least"):
         story([bwprof.frame([step(1, "fused", 1)])])

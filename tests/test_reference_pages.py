@@ -60,3 +60,14 @@ def test_commands_that_pages_name_are_there() -> None:
     for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):
         told = set(re.findall(r"(?:^|`)bwprof ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
         assert {"sweep", "analyze", "compare"} <= told <= set(COMMANDS), page.name
+
+
+def test_the_guide_names_every_kind_of_picture_and_every_notebook() -> None:
+    from bwprof import plot
+
+    guide = (NOTEBOOKS / "guide.md").read_text(encoding="utf-8")
+    assert [kind for kind in (*plot.KINDS, "compare", "trend") if not re.search(rf"# kinds: .*\b{kind}\b", guide)] == []
+    readme = (NOTEBOOKS.parent / "README.md").read_text(encoding="utf-8")
+    for notebook in NOTEBOOKS.glob("*.ipynb"):
+        assert f"({notebook.name})" in guide, notebook.name
+        assert f"(notebooks/{notebook.name})" in readme, notebook.name

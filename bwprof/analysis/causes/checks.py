@@ -285,7 +285,7 @@ def _answer(item: Item, facts: Facts, names: list[str]) -> tuple[str, str]:
     bad = known[~good[known]]
     if len(figures) == 1:
         return (FAIL if len(bad) else PASS), item.said.format(Short(figures[0])) or ("yes" if not len(bad) else "no")
-    of = f"{len(known) - len(bad)} of {len(known)} rows"
+    of = f"{len(known) - len(bad)} of {len(known)} rows pass"
     rest = f", {len(figures) - len(known)} unknown ({item.needs})" if len(known) < len(figures) else ""
     if not len(bad):
         return PASS, of + rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,13 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
     >>> bottlenecks(row)[["Priority", "Kernel", "Impact"]].values.tolist()
     [['1 (HIGH)', 'decode', '3x bandwidth loss']]
     """
+    return listed(ranked(values.as_frame(data), top))
+
+
+def listed(found: Sequence[Finding]) -> pd.DataFrame:
+    """Findings as the table of `bottlenecks`."""
     import pandas as pd
 
-    found = ranked(values.as_frame(data), top)
     return pd.DataFrame([finding.line() for finding in found], columns=list(COLUMNS)).astype("string")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.causes.ranking import bottlenecks
+from bwprof.analysis.causes.ranking import listed
 from bwprof.report.blocks import Block, Document, Section, facts, items, of_frame, section, table, there, words
 from bwprof.report.optimising.goals import FIXED, SPEEDUP, VERIFIED, VS_TORCH, Goal, read_goals
 from bwprof.report.optimising.steps import Step, Story, story_of
@@ -16,7 +16,7 @@ from bwprof.report.parts import several
 from bwprof.report.runs import Run
 from bwprof.results import schema
 from bwprof.results.schema import Row, is_missing
-from bwprof.text import bytes_text, figure_text, measurable, seconds_text, short
+from bwprof.text import bytes_text, counted, figure_text, measurable, seconds_text, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +136,7 @@ def _initial(story: Story) -> Section | None:
 def _methodology(story: Story) -> Section | None:
     method = [
         "Profile: every row is measured, verified and held against the roofs of its device.",
-        f"Rank: the {_TOP} rows that lose the most time against their roof, each with its cause.",
+        f"Rank: the {_TOP} rows that lose the most time against their roof, this one among them, each with its cause.",
         "Change one thing at a time.",
         "Measure again after each change: times differ when their 95 % intervals are apart, and by more than the gate.",
     ]
@@ -159,7 +159,7 @@ def _methodology(story: Story) -> Section | None:
 
 
 def _bottlenecks(story: Story) -> Section | None:
-    found = of_frame(bottlenecks(story.runs[0].answer.measured, _TOP), wordy=True)
+    found = of_frame(listed(story.fixed(_TOP)[0]), wordy=True)
     return section(
         "bottlenecks",
         "Bottlenecks Identified",
@@ -274,7 +274,7 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
     last = story.last
     found, gone = story.fixed(_TOP)
     fixed = (
-        f"Of the {len(found)} rows that lost the most time at first, {len(gone)} lose less than half of that now."
+        f"Of the {counted(len(found), 'bottleneck')} named above, {len(gone)} cost less than half of that time now."
         if found
         else ""
     )

@@ -221,9 +221,16 @@ class Story:
         return min(times) / float(row["time_ms"]) if times else math.nan
 
     def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
-        """What lost the most time in the first run, and what of that is gone in the last: less than half is left."""
+        """What lost the most time in the first run, and what of that is gone in the last: less than half is left.
+
+        The row that all is about is among them, the first one where others lost more.
+        """
         held = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
-        found = ranked(as_frame([track.first for track in held]), top)
+        every = ranked(as_frame([track.first for track in held]), None)
+        found = every[:top]
+        own = next((finding for finding in every if held[finding.place] is self.track), None)
+        if own is not None and own not in found:
+            found = [own, *found[: top - 1]]
         return found, [finding for finding in found if _is_gone(finding, held[finding.place].rows[-1])]
 
 

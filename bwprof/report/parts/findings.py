@@ -30,17 +30,16 @@ def answer(run: Run) -> Section | None:
         from bwprof.report.parts.models import answer as of_model
 
         lines = [*of_model(run), *lines]
-    return section(
-        "answer", "The answer", *(Words(sentence(line), lead=True) for line in lines[:3]), *_rest(run, lines)
-    )
+    told = [Words(sentence(line), lead=place < 3) for place, line in enumerate(lines)]
+    return section("answer", "The answer", *_doubt(run), *told, _figures(run))
 
 
-def _rest(run: Run, lines: Sequence[str]) -> list[Block | None]:
-    timed = [row for row in run.rows if row["time_ms"] is not None]
+def _doubt(run: Run) -> list[Block]:
+    """Before all else, where most of what was measured is doubtful."""
+    timed = [row for row in run.rows if row["time_ms"] is not None and row["status"] == "ok"]
     flagged = sum(bool(row["flags"]) for row in timed)
-    doubt = f"{flagged} of {len(timed)} rows have flags, which say what makes them doubtful: read these first."
-    much = [Words(doubt)] if flagged > len(timed) / 2 else []
-    return [*(Words(sentence(line)) for line in lines[3:]), *much, _figures(run)]
+    said = f"{flagged} of {len(timed)} rows have flags, which say what makes them doubtful: read these first."
+    return [Words(said)] if flagged > len(timed) / 2 else []
 
 
 def sentence(line: str) -> str:
