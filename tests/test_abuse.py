@@ -391,6 +391,22 @@ def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
             function(wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "kind", "said"),
+    [
+        (None, TypeError, "data is None: a frame is needed, a run's folder, a file of results, or rows"),
+        ("results.csv", FileNotFoundError, "no such file or folder: results.csv"),
+        ({}, ValueError, "the rows have no column operation"),
+    ],
+)
+def test_what_no_picture_is_made_of(
+    wrong: Any, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=re.escape(said)):
+        bwprof.plot.comparison(wrong)
+
+
 # ---- other processes ----
 
 

@@ -405,6 +405,25 @@ def test_an_interrupted_command_says_what_is_finished(
     assert len(bwprof.load_baseline("main").process_ms[0]) == 2
 
 
+def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
+    command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = local.LocalExecutor.measure
+
+    def fails(self: local.LocalExecutor, *given: Any) -> Any:
+        outcome = real(self, *given)
+        outcome.row.update(status="failed", reason="out of memory", time_ms=None)
+        return outcome
+
+    monkeypatch.setattr(local.LocalExecutor, "measure", fails)
+    code, _, err = command("save", "main", "--repeat", "3", *TINY)
+    assert code == 3
+    assert "baseline main is not saved: no case was measured: out of memory" in err
+    assert "saves what is finished" not in err
+    assert "process 2 of 3" not in err
+    assert bwprof.baselines() == []
+
+
 def test_a_baseline_is_no_result_file(folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):

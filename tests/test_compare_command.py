@@ -177,6 +177,14 @@ def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> No
     assert "noisy in the base; slower all the same: the base was no quicker than it seems" in " ".join(out.split())
 
 
+def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, new = saved("x", run()[:1]), saved("y", run(1.3, "run-2")[:1])
+    monkeypatch.setattr(again, "measure_again", lambda *_given, **_more: [run()[0] | {"flags": "noisy"}])
+    code, out, _ = bw("compare", base, new, "--fail-on", "5%")
+    assert code == 3
+    assert "measure NEW again when" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("more", "expected", "line", "title"),
     [

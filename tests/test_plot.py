@@ -18,6 +18,7 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.cli.plot import main as plot_main
+from bwprof.plot import looks as looks_module
 from bwprof.plot.kinds import panels
 from bwprof.results import frame
 
@@ -51,6 +52,25 @@ def test_the_nearer_roof_is_marked() -> None:
     assert legend is not None
     said = [text.get_text() for text in legend.get_texts()]
     assert said[1:] == ["attainable: a plain stream of the same bytes", "arithmetic roof, where it is nearer"]
+
+
+def test_a_number_beyond_its_roof_is_no_longer_bar() -> None:
+    """Behind a mark that stands beside a short bar, on the picture's ground: a patch of the bar's colour seems one."""
+    near = {"attainable_gb_s": 60.0, "pct_attainable": 50.0, "limiter": "memory"}
+    axes = plot.comparison(frame.from_rows([row("long", "fp32", gb_s=1000.0), row("a", "fp32", gb_s=30.0, **near)]))
+    number = next(text for text in axes.texts if text.get_text() == "30.0")
+    assert number.get_position()[0] > 60.0
+    assert number.get_bbox_patch() is None
+    assert number.get_color() == looks_module.ink(axes).text
+
+
+def test_why_a_precision_is_missing_stands_beside_the_dots() -> None:
+    """Above 20 cases, where a dot or a roof is near the axis."""
+    rows = [row(f"case {number}", "fp32", gb_s=1000.0) for number in range(21)]
+    rows += [row("odd", "fp32", gb_s=40.0, attainable_gb_s=90.0), row("odd", "fp16", gb_s=None, status="skipped")]
+    axes = plot.comparison(frame.from_rows(rows))
+    reason = next(text for text in axes.texts if text.get_text() == "FP16 skipped")
+    assert reason.get_position()[0] > 90.0
 
 
 def looks(*precisions: str) -> dict[str, tuple[object, str]]:

@@ -91,6 +91,54 @@ def test_words_that_cover_each_other_are_found() -> None:
     assert outside(axes) == ["cut off at the right"]
 
 
+def hollow_marks(axes: Axes) -> set[float]:
+    """How high the points stand whose marks are filled with the ground's colour."""
+    ground = axes.get_facecolor()
+    lines = [line for line in axes.lines if line.get_marker() not in ("None", "|")]
+    unfilled = [line for line in lines if mpl.colors.same_color(line.get_markerfacecolor(), ground)]
+    return {float(y) for line in unfilled for y in np.atleast_1d(line.get_ydata())}
+
+
+@pytest.mark.parametrize("kind", ["roofline", "lines"])
+def test_what_is_only_predicted_is_hollow(kind: str) -> None:
+    rows = swept({"N": [16, 32, 64]}).to_dict("records")
+    for made in rows:
+        made["tflops"] = made["bandwidth_gb_s"]
+    rows[1] |= {"status": "predicted", "bandwidth_gb_s": 77.0, "tflops": 77.0}
+    axes = FUNCTIONS[kind](frame.from_rows(rows))
+    assert hollow_marks(axes) == {77.0}
+    assert "hollow: predicted" in legend_words(axes)
+    rows[2]["flags"] = "noisy"
+    assert "hollow: predicted, or see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+    rows[1]["status"] = "ok"
+    assert "hollow: see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+
+
+def legend_words(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("count", [2, 25])
+def test_a_predicted_bar_or_dot_is_hollow(count: int) -> None:
+    rows = [row(f"case {number}", "fp32", status="predicted" if number else "ok") for number in range(count)]
+    axes = plot.comparison(frame.from_rows(rows))
+    if count < 20:
+        ground = axes.get_facecolor()
+        assert [mpl.colors.same_color(bar.get_facecolor(), ground) for bar in axes.patches] == [False, True]
+    else:
+        assert hollow_marks(axes) == set(range(1, count))
+    assert "hollow: predicted" in legend_words(axes)
+    assert "hollow: predicted" not in legend_words(plot.comparison(frame.from_rows(rows[:1])))
+
+
+def test_a_shape_of_several_steps_is_drawn_once() -> None:
+    """A model's attention stands in the step of each format of the weights, measured once."""
+    said = [text.get_text() for text in plot.comparison(bwprof.load_example("h200_llama")).get_yticklabels()]
+    assert len(said) == len(set(said)) == 32
+
+
 @pytest.mark.parametrize("kind", plot.KINDS)
 def test_units_stand_on_the_axes(kind: str) -> None:
     axes = drawn(kind)

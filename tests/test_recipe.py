@@ -135,10 +135,9 @@ def test_its_steps_work(tmp_path: Path) -> None:
         "GITHUB_STEP_SUMMARY": str(summary),
     }
     summary.touch()
-    assert shell(tmp_path, "Make the baseline", variables) == (
-        0,
-        "bwprof: baseline main (1 case) is in .bwprof/baselines/main.json\n",
-    )
+    code, said = shell(tmp_path, "Make the baseline", variables)
+    told = [line for line in said.splitlines() if "disturbed (noisy)" not in line]  # the machine may be busy
+    assert (code, told) == (0, ["bwprof: baseline main (1 case) is in .bwprof/baselines/main.json"])
     code, said = shell(tmp_path, "Measure", variables)
     assert code == 0, said
     (run,) = (tmp_path / "r").iterdir()

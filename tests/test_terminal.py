@@ -199,6 +199,7 @@ complete_words bwprof sweep attention_
 complete_words bwprof compare --fail
 complete_words bwprof --resu
 complete_words bwprof compare ba
+complete_words bwprof ablation kv_c
 """
 
 
@@ -210,7 +211,7 @@ def test_a_shell_completes_words(tmp_path: Path) -> None:
         ["bash", "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True
     )
     assert (done.stdout.splitlines(), done.stderr) == (
-        ["compare completion", "attention_prefill attention_decode", "--fail-on", "--resume", ""],
+        ["compare completion", "attention_prefill attention_decode", "--fail-on", "--resume", "", "kv_copy"],
         "",
     )
 

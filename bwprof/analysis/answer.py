@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # The next narrower precision that one would think of.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
-_FORMATS = ("weights", "kv")  # columns in which rows of a model differ that were measured once
 _LIMITS = {
     "memory": "memory",
     "compute": "arithmetic",
@@ -59,10 +58,7 @@ class Answer:
         steps, which differ in their formats, once.
         """
         held = ~values.is_word(self.data, "status", "predicted")
-        found = self.data[held] if (held & values.usable(self.data)).any() else self.data
-        if not {"model", *_FORMATS} <= set(found.columns):
-            return found
-        return found[~found.duplicated(found.columns.difference(list(_FORMATS)))]
+        return values.once(self.data[held] if (held & values.usable(self.data)).any() else self.data)
 
     @cached_property
     def usable(self) -> pd.DataFrame:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _WAITED = re.compile(re.escape(WAITED).replace(re.escape("{:.0f}"), r"(\d+)"))
 SELECTED = "selected"  # of the stall reasons the one that is no waiting
+_FORMATS = ("weights", "kv")  # columns in which rows of a model differ that were measured once
 
 
 def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
@@ -188,6 +189,13 @@ def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
     codes, texts = pd.factorize(data["reason"])
     found = [_WAITED.search(str(text)) for text in texts]
     return np.array([*(math.nan if one is None else float(one[1]) for one in found), math.nan], float)[codes]
+
+
+def once(data: pd.DataFrame) -> pd.DataFrame:
+    """The rows, those of a model's shape once that stands in several of its steps, which differ in their formats."""
+    if not {"model", *_FORMATS} <= set(data.columns):
+        return data
+    return data[~data.duplicated(data.columns.difference(list(_FORMATS)))]
 
 
 def counts(data: pd.DataFrame) -> NDArray[np.float64]:

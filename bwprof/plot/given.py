@@ -47,12 +47,40 @@ def frame_of(data: Any) -> pd.DataFrame:
 
 
 def rows_of(data: Any) -> tuple[list[Row], pd.DataFrame]:
-    """The rows of what was given, their limits and their comparison with FP32 filled in, and the frame."""
+    """The rows of what was given, their limits and their comparison with FP32 filled in, and the frame.
+
+    A shape that stands in several of a model's steps is there once.
+    """
+    from bwprof.analysis.values import once
     from bwprof.results.frame import compared_rows
     from bwprof.roofs.limits import with_limits
 
-    frame = frame_of(data)
+    frame = once(frame_of(data))
     return compared_rows(with_limits(frame)), frame
+
+
+def predicted(row: Mapping[str, Any]) -> bool:
+    """Whether nobody has measured a row."""
+    return bool(row.get("status") == "predicted")
+
+
+def hollow(row: Mapping[str, Any]) -> bool:
+    """Whether a row's mark has no filling: it is doubted or only predicted."""
+    return bool(row.get("flags")) or predicted(row)
+
+
+def why_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
+    """What a legend says of the marks without a filling; "" where there are none."""
+    marked = [row for row in rows if hollow(row)]
+    reasons = [
+        word
+        for word, there in (
+            ("predicted", any(predicted(row) for row in marked)),
+            ("see flags", any(row.get("flags") for row in marked)),
+        )
+        if there
+    ]
+    return f"hollow: {', or '.join(reasons)}" if reasons else ""
 
 
 def need(rows: Iterable[Row], *names: str) -> list[Row]:

@@ -103,8 +103,9 @@ def made_of(name: str, sources: Sequence[Side]) -> Baseline:
     runs: list[Run] = []
     seen: set[str] = set()
     for source in sources:
-        if not any(row["status"] == "ok" and _is_time(row["time_ms"]) for row in source.rows):
-            raise ValueError(f"{quoted(source.name)} holds no measured case: nothing could be held against it")
+        if not any(map(is_measured, source.rows)):
+            told = next((f" ({row['status']}: {row['reason']})" for row in source.rows if row.get("reason")), "")
+            raise ValueError(f"{quoted(source.name)} holds no measured case{told}: nothing could be held against it")
         own = _processes(source)
         twice = sorted(seen.intersection(own) - {""})
         if twice:
@@ -114,8 +115,10 @@ def made_of(name: str, sources: Sequence[Side]) -> Baseline:
     return gathered(name, runs, saved=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def _is_time(given: Any) -> bool:
-    return not schema.is_missing(given) and 0 < given < math.inf
+def is_measured(row: Row) -> bool:
+    """Whether a row has a time that others can be held against."""
+    given = row["time_ms"]
+    return row["status"] == "ok" and not schema.is_missing(given) and 0 < given < math.inf
 
 
 def _processes(source: Side) -> dict[str, Run]:

@@ -116,7 +116,11 @@ def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inte
     saved = False
     try:
         code = _runs(parsed, given, interrupts, repeat, stores)
-        if all(map(_is_whole, stores)):
+        empty = next((one for one in stores if not _has_times(one)), None)
+        if empty is not None:
+            why = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
+            _log.error("baseline %s is not saved: no case was measured%s", parsed.name, why)
+        elif all(map(_is_whole, stores)):
             with interrupts.at_once():
                 _write(parsed, [Side(str(one.run["run_id"]), one.rows, one.samples, one.run) for one in stores])
             saved = True
@@ -127,7 +131,11 @@ def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Inte
 
 
 def _is_whole(store: Store) -> bool:
-    return bool(store.run.get("status") == "complete")
+    return bool(store.run.get("status") == "complete") and _has_times(store)
+
+
+def _has_times(store: Store) -> bool:
+    return any(map(saving.is_measured, store.rows))
 
 
 def _runs(

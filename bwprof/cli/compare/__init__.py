@@ -246,7 +246,7 @@ def _quieter(found: Comparison) -> str:
     pairs = [line.pair for line in found.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
     which = [name for name, rows in sides.items() if any(row is not None and disturbances(row) for row in rows)]
-    said = " and ".join(which)
+    said = " and ".join(which) or "NEW"  # the second try alone was
     return f"measure {said} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
 

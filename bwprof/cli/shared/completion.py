@@ -32,7 +32,7 @@ _bwprof() {
 }
 complete -o default -F _bwprof bwprof
 """
-_TAKING = ("operations", "predict", "sweep", "variants")  # commands whose words are names of operations
+_TAKING = ("ablation", "operations", "predict", "sweep", "variants")  # commands whose words are names of operations
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import rows_of
+from bwprof.plot.given import predicted, rows_of
 from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
 from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, cut, endings, lines_in, width_of
@@ -65,7 +65,7 @@ class _Plan:
 def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
     """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
-    Above 20 cases dots take the place of bars; a line leads from each to its roof.
+    Above 20 cases dots take the place of bars; a line leads from each to its roof. What is only predicted is hollow.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
         _log.warning("the picture shows %s", left_out)
     handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
     gains = any(_gain(group) for group in plan.groups)
-    more = (1.2 if plan.slide else 2.2) * written / 72 if gains else 0.0  # the heading of the gains
+    more = 2.2 * written / 72 if gains else 0.0  # the heading of the gains
     each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
     longest = _longest(plan.groups)
     reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
@@ -198,7 +198,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *([left_out] if left_out else [])]
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
-        canvas.heading("FP16 gain in time" if plan.slide else "FP16 gain\nin time", written)
+        canvas.heading("FP16 gain\nin time", written)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0, labelsize=names)
     ax.tick_params(axis="x", labelsize=written + 1)
@@ -238,20 +238,22 @@ class _Canvas:
             said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
             self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
             return
+        only_predicted = predicted(row)
+        color, edge = (self.ink.ground, look.color) if only_predicted else (look.color, self.ink.ground)
         self.ax.barh(
-            center, value, height=thickness * 0.92, color=look.color, hatch=look.hatch,
-            edgecolor=self.ink.ground, linewidth=0,
+            center, value, height=thickness * 0.92, color=color, hatch=look.hatch, edgecolor=edge,
+            linewidth=0.8 if only_predicted else 0,
         )  # fmt: skip
         roof = self._roof_mark(row, center, thickness)
         said = figure_text(value, whole_from=100) + ("*" if row.get("flags") else "")
         width = width_of(said, points) / self.inches
         gap = 0.04 / self.inches
         hidden = roof is not None and value - gap < roof < value + width + 2 * gap
-        tag = {"facecolor": look.color, "edgecolor": "none", "pad": 0.8}  # says whose number it is
+        tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
         if value > width * 1.6 + 2 * gap:  # within the bar, at its end, so that no mark comes between
-            self._write(value - gap, center, said, points, readable(look.color), ha="right", bbox=tag)
+            self._write(value - gap, center, said, points, readable(color), ha="right", bbox=tag)
         elif hidden and roof is not None:
-            self._write(roof + 2 * gap, center, said, points, readable(look.color), bbox=tag)
+            self._write(roof + 2 * gap, center, said, points, self.ink.text)  # without a ground: that is a longer bar
         else:
             self._write(value + 1.5 * gap, center, said, points, self.ink.text)
 
@@ -279,23 +281,28 @@ class _Canvas:
         for group, heights in cases:
             self._without(group, heights)
         for precision, look in self.looks.items():
-            found, ways = [], []
+            found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+            ways = []
             for group, heights in cases:
                 if precision not in heights:
                     continue
                 row, y = group.rows[precision], heights[precision]
                 value = row.get("bandwidth_gb_s")
-                if measurable(value) is None:
+                if value is None or measurable(value) is None:
                     continue
-                found.append((value, y))
+                found[predicted(row)].append((value, y))
                 roof, arithmetic = _roof(row)
                 if roof is not None and measurable(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
             self._way(ways, look.color)
-            if found:
-                xs, ys = zip(*found, strict=True)
-                self.ax.plot(xs, ys, color=look.color, marker=look.marker, markersize=size, linewidth=0, zorder=3)
+            for hollow, points in found.items():
+                if points:
+                    xs, ys = zip(*points, strict=True)
+                    self.ax.plot(
+                        xs, ys, color=self.ink.ground if hollow else look.color, marker=look.marker, markersize=size,
+                        linewidth=0, zorder=3, markeredgecolor=look.color,
+                    )  # fmt: skip
         for arithmetic, places in marks.items():
             if places:
                 xs, ys = zip(*places, strict=True)
@@ -315,7 +322,14 @@ class _Canvas:
         if reasons:
             said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
             center = sum(heights.values()) / len(heights)
-            self._write(0.004 * self.longest, center, said, min(6.5, 72 * self.each * 0.7), self.ink.soft)
+            points = min(6.5, 72 * self.each * 0.7)
+            drawn = [row for row in group.rows.values() if measurable(row.get("bandwidth_gb_s")) is not None]
+            marks = [mark for row in drawn for mark in (row["bandwidth_gb_s"], _roof(row)[0])]
+            ends = [mark for mark in marks if mark is not None and measurable(mark) is not None]
+            start = 0.004 * self.longest
+            if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
+                start = max(ends) + 0.1 / self.inches
+            self._write(start, center, said, points, self.ink.soft)
 
     def _way(self, ways: Any, color: str) -> None:
         from matplotlib.collections import LineCollection
@@ -412,6 +426,9 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
         handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
+    if any(predicted(row) and measurable(row.get("bandwidth_gb_s")) is not None for row in rows):
+        ring: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "markerfacecolor": colors.ground}
+        handles.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label="hollow: predicted", **ring))
     doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
     if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)

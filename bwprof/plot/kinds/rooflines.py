@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import device_of, rows_of
+from bwprof.plot.given import device_of, hollow, rows_of, why_hollow
 from bwprof.plot.legends import add_legend, add_title
 from bwprof.plot.looks import Style, dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut, width_of
@@ -68,13 +68,15 @@ class _Plan:
     precisions: list[str]
     notes: list[str]
     theory_word: str
+    why_hollow: str
 
 
 def roofline(data: Any, ax: Axes | None = None) -> Axes:
     """Arithmetic rate over arithmetic intensity, below the roofs of the device: one of memory, one per precision.
 
     Solid roofs are measured ones, dashed ones theoretical. A line joins the precisions of a case, and its name stands
-    beside it. Cases without FLOPs, which only move bytes, stand in the legend.
+    beside it; hollow marks are rows in doubt (flags), or predicted. Cases without FLOPs, which only move bytes, stand
+    in the legend.
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     theory = _Roof(_middle(with_points, "peak_gb_s"), _rates(with_points, "peak_tflops", precisions))
     measured_too = values.on_host(values.as_frame([dict(own[0])])).all()  # nobody writes down what a CPU could do
     word = "in registers" if measured_too else "theoretical"
-    return _Plan(device, points, list(copies), measured, theory, precisions, notes, word)
+    return _Plan(device, points, list(copies), measured, theory, precisions, notes, word, why_hollow(with_points))
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -159,7 +161,7 @@ def _point(row: Row, name: str) -> _Point | None:
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
-    return _Point(name, row["precision"], intensity, rate, time_ms, bool(row.get("flags")))
+    return _Point(name, row["precision"], intensity, rate, time_ms, hollow(row))
 
 
 def _middle(rows: Sequence[Row], name: str) -> float | None:
@@ -348,7 +350,7 @@ def _roof_handles(plan: _Plan, color: str) -> list[Any]:
         if roof.gb_s or roof.tflops:
             memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
             handles.append(Line2D([], [], color=color, label=f"roof {word}{memory}", **look))
-    if any(point.doubted for point in plan.points):
+    if plan.why_hollow:
         handles.append(
             Line2D(
                 [],
@@ -358,7 +360,7 @@ def _roof_handles(plan: _Plan, color: str) -> list[Any]:
                 markersize=5,
                 color="none",
                 markeredgecolor=color,
-                label="hollow: see flags",
+                label=plan.why_hollow,
             )
         )
     return handles

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import device_of, facts_of, need, number_column, rows_of
+from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, rows_of, why_hollow
 from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
@@ -63,7 +63,8 @@ class _Plan:
 def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "bandwidth_gb_s") -> Axes:
     """A figure over a parameter, a line per precision, with what plain streams of the same bytes attain.
 
-    Dotted lines show where the bytes that a launch touches fill the cache; hollow marks are doubtful rows (flags).
+    Dotted lines show where the bytes that a launch touches fill the cache; hollow marks are rows in doubt (flags), or
+    predicted.
 
     Parameters
     ----------
@@ -200,11 +201,11 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     for line in plan.lines:
         look, dash = looks[line.precision], _dash(aparts.index(line.apart))
         points = plan.points(line)
-        hollow = [bool(row.get("flags")) for row in line.rows]
+        empty = [hollow(row) for row in line.rows]
         ax.plot(*_split(points), color=look.color, linewidth=1.5, linestyle=dash, zorder=3)
         marks: dict[str, Any] = {"linewidth": 0, "marker": look.marker, "markersize": 5, "zorder": 3.2}
-        for doubted, fill in ((False, look.color), (True, colors.ground)):
-            chosen = [point for point, is_doubted in zip(points, hollow, strict=True) if is_doubted == doubted]
+        for without, fill in ((False, look.color), (True, colors.ground)):
+            chosen = [point for point, is_empty in zip(points, empty, strict=True) if is_empty == without]
             ax.plot(*_split(chosen), color=fill, markeredgecolor=look.color, **marks)
     handles: list[Any] = [
         Line2D([], [], color=look.color, marker=look.marker, markersize=5, label=cut(name, 16).upper())
@@ -218,9 +219,9 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     handles += _attainable(ax, plan, looks, colors.soft)
     _axes(ax, plan)
     handles += _capacity(ax, plan, looks, colors.soft)
-    if any(row.get("flags") for line in plan.lines for row in line.rows):
+    if reason := why_hollow(row for line in plan.lines for row in line.rows):
         ring: dict[str, Any] = {"marker": "o", "markersize": 5, "color": "none", "markeredgecolor": colors.text}
-        handles.append(Line2D([], [], linewidth=0, label="hollow: see flags", **ring))
+        handles.append(Line2D([], [], linewidth=0, label=reason, **ring))
     legend_above(ax, handles, room)
     if len(aparts) > len(_DASHES):
         _end_names(ax, plan, colors.text)

@@ -1,7 +1,9 @@
 // gemm with few rows of A (M up to 16): the time is that of reading B once.
-//   - a warp takes 2 or 4 rows of B at a time and reads 16 bytes per lane, several loads ahead of their use, past L1;
-//   - A is small and comes from L1, once per group of B's rows;
-//   - where B has too few rows to fill the device, up to 4 warps share a row and add their sums in shared memory;
+//   - a lane reads 16 bytes at a time, past L1: `steps` steps of each of `b_rows` rows of B, all of them under way
+//     before the first is waited for;
+//   - A is small and comes from L1, once for those rows;
+//   - `split` warps share a row and add their sums in shared memory: a row is read in one turn, and the next block's
+//     begins while this one's sums are added up;
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
@@ -16,17 +18,7 @@ constexpr int largest_m_float = 16, largest_m_half = 8;
 
 struct gemv_shape {
     int64_t m, n, k;
-    int split_bits;  // 1 << split_bits warps share a row of B
 };
-
-// How many rows of B a warp holds, and how many 16-byte steps of each it loads ahead: B's loads in flight are their
-// product; the more rows of A, the more registers go to sums.
-template <int a_rows>
-constexpr int b_rows_for = a_rows >= 8 ? 4 : 2;
-template <int a_rows>
-constexpr int steps_for = a_rows <= 2   ? 4
-                          : a_rows <= 4 ? 2
-                                        : 1;
 
 template <typename T, bool vectors>
 struct gemv_step {
@@ -42,12 +34,6 @@ template <typename T>
 BW_DEVICE void unpack_step(T element, gemv_step<T, false> &out) {
     out.value[0] = bw_to_float(element);
 }
-// The compiler moves nothing past it. It would move loads down to where their bytes are used, to save registers, and
-// the memory would wait; __syncwarp() is no obstacle where the lanes of a warp never part.
-BW_DEVICE void hold_order() {
-    asm volatile("pmevent 0;" ::: "memory");
-}
-
 template <bool vectors, typename T>
 BW_DEVICE auto load_b(const T *from) {
     if constexpr (vectors) {
@@ -73,13 +59,14 @@ BW_DEVICE T zero_unless(bool there, T element) {
     return there ? element : T();
 }
 
-// One turn of a warp: all of its loads are issued before the first is waited for, those of few rows of A among them. No
-// load is conditional, because the compiler moves those behind arithmetic: where the turn is not `full`, what lies
-// beyond `left` reads the last step again and counts as 0.
-template <bool full, typename T, int a_rows, int b_rows, int steps, bool vectors>
-BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shape &shape, int stride, int left,
+// One turn of a warp: all of its loads, those of few rows of A among them, are issued before the first is waited for.
+// That takes strides known when this is compiled and loads without conditions, or the compiler moves some behind
+// arithmetic (tests/benchmarks/sass.py looks): where the turn is not `full`, what lies beyond `left` reads the last
+// step again and counts as 0.
+template <bool full, typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
+BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shape &shape, int left,
                         float (&acc)[a_rows][b_rows]) {
-    constexpr int elems = gemv_step<T, vectors>::elems, a_ahead = a_rows <= 2 ? a_rows : 0;
+    constexpr int elems = gemv_step<T, vectors>::elems, stride = 32 * split, a_ahead = a_rows <= 2 ? a_rows : 0;
     using loaded = decltype(load_b<vectors>(a));
     loaded of_b[steps][b_rows], of_a[steps][a_ahead + 1];
 #pragma unroll
@@ -92,7 +79,6 @@ BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shap
             of_a[s][row] = load_a<vectors>(a + (row == 0 ? 0 : min((int64_t)row, shape.m - 1) * shape.k) + at * elems);
         }
     }
-    hold_order();
 #pragma unroll
     for (int s = 0; s < steps; s++) {
         const bool there = full || s * stride < left;
@@ -120,12 +106,12 @@ BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shap
 }
 
 // Adds this warp's share of K. Rows past the end are clamped to the last one: read again, never stored.
-template <typename T, int a_rows, int b_rows, int steps, bool vectors>
-BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64_t b_row, int slice, int bits,
+template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
+BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64_t b_row, int slice,
                           float (&acc)[a_rows][b_rows]) {
-    constexpr int elems = gemv_step<T, vectors>::elems;
-    const int count = (int)shape.k / elems, stride = 32 << bits, first = slice * 32 + (int)threadIdx.x % 32;
-    const int turns = count / (32 * steps) >> bits, turn = steps * stride;  // the same for all lanes
+    constexpr int elems = gemv_step<T, vectors>::elems, stride = 32 * split, turn = steps * stride;
+    const int count = (int)shape.k / elems, first = slice * 32 + (int)threadIdx.x % 32;
+    const int turns = count / turn;  // the same for all lanes
     const T *b_from[b_rows];
 #pragma unroll
     for (int r = 0; r < b_rows; r++) b_from[r] = b + min(b_row + r, shape.n - 1) * shape.k + (int64_t)first * elems;
@@ -133,26 +119,25 @@ BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64
     int left = count - first;
 #pragma unroll 1
     for (int i = 0; i < turns; i++) {
-        add_turn<true, T, a_rows, b_rows, steps, vectors>(a, b_from, shape, stride, left, acc);
+        add_turn<true, T, a_rows, b_rows, steps, split, vectors>(a, b_from, shape, left, acc);
         left -= turn;
         a += turn * elems;
 #pragma unroll
         for (int r = 0; r < b_rows; r++) b_from[r] += turn * elems;
     }
-    if (turns * turn < count) add_turn<false, T, a_rows, b_rows, steps, vectors>(a, b_from, shape, stride, left, acc);
+    if (turns * turn < count) add_turn<false, T, a_rows, b_rows, steps, split, vectors>(a, b_from, shape, left, acc);
 }
 
-template <typename T, int a_rows, int b_rows, int steps, int split_bits, bool vectors>
-__global__ void __launch_bounds__(warps_per_block * 32)
+template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
+__global__ void __launch_bounds__(warps_per_block * 32, a_rows >= 16 ? 3 : 1)
     gemm_gemv_kernel(const T *a, const T *b, const T *c, T *d, gemv_shape shape) {
     __shared__ float sums[warps_per_block][a_rows * b_rows];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int bits = split_bits >= 0 ? split_bits : shape.split_bits;
-    const int slice = warp & ((1 << bits) - 1);
-    const int64_t group = ((int64_t)blockIdx.x * warps_per_block + warp) >> bits;
+    const int slice = warp % split;
+    const int64_t group = (int64_t)blockIdx.x * (warps_per_block / split) + warp / split;
     const int64_t b_row = group * b_rows;
     float acc[a_rows][b_rows] = {};
-    accumulate<T, a_rows, b_rows, steps, vectors>(a, b, shape, b_row, slice, bits, acc);
+    accumulate<T, a_rows, b_rows, steps, split, vectors>(a, b, shape, b_row, slice, acc);
 #pragma unroll
     for (int i = 0; i < a_rows * b_rows; i++) {
         float sum = acc[i / b_rows][i % b_rows];
@@ -166,7 +151,7 @@ __global__ void __launch_bounds__(warps_per_block * 32)
         const int64_t row = i / b_rows, column = b_row + i % b_rows;
         if (row >= shape.m || column >= shape.n) continue;
         float sum = sums[warp][i];
-        for (int other = 1; other < 1 << bits; other++) sum += sums[warp + other][i];
+        for (int other = 1; other < split; other++) sum += sums[warp + other][i];
         const int64_t at = row * shape.n + column;
         bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
     }
@@ -180,39 +165,39 @@ bool rows_aligned(int64_t k, bw_dtype dtype) {
     return k * bw_dtype_get(dtype)->block_bytes % 16 == 0;
 }
 
-// As many warps share a row as it takes to read it in one turn; more where there are too few rows to keep every
-// multiprocessor reading.
-int split_bits_for(int64_t groups, int64_t row_steps, int turn, int units) {
-    int bits = 0;
-    while (1 << bits < warps_per_block && row_steps > (32LL << bits) &&
-           (row_steps > ((int64_t)turn * 32 << bits) || groups << bits < (int64_t)units * 4)) {
-        bits++;
-    }
-    return bits;
-}
-
-// `split_bits` below 0: known when it is launched.
-template <typename T, int a_rows, int split_bits, bool vectors>
-bw_status choose_split(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
-    constexpr int b_rows = b_rows_for<a_rows>, steps = vectors ? steps_for<a_rows> : 4;
-    const int64_t blocks = bw_ceil_div(bw_ceil_div(shape.n, b_rows) << shape.split_bits, warps_per_block);
-    bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split_bits, vectors>, dim3((unsigned)blocks),
+template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors = true>
+bw_status choose(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
+    const int64_t blocks = bw_ceil_div(bw_ceil_div(shape.n, b_rows) * split, warps_per_block);
+    bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split, vectors>, dim3((unsigned)blocks),
               dim3(warps_per_block * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
               bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
     return BW_OK;
 }
 
-template <typename T, int a_rows, bool vectors>
-bw_status choose(gemv_shape shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    const int64_t row_steps = shape.k / gemv_step<T, vectors>::elems;
-    shape.split_bits = split_bits_for(bw_ceil_div(shape.n, b_rows_for<a_rows>), row_steps,
-                                      vectors ? steps_for<a_rows> : 4, facts->units);
-    if constexpr (a_rows == 1 && vectors) {
-        if (shape.split_bits == 0) return choose_split<T, a_rows, 0, vectors>(shape, adds, out);
-        if (shape.split_bits == 1) return choose_split<T, a_rows, 1, vectors>(shape, adds, out);
-        return choose_split<T, a_rows, 2, vectors>(shape, adds, out);
+// A block reads its rows in one turn where it can, and 8 loads of B a lane are what a turn should have: short rows come
+// four at a time. Long ones take turns of 2 steps where the last turn of 4 would be half empty.
+template <typename T, int a_rows>
+bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) {
+    const int64_t steps = bw_ceil_div(shape.k / gemv_step<T, true>::elems, 32);  // of a warp
+    if (steps <= 2) return choose<T, a_rows, 4, 2, 1>(shape, adds, out);
+    if (steps <= 4) return choose<T, a_rows, 4, 1, 4>(shape, adds, out);
+    if (bw_ceil_div(steps, 8) * 10 < bw_ceil_div(steps, 16) * 18) return choose<T, a_rows, 2, 2, 4>(shape, adds, out);
+    return choose<T, a_rows, 2, 4, 4>(shape, adds, out);
+}
+
+// More rows of A: sums take the registers. A warp has a row of B to itself where there are enough of them to keep every
+// multiprocessor reading, because it has fewer sums to add up then; FP32 has fewer to begin with.
+template <typename T, int a_rows>
+bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    if constexpr (sizeof(T) == 4) {
+        constexpr int b_rows = a_rows > 8 ? 4 : 2;
+        return choose < T, a_rows, b_rows, b_rows == 4 ? 1 : a_rows == 4 ? 4 : 2, 4 > (shape, adds, out);
     } else {
-        return choose_split<T, a_rows, -1, vectors>(shape, adds, out);
+        constexpr int b_rows = a_rows > 4 ? 4 : 2;
+        if (bw_ceil_div(shape.n, b_rows) >= (int64_t)facts->units * 16) {
+            return choose<T, a_rows, b_rows, 4 / b_rows, 1>(shape, adds, out);
+        }
+        return choose<T, a_rows, b_rows, 4 / b_rows, 4>(shape, adds, out);
     }
 }
 
@@ -222,17 +207,17 @@ bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_
                      bw_cuda_prepared *out) {
     constexpr int largest_m = sizeof(T) == 4 ? largest_m_float : largest_m_half;
     if (!aligned) {
-        if (shape.m == 1) return choose<T, 1, false>(shape, adds, facts, out);
-        return choose<T, largest_m, false>(shape, adds, facts, out);
+        if (shape.m == 1) return choose<T, 1, 2, 4, 4, false>(shape, adds, out);
+        return choose<T, largest_m, 4, 2, 4, false>(shape, adds, out);
     }
     switch (template_rows(shape.m)) {
-        case 1: return choose<T, 1, true>(shape, adds, facts, out);
-        case 2: return choose<T, 2, true>(shape, adds, facts, out);
-        case 4: return choose<T, 4, true>(shape, adds, facts, out);
-        case 8: return choose<T, 8, true>(shape, adds, facts, out);
+        case 1: return choose_few<T, 1>(shape, adds, out);
+        case 2: return choose_few<T, 2>(shape, adds, out);
+        case 4: return choose_more<T, 4>(shape, adds, facts, out);
+        case 8: return choose_more<T, 8>(shape, adds, facts, out);
         default: break;
     }
-    if constexpr (sizeof(T) == 4) return choose<T, 16, true>(shape, adds, facts, out);
+    if constexpr (sizeof(T) == 4) return choose_more<T, 16>(shape, adds, facts, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
 }
 
@@ -251,8 +236,8 @@ const struct {
     {BW_MASK(TF32), 6, 512, no_end, 0, no_end},
     {BW_MASK(TF32), 8, 512, no_end, 0, 4096},
     {BW_MASK(TF32), largest_m_float, 0, 8, 0, 1536},
+    {half_precisions, 1, 0, no_end, 0, no_end},
     {half_precisions, 2, 0, 64, 0, no_end},
-    {half_precisions, 1, 160, no_end, 1024, no_end},
     {half_precisions, 2, 160, no_end, 8192, no_end},
     {half_precisions, 4, 0, 24, 0, 5120},
     {half_precisions, 4, 0, 8, 0, 8192},
@@ -267,7 +252,6 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
         return half ? "gemv takes at most 8 rows of A in 16-bit precisions" : "gemv takes at most 16 rows of A";
     }
     if (!bw_cuda_grid_fits(dims->value[BW_GEMM_N])) return "gemv takes at most 2^31 - 1 rows of B";
-    if (dims->value[BW_GEMM_K] > INT32_MAX) return "gemv takes at most 2^31 - 1 columns of B";
     return nullptr;
 }
 
@@ -287,7 +271,7 @@ bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const b
 bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                          bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
-    const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K], 0};
+    const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K]};
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choose_for<T>(shape, rows_aligned(shape.k, precision->weight), value[BW_GEMM_BETA] != 0, facts, out);

@@ -253,59 +253,50 @@ struct bw_decode_sum {
     }
 };
 
-// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight. What
-// stands between a record's arrival and its sum counts: addresses are one per lane and numbers known when this is
-// compiled, all is asked for before anything is looked at, and records are emptied last.
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
 template <int ahead>
 BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
     const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
     const float empty = __uint_as_float(bw_decode_empty);
-    float4 *values = slots.values + (item * slots.splits + sub) * bw_record_quads + quad;
-    float2 *sums = slots.sums + item * slots.splits + sub;
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
     bw_decode_sum sum = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
     for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
-        const int left = splits - first - sub;  // this lane's records: those u with u * bw_split_lanes below it
         float4 part[ahead];
         float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            part[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            stand[u] = make_float2(-INFINITY, 0.0f);
-            if (u * bw_split_lanes < left) {
-                part[u] = bw_record_load(values + u * bw_split_lanes * bw_record_quads);
-                stand[u] = bw_record_load(sums + u * bw_split_lanes);
-            }
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
-        while (true) {  // what is missing, at once: a round trip is long
-            bool all = true;
-#pragma unroll
-            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-            if (all) break;
+        bool all;
+        do {  // what is missing, at once: a round trip is long
 #pragma unroll
             for (int u = 0; u < ahead; u++) {
-                if (!(bw_words_there(part[u]) && bw_words_there(stand[u]))) {
-                    part[u] = bw_record_load(values + u * bw_split_lanes * bw_record_quads);
-                    stand[u] = bw_record_load(sums + u * bw_split_lanes);
-                }
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
             }
-        }
+            all = true;
+#pragma unroll
+            for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
+        } while (!all);
         __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
         float top = sum.top;
 #pragma unroll
-        for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
+        for (int u = 0; u < ahead; u++) {
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
+        }
         sum.shrink_to(top);
 #pragma unroll
         for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
-#pragma unroll
-        for (int u = 0; u < ahead; u++) {
-            if (u * bw_split_lanes < left) {
-                bw_record_store(values + u * bw_split_lanes * bw_record_quads, make_float4(empty, empty, empty, empty));
-                if (quad == 0) bw_record_store(sums + u * bw_split_lanes, make_float2(empty, empty));
-            }
-        }
-        values += ahead * bw_split_lanes * bw_record_quads;
-        sums += ahead * bw_split_lanes;
     }
     return sum;
 }

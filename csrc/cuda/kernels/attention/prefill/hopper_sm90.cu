@@ -4,7 +4,7 @@
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
 //   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
-//     falls into the other warpgroups' products. That these take turns by barriers brought nothing (-1 to -3 % on
+//     falls into the other warpgroups' products. That these take turns by barriers brought nothing (+1 to -3 % on
 //     H200);
 //   - keys are walked from the last to the first: only the first few tiles have a mask; sums hardly ever have to be
 //     scaled (bw_softmax_slack);
@@ -329,7 +329,10 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
         int more = 0;
         for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
         for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
-        bw_barrier_arrive(barriers.query_empty());  // by each thread: it has read the task, too
+        // All lanes have read the task. (An arrival by each thread takes 40 more instructions in each tile of keys: the
+        // compiler then no longer knows that a warp's descriptors are the same.)
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
         self.last(more);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
         const int64_t stride = shape.heads * shape.head_dim;
@@ -352,7 +355,7 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
         bw_tensor_prefetch(k_map);
         bw_tensor_prefetch(v_map);
         bw_barrier_init(barriers.query_full(), 1);
-        bw_barrier_init(barriers.query_empty(), bw_warpgroup * consumers);
+        bw_barrier_init(barriers.query_empty(), 4 * consumers);
         for (int i = 0; i < 2 * stages; i++) {
             bw_barrier_init(barriers.full(i, false), 1);
             bw_barrier_init(barriers.empty(i, false), 4 * consumers);
