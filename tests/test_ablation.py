@@ -440,6 +440,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     [
         (["gemm", "-p", "M=1,2"], "--param M has 2 values"),
         (["gemm", "-o", "x.docx"], "ending of a picture"),
+        (["gemm", "-o", "absent/x.png"], "-o absent/x.png: there is no folder absent that can be written to"),
         (["gemm", "--vs", "jax"], "vs 'jax'"),
         (["gem"], "gemm"),
     ],

@@ -287,7 +287,9 @@ def test_a_panel_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_picture_needs_a_history(tmp_path: Path) -> None:
     week(tmp_path)
-    with pytest.raises(ValueError, match="not a history: column started, series, change, marks is missing"):
+    with pytest.raises(
+        ValueError, match=r"not a history, which bwprof.history gives: column started, series, change, marks is missing"
+    ):
         plot.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
     with pytest.raises(ValueError, match="no times to draw"):
         plot.trend(history(tmp_path).assign(time_ms=float("nan")))

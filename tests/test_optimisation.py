@@ -296,6 +296,12 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
         read_goals(path)
 
 
+def test_no_goal_beside_the_others_is_ignored() -> None:
+    for given in ({"goals": {"speedup": ">1"}, "verified": True}, {"goals": {}, "verified": True}):
+        with pytest.raises(ValueError, match="verified stands outside goals, and would be ignored"):
+            read_goals(given)
+
+
 def test_a_goal_at_its_limit() -> None:
     assert Goal("speedup", ">=", 2.0, 2.0).passed
     assert not Goal("speedup", ">", 2.0, 2.0).passed

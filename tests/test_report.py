@@ -400,3 +400,18 @@ def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
 def test_sentences_keep_names_as_they_are() -> None:
     assert findings.sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
     assert findings.sentence("most of it. ") == "Most of it. ."[:-2] + " ."
+
+
+def test_columns_of_a_frame_have_one_name_each(tmp_path: Path) -> None:
+    data = bwprof.frame(pair("a", 1.0, 1.0))
+    for given, said in ((pd.concat([data, data], axis=1), "there twice"), (pd.concat({"x": data}, axis=1), "2 levels")):
+        with pytest.raises(ValueError, match=f"runs: columns .*{said}"):
+            write_report(given, tmp_path / "r.html")
+
+
+def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
+    """Its rows are damaged: nothing of them is left."""
+    data = bwprof.load_example("h200_llama").head(14)
+    gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
+    gone.attrs = dict(data.attrs)
+    assert "None of 14 rows has a time" in page(document_of_runs(runs_of(gone)))

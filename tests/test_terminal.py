@@ -223,3 +223,18 @@ def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixtur
     assert "unknown shell 'basch': did you mean 'bash'?" in capsys.readouterr().err
     assert main(["completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("autoload")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_display_that_raises_stops_no_run(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise RuntimeError("no front end")
+
+    handle = SimpleNamespace(update=gone)
+    display = SimpleNamespace(HTML=str, display=gone if first else lambda *_, **__: handle)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    bar = notebook.NotebookBar()
+    bar.begin(1)
+    bar.row(row("a", "fp32"))
+    bar.end()
+    assert bar._done == 1

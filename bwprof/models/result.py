@@ -72,6 +72,8 @@ class ModelStep:
                 raise ValueError(f"column {name} of a model's step holds more than whole numbers of 64 bits") from None
         rows = to_rows(frame)
         self._steps = figures.steps_of(question, rows, memory_bytes)
+        if not self._steps:
+            raise ValueError("the rows hold no step of a model")
         self._layers = figures.layers_of(question, self._steps, rows)
 
     @property

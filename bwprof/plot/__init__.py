@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ from bwprof.plot.kinds.stacks import model, speedup
 from bwprof.plot.kinds.trends import save_trend, trend
 from bwprof.plot.kinds.years import ridge
 from bwprof.plot.looks import style
-from bwprof.plot.paper import Picture, check_ending, endings
-from bwprof.text import unknown
+from bwprof.plot.paper import Picture, check_dpi, check_ending, endings
+from bwprof.text import listed, path_of, unknown
 
 __all__ = [
     "KINDS",
@@ -79,7 +81,7 @@ KINDS = {
 
 def write(
     data: Any,
-    targets: Sequence[Path],
+    targets: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
     kind: str = "comparison",
     dpi: int = 150,
@@ -97,11 +99,13 @@ def write(
     >>> [path.name for path in write(bwprof.load_example("h200"), [target], kind="roofline", dark=True)]
     ['roofline.svg']
     """
-    if kind not in KINDS:
-        raise ValueError(unknown("kind of picture", kind, KINDS))
-    for target in targets:
-        check_ending(target)
-    return KINDS[kind].picture(data, **options).write(targets, dpi=dpi, dark=dark)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(unknown("kind of picture", str(kind), KINDS))
+    each = [targets] if isinstance(targets, (str, os.PathLike)) else listed(targets, "targets", "files are needed")
+    files = [path_of(target, "targets") for target in each]
+    for file in files:
+        check_ending(file)
+    return KINDS[kind].picture(data, **options).write(files, dpi=check_dpi(dpi, "dpi"), dark=dark)
 
 
 def fitting(data: Any) -> Iterator[tuple[str, Picture | str]]:

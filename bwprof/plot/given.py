@@ -95,8 +95,13 @@ def need(rows: Iterable[Row], *names: str) -> list[Row]:
     return found
 
 
-def need_columns(frame: pd.DataFrame, *names: str, what: str) -> None:
-    """ValueError for a frame that lacks a column."""
+def need_columns(frame: Any, *names: str, what: str) -> None:
+    """TypeError for what is no frame, ValueError for a frame that lacks a column, or has one twice."""
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f"data is {shown(frame)}: a frame is needed, {what}")
+    check_frame(frame)
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise ValueError(f"not {what}: column {', '.join(missing)} is missing")

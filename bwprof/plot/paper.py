@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import DARK
-from bwprof.text import spelt, unknown
+from bwprof.results.files import atomic_write
+from bwprof.text import shown, spelt, unknown, whole_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +23,7 @@ Inches = tuple[float, float]  # width and height
 # Of pictures with a line for each case: those beyond are left out, which is said, as nobody reads so many.
 MOST_LINES = 150
 LEAST_INCHES = 0.12
+_DPI = (10, 2000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Picture:
     def on(self, ax: Axes | None) -> Axes:
         """Draw it on the axes given, else on a new figure of pyplot's, which a notebook shows."""
         if ax is not None:
+            check_axes(ax)
             self.draw(ax, inches_of(ax))
             return ax
         import matplotlib.pyplot as plt
@@ -51,9 +54,21 @@ class Picture:
 
 def inches_of(ax: Axes) -> Inches:
     """Width and height of axes, as they are laid out now."""
-    width, height = ax.get_figure().get_size_inches()  # type: ignore[union-attr]
+    figure: Any = ax.figure  # or a part of one, which has no inches of its own
     place = ax.get_position()
-    return float(place.width * width), float(place.height * height)
+    return float(place.width * figure.bbox.width / figure.dpi), float(place.height * figure.bbox.height / figure.dpi)
+
+
+def check_axes(ax: Any) -> None:
+    """TypeError for what are no axes, ValueError for those on which no picture can be drawn."""
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise TypeError(f"ax is {shown(ax)}: axes of matplotlib are needed, as figure.add_subplot() makes them")
+    if ax.name != "rectilinear":
+        raise ValueError(f"ax is of the projection {ax.name!r}: plain axes are needed, as figure.add_subplot() makes")
+    if ax.figure is None:
+        raise ValueError("ax belongs to no figure: it was removed from it")
 
 
 def lines_in(height: float) -> int:
@@ -97,6 +112,14 @@ def endings() -> list[str]:
     return sorted(FigureCanvasBase.get_supported_filetypes())
 
 
+def check_dpi(given: Any, name: str) -> int:
+    """Dots per inch; ValueError with `name` where letters would be none, or the picture too large."""
+    dpi = whole_number(given, name)
+    if not _DPI[0] <= dpi <= _DPI[1]:
+        raise ValueError(f"{name} is {dpi}: allowed are {_DPI[0]} to {_DPI[1]}")
+    return dpi
+
+
 def check_ending(target: Path) -> None:
     """ValueError for a file whose ending says no format of a picture."""
     known = endings()
@@ -130,4 +153,4 @@ def write_panels(
         for target in targets:
             content = io.BytesIO()
             figure.savefig(content, dpi=dpi, format=target.suffix.lower().removeprefix("."), facecolor="auto")
-            target.write_bytes(content.getvalue())
+            atomic_write(target, content.getvalue())

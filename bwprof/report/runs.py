@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results import load
 from bwprof.roofs.limits import with_limits
-from bwprof.text import path_of, shown
+from bwprof.text import check_frame, path_of, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +108,7 @@ def _run(given: Any) -> Run:
     if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
         run = given.attrs.get("run")
         told = run if isinstance(run, Mapping) else {}
+        check_frame(given, "runs")
         ids = list(given["run_id"].dropna().unique()) if "run_id" in given.columns else []
         return Run(str(told.get("run_id") or (ids[0] if len(ids) == 1 else "frame")), with_limits(given))
     raise TypeError(f"runs holds {shown(given)}: a run's folder, a file of results or a frame is needed")

@@ -119,7 +119,7 @@ def _digest(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
-def atomic_write(path: Path, content: str, *, check: Callable[[str], object] | None = None) -> None:
+def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], object] | None = None) -> None:
     """Replace `path` by a file with `content` in one step.
 
     Parameters
@@ -132,29 +132,30 @@ def atomic_write(path: Path, content: str, *, check: Callable[[str], object] | N
     OSError
         When it cannot be written; the old file is then untouched.
     """
+    held = content.encode() if isinstance(content, str) else content
     try:
         if is_plain_target(path):
-            _replace(Path(os.path.realpath(path)), content, check)
+            _replace(Path(os.path.realpath(path)), held, check)
         else:
-            with path.open("w", encoding="utf-8") as stream:
-                stream.write(content)
+            with path.open("wb") as stream:
+                stream.write(held)
     except OSError as error:  # names the file that was meant, not the temporary one
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _replace(target: Path, content: str, check: Callable[[str], object] | None) -> None:
+def _replace(target: Path, content: bytes, check: Callable[[str], object] | None) -> None:
     _remove_left_behind(target)
     name = beside(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
     handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(handle, "w+", encoding="utf-8", newline="") as stream:
+        with open(handle, "w+b") as stream:
             locked(handle)  # as long as this is open, it is not left behind
             stream.write(content)
             stream.flush()
             os.fsync(handle)
             if check is not None:
                 stream.seek(0)
-                check(stream.read())
+                check(stream.read().decode())
             os.chmod(name, _mode(target))
             os.replace(name, target)
     except BaseException:

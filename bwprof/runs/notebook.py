@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -39,7 +40,9 @@ class NotebookBar(Progress):
         self._trouble: list[str] = []
         self._counts: Counter[str] = Counter()
         self._ended = False
-        self._handle: Any = shown.display(self._page(self._html()), display_id=True)
+        self._handle: Any = None
+        with suppress(Exception):  # as in `_show`
+            self._handle = shown.display(self._page(self._html()), display_id=True)
 
     def stage(self, text: str) -> None:
         self._title = text
@@ -71,9 +74,12 @@ class NotebookBar(Progress):
             self._show(now=True)
 
     def _show(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self._last >= _EVERY_SECONDS:
+        if self._handle is not None and (now or time.monotonic() - self._last >= _EVERY_SECONDS):
             self._last = time.monotonic()
-            self._handle.update(self._page(self._html()))
+            try:
+                self._handle.update(self._page(self._html()))
+            except Exception:  # a front end that has gone, whatever it raises, is no reason to stop measuring
+                self._handle = None
 
     def _html(self) -> str:
         if self._ended:

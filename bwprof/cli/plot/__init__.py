@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
 from bwprof.results import load
-from bwprof.text import nearest, parse_count, quoted, unknown, words
+from bwprof.text import nearest, quoted, unknown, words
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COMPARISON = "comparison"
 _NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not the kind's
-_DPI = (10, 2000)
 _DEFAULT_DPI = {COMPARISON: 300}
 _OTHERS = {
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
@@ -146,6 +145,8 @@ def _check_options(options: argparse.Namespace, kind: str | None) -> None:
     name = kind or COMPARISON
     allowed = {_KEYWORDS[option] for option in plot.KINDS[name].options} if name in plot.KINDS else set()
     allowed |= {option for option, kinds in _OF_OTHERS.items() if name in kinds}
+    if options.panels and (options.dark or options.layout is not None):
+        raise ValueError(f"{'--dark' if options.dark else '--layout'} is no option of --panels: leave one out")
     for option in (*_KEYWORDS.values(), *_OF_OTHERS):
         if getattr(options, option) not in (None, False) and option not in allowed:
             said = f"-{option}" if len(option) == 1 else f"--{option.removesuffix('_')}"
@@ -155,10 +156,9 @@ def _check_options(options: argparse.Namespace, kind: str | None) -> None:
 def _dpi(options: argparse.Namespace, kind: str | None) -> int:
     if options.dpi is None:
         return _DEFAULT_DPI.get(kind or "", 150)
-    dpi = parse_count(options.dpi, "--dpi")
-    if not _DPI[0] <= dpi <= _DPI[1]:
-        raise ValueError(f"--dpi is {dpi}: allowed are {_DPI[0]} to {_DPI[1]}")
-    return dpi
+    from bwprof.plot.paper import check_dpi
+
+    return check_dpi(options.dpi, "--dpi")
 
 
 def _targets(options: argparse.Namespace, kind: str | None) -> list[Path]:
@@ -179,7 +179,9 @@ def _made(options: argparse.Namespace) -> list[str]:
     """The endings of files in the folder, which is there now."""
     from bwprof import plot
 
-    endings = [word.lower().removeprefix(".") for word in words("--format", options.format)]
+    if not options.output_dir:
+        raise ValueError("--output-dir is '': a folder is needed")
+    endings = list(dict.fromkeys(word.lower().removeprefix(".") for word in words("--format", options.format)))
     for ending in endings:
         plot.check_ending(Path(f"x.{ending}"))
     Path(options.output_dir).mkdir(parents=True, exist_ok=True)

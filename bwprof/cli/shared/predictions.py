@@ -50,10 +50,16 @@ def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]
             continue
         elif holds_something(Path(name)) and not given.force:
             raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
-        elif not _can_be_written(Path(name).parent):
-            folder = quoted(Path(name).parent)
-            raise ValueError(f"--{kind} {quoted(name)}: there is no folder {folder} that can be written to")
+        else:
+            check_folder(f"--{kind}", name)
     return targets
+
+
+def check_folder(option: str, name: str) -> None:
+    """ValueError for a file whose folder is not there, or cannot be written to."""
+    folder = Path(name).parent
+    if not _can_be_written(folder):
+        raise ValueError(f"{option} {quoted(name)}: there is no folder {quoted(folder)} that can be written to")
 
 
 def is_step_summary(kind: str, name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK
 from bwprof.cli.shared.options import add_roofs, limit, read_params, roofs
-from bwprof.cli.shared.predictions import targets_of
+from bwprof.cli.shared.predictions import check_folder, targets_of
 from bwprof.results.files import atomic_write
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import quoted
@@ -72,6 +72,7 @@ def _run(options: argparse.Namespace) -> int:
         from bwprof import plot
 
         plot.check_ending(Path(options.output))
+        check_folder("-o", options.output)
     targets = targets_of(options)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)

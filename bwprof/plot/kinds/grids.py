@@ -15,7 +15,7 @@ from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
 from bwprof.plot.paper import Inches, Picture, cut, width_of
 from bwprof.results.schema import Column, Row
-from bwprof.text import figure_text, measurable, quoted, unknown
+from bwprof.text import figure_text, measurable, quoted, shown, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +107,7 @@ def picture(
 
 def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Plan:
     column = number_column("value", value)
-    rows = [row for row in need(rows_of(data)[0], value) if row["status"] in ("ok", "predicted")]
+    rows = need((row for row in rows_of(data)[0] if row["status"] in ("ok", "predicted")), value)
     chosen = _of_one(rows, precision)
     names = _parameters(chosen, x, y)
     chosen = need(chosen, *names)
@@ -137,6 +137,8 @@ def _time(row: Row) -> float:
 def _of_one(rows: Sequence[Row], precision: str | None) -> list[Row]:
     """The rows of one operation and precision, those with the most rows."""
     there = list(dict.fromkeys(row["precision"] for row in rows))
+    if precision is not None and not isinstance(precision, str):
+        raise TypeError(f"precision is {shown(precision)}: a name is needed")
     if precision is not None and precision.lower() not in there:
         raise ValueError(unknown("precision", precision, there))
     kept = [row for row in rows if precision is None or row["precision"] == precision.lower()]
@@ -154,6 +156,8 @@ def _parameters(rows: Sequence[Row], x: str | None, y: str | None) -> tuple[str,
     if chosen[0] is None or chosen[1] is None:
         found = ", ".join(varying(rows)) or "none"
         raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {found}")
+    if chosen[0] == chosen[1]:
+        raise ValueError(f"x and y are both {quoted(chosen[0])}: a heatmap needs two parameters")
     return chosen[0], chosen[1]
 
 

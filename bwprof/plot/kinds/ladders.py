@@ -12,7 +12,7 @@ from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, style
 from bwprof.plot.paper import Inches, Picture, check_ending, cut
 from bwprof.results.schema import is_missing
-from bwprof.text import check_frame, measurable, short
+from bwprof.text import measurable, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,6 @@ def picture(data: pd.DataFrame) -> Picture:
 
 
 def _rows(data: pd.DataFrame) -> list[dict[str, Any]]:
-    check_frame(data)
     need_columns(data, *_NEEDED, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):

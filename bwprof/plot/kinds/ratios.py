@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink
 from bwprof.plot.paper import Inches, Picture, check_ending, cut
 from bwprof.results import schema
+from bwprof.text import measurable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,17 +95,16 @@ def picture(data: pd.DataFrame) -> Picture:
 
 def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
     """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
-    missing = [name for name in _NEEDED if name not in data.columns]
-    if missing:
-        raise ValueError(f"not a comparison: column {', '.join(missing)} is missing; bwprof.compare makes one")
+    need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     found = []
     for record in data.to_dict(orient="records"):
-        ratio = float(record["ratio"])
-        if math.isfinite(ratio) and ratio > 0 and record["verdict"] in _LOOKS:
+        ratio = measurable(record["ratio"])
+        if ratio is not None and ratio > 0 and record["verdict"] in _LOOKS:
             told = (record["case"], record["precision"], record.get("parameters"))
             name = " ".join(str(word) for word in told if not schema.is_missing(word) and word)
-            low, high = (float(record[end]) for end in ("ratio_lo", "ratio_hi"))
-            limit = abs(math.log1p(float(record["threshold_pct"]) / 100))
+            low, high = (_number(record[end]) for end in ("ratio_lo", "ratio_hi"))
+            threshold = _number(record["threshold_pct"])
+            limit = abs(math.log1p(threshold / 100)) if threshold > -100 else math.nan
             found.append(_Line(cut(name, _LONGEST_NAME), record["verdict"], ratio, low, high, limit))
     if not found:
         raise ValueError("there is nothing to draw: no case was compared")
@@ -113,6 +115,11 @@ def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
     left_out = f"the {most // 2} largest and the {most // 2} smallest of {len(found)} ratios"
     _log.warning("the picture shows %s", left_out)
     return found[: most // 2] + found[-(most // 2) :], left_out
+
+
+def _number(value: Any) -> float:
+    """A number as it is, infinite ones too; NaN for anything else."""
+    return float(value) if isinstance(value, numbers.Real) and not schema.is_missing(value) else math.nan
 
 
 def _row(count: int) -> tuple[float, float]:

@@ -361,7 +361,8 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
     ax.set_xlim(0, reach)
     _cases(ax, [step.name for step in found], each)
     one = found[0].phase == _ONE_TOKEN
-    ax.set_xlabel("time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)")
+    xlabel = "time per token (ms)" if one else f"time of a {cut(found[0].phase, 24)} step (ms)"
+    ax.set_xlabel(xlabel, parse_math=False)
     head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
     add_title(ax, head, [*words, *_said(len(found), count, "steps")], room)
     dress(ax, grid="x")

@@ -10,10 +10,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof.plot.given import need_columns
 from bwprof.plot.legends import add_legend
 from bwprof.plot.looks import dress, ink, style
-from bwprof.plot.paper import check_ending, cut, write_panels
+from bwprof.plot.paper import check_axes, check_ending, cut, write_panels
 from bwprof.results.difference import DISTURBED
+from bwprof.results.schema import is_missing
+from bwprof.text import measurable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +67,9 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     'time (us)'
     """
     panels = _panels(data)
-    if ax is None:
+    if ax is not None:
+        check_axes(ax)
+    else:
         import matplotlib.pyplot as plt
 
         ax = plt.figure(figsize=(9.5, 4.2), layout="constrained").add_subplot()
@@ -104,16 +109,30 @@ def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, 
 
 def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each case, in the order of the first run; ValueError where there is nothing to draw."""
-    missing = [name for name in _NEEDED if name not in data.columns]
-    if missing:
-        raise ValueError(f"not a history: column {', '.join(missing)} is missing; bwprof.history gives one")
-    drawn = data[data["time_ms"].notna() & data["started"].notna() & (data["time_ms"] < math.inf)]
+    import pandas as pd
+
+    need_columns(data, *_NEEDED, what="a history, which bwprof.history gives")
+    clean: dict[str, Any] = {name: _times(data[name].tolist()) for name in _NEEDED if name.startswith("time_ms")}
+    clean |= {name: _texts(data[name].tolist()) for name in ("case", "precision", "change", "marks")}
+    clean["series"] = _times(data["series"].tolist())
+    clean["started"] = pd.to_datetime(data["started"].tolist(), errors="coerce", utc=True)
+    drawn = data.reset_index(drop=True).assign(**clean)
+    drawn = drawn[(drawn["time_ms"] > 0) & drawn["started"].notna() & drawn["series"].notna()]
     if "status" in drawn:  # what was predicted is no measurement
         drawn = drawn[drawn["status"] == "ok"]
     found = [rows for _, rows in drawn.groupby("case", sort=False, observed=True)]
     if not found:
         raise ValueError("there are no times to draw")
     return sorted(found, key=lambda rows: int(rows["series"].iloc[0]))
+
+
+def _times(values: Sequence[Any]) -> list[float]:
+    """Numbers that may have been measured; NaN for anything else."""
+    return [math.nan if (found := measurable(value)) is None else found for value in values]
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    return ["" if is_missing(value) else str(value) for value in values]
 
 
 def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:

@@ -14,7 +14,7 @@ from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import ridge as ridge_of
-from bwprof.text import measurable, unknown
+from bwprof.text import measurable, unknown, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ _SIZE = (9.0, 5.6)
 _PRECISIONS = ("fp32", "fp16", "fp8_e4m3")  # what is drawn when nobody says which
 _SPREAD = 0.62  # of a year, over which its devices stand side by side
 _LONGEST = 30
+_MOST_NAMED = 5  # devices in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def picture(data: Any = None, *, precisions: Sequence[str] | None = None) -> Pic
     from bwprof.analysis.forecast import datasheets
 
     known = datasheets.arithmetic()
-    chosen = [name.lower() for name in (precisions if precisions is not None else _PRECISIONS)]
+    chosen = [name.lower() for name in (_PRECISIONS if precisions is None else words("precisions", precisions))]
     for name in chosen:
         if name not in known:
             raise ValueError(unknown("arithmetic of the catalogue", name, known))
@@ -99,7 +100,8 @@ def _measured(rows: Sequence[Row], precisions: Sequence[str]) -> dict[str, dict[
         elif bend and bend > 0 and row["precision"] in precisions:
             found.setdefault(entry.id, {}).setdefault(row["precision"], []).append(bend)
     if not found:
-        names = ", ".join(cut(name, _LONGEST) for name in others) or "none"
+        names = ", ".join(cut(name, _LONGEST) for name in list(others)[:_MOST_NAMED]) or "none"
+        names += f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         raise ValueError(f"no device of the rows is in the catalogue with a ridge (devices: {names})")
     return {name: {which: median(values) for which, values in own.items()} for name, own in found.items()}
 

@@ -110,6 +110,10 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
             raise ValueError(f"{quoted(where)} is not a TOML file: {error}") from None
     inner = wanted.get("goals")
     if isinstance(inner, Mapping):
+        for name in (name for name in wanted if name != "goals"):
+            raise ValueError(
+                f"{quoted(where)}: {quoted(name)} stands outside goals, and would be ignored: put it into them"
+            )
         wanted = inner
     if not wanted:
         raise ValueError(f'{quoted(where)} holds no goals: lines such as bandwidth_gb_s = ">200" are needed')

@@ -1,0 +1,194 @@
+"""What pictures are asked for by mistake, or by damaged data: a sentence, or as much of it as can be drawn."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rows import pair
+
+import bwprof
+from bwprof import plot
+from bwprof.cli.plot import main
+from bwprof.results import frame
+
+ROWS = [made for n in (16, 64) for m in (1, 4) for made in pair(f"case {n} {m}", 100.0 + n, 80.0 + m, N=n, M=m)]
+
+
+def compared() -> pd.DataFrame:
+    return bwprof.compare(frame.from_rows(pair("a", 100.0, 80.0)), frame.from_rows(pair("a", 50.0, 81.0)))
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """The history of two runs."""
+    folder = tmp_path_factory.mktemp("past")
+    for day in (1, 2):
+        when = {"run_id": f"run-{day}", "timestamp": f"2026-01-0{day}T00:00:00.000+00:00"}
+        (folder / f"{day}").mkdir()
+        bwprof.save(frame.from_rows(pair("a", 100.0 + day, 80.0, **when)), folder / f"{day}" / "results.json")
+    return bwprof.history(folder)
+
+
+def axes() -> Axes:
+    figure = Figure(dpi=40)
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def drawn(function: Callable[..., Axes], data: Any) -> Axes:
+    made = function(data, ax=axes())
+    made.get_figure().canvas.draw()
+    return made
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bwprof.save(frame.from_rows(ROWS), "results.json")
+    Path("a.png").write_bytes(b"older")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        code = main(["results.json", "-o", "a.png"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, Path("a.png").read_bytes()) == (3, b"older")
+    assert "bwprof: error: a.png: File too large" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "results.json"]
+
+
+@pytest.mark.parametrize("projection", ["polar", "3d", "mollweide"])
+def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> None:
+    figure = Figure()
+    for function, data in ((plot.comparison, ROWS), (plot.ratios, compared()), (plot.trend, past)):
+        with pytest.raises(ValueError, match=f"ax is of the projection '{projection}': plain axes are needed"):
+            function(data, ax=figure.add_subplot(projection=projection))
+
+
+@pytest.mark.parametrize("given", [5, "x", Figure(), np.zeros(1), plt])
+def test_what_are_no_axes_is_said(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"ax is .*: axes of matplotlib are needed"):
+        plot.comparison(ROWS, ax=given)
+
+
+def test_axes_without_a_figure_are_refused() -> None:
+    gone = Figure().add_subplot()
+    gone.remove()
+    with pytest.raises(ValueError, match="ax belongs to no figure"):
+        plot.comparison(ROWS, ax=gone)
+
+
+def test_a_part_of_a_figure_has_axes_too() -> None:
+    """Half of 12 inches is what names may take."""
+    from bwprof.plot.paper import inches_of
+
+    figure = Figure(figsize=(12, 5))
+    FigureCanvasAgg(figure)
+    made = figure.subfigures(1, 2)[0].subplots()
+    made.set_position((0.25, 0.1, 0.5, 0.8))
+    assert inches_of(made) == pytest.approx((3.0, 4.0))
+    plot.comparison(ROWS, ax=made)
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("function", [plot.ratios, plot.ablation, plot.trend])
+def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
+    for given in (None, 5, "path", [], {}):
+        with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
+            function(given)
+
+
+@pytest.mark.parametrize("twice", ["ratios", "trend"])
+def test_columns_have_one_name_each(twice: str, past: pd.DataFrame) -> None:
+    data = compared() if twice == "ratios" else past
+    with pytest.raises(ValueError, match="'case' is there twice"):
+        getattr(plot, twice)(pd.concat([data, data[["case"]]], axis=1), ax=axes())
+    with pytest.raises(ValueError, match="2 levels of names"):
+        getattr(plot, twice)(pd.concat({"x": data}, axis=1), ax=axes())
+
+
+@pytest.mark.parametrize("odd", [1e308, 5e-324, "x", None, 1j, -1.0, 0.0, float("inf"), 10**30])
+def test_odd_numbers_leave_the_rest_of_a_comparison_and_a_history(odd: Any, past: pd.DataFrame) -> None:
+    ratios = compared().astype(object)
+    ratios.loc[ratios.index[0], ["ratio", "ratio_lo", "ratio_hi", "threshold_pct"]] = [odd] * 4
+    assert any("fp16" in word.get_text() for word in drawn(plot.ratios, ratios).get_yticklabels())
+    times = past.astype(object)
+    times.loc[times.index[0], ["time_ms", "time_ms_lo", "time_ms_hi"]] = [odd] * 3
+    assert drawn(plot.trend, times).get_title(loc="left") == "a"
+
+
+def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
+    named = past.set_index(pd.Index(range(len(past)), name="case"))
+    for given in (past.astype("category"), past.astype(object), named):
+        assert drawn(plot.trend, given).get_title(loc="left") == "a"
+
+
+def test_a_phase_is_text() -> None:
+    data = bwprof.load_example("h200_llama").head(14).assign(phase="$\\frac$")
+    assert drawn(plot.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
+
+
+def test_a_heatmap_of_rows_that_all_failed_says_so() -> None:
+    with pytest.raises(ValueError, match="there are no rows to draw"):
+        plot.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
+
+
+def test_a_heatmap_has_two_parameters() -> None:
+    with pytest.raises(ValueError, match="x and y are both M"):
+        plot.heatmap(ROWS, x="M", y="M", ax=axes())
+    with pytest.raises(TypeError, match="precision is 5: a name is needed"):
+        plot.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
+
+
+def test_ridges_of_one_arithmetic_or_of_none() -> None:
+    """Of a thousand unknown devices five are named."""
+    legend: Any = plot.ridge(ax=axes(), precisions="fp32").get_legend()
+    assert "FP32" in legend.get_texts()[0].get_text()
+    with pytest.raises(ValueError, match="precisions is 5"):
+        plot.ridge(ax=axes(), precisions=5)  # type: ignore[arg-type]
+    rows = [made for n in range(1000) for made in pair("a", 1.0, 1.0, device=f"card {n}")]
+    with pytest.raises(ValueError, match=r"card 4 and 995 more\)$"):
+        plot.ridge(rows, ax=axes())
+
+
+def test_one_file_needs_no_list(tmp_path: Path) -> None:
+    assert plot.write(ROWS, str(tmp_path / "a.svg")) == [tmp_path / "a.svg"]
+    for given, error, said in (
+        ({"dpi": 5}, ValueError, "dpi is 5: allowed are 10 to 2000"),
+        ({"dpi": "x"}, ValueError, "dpi: 'x' is not a whole number"),
+        ({"kind": []}, ValueError, "unknown kind of picture"),
+        ({"targets": 5}, TypeError, "targets is 5: files are needed"),
+        ({"targets": [b"x"]}, TypeError, "a path is needed"),
+    ):
+        asked: dict[str, Any] = {"targets": [tmp_path / "b.png"], **given}
+        with pytest.raises(error, match=said):
+            plot.write(ROWS, **asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--panels", "--dark", "-o", "a.png"], "--dark is no option of --panels"),
+        (["--panels", "--layout", "slide", "-o", "a.png"], "--layout is no option of --panels"),
+        (["--output-dir", ""], "--output-dir is '': a folder is needed"),
+    ],
+)
+def test_no_option_is_ignored(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bwprof.save(frame.from_rows(ROWS), "results.json")
+    assert main(["results.json", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
