@@ -360,6 +360,13 @@ def test_lines_have_streams_and_the_cache() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
 
 
+def test_lines_of_a_model_are_its_shapes() -> None:
+    """N and K tell its products apart, not the steps in which they stand."""
+    made = legend_words(plot.lines(bwprof.load_example("h200_llama")))
+    assert [word for word in made if "count" in word or "step_batch" in word or "context" in word] == []
+    assert {"N=6144 K=4096", "N=128256 K=4096"} <= set(made)
+
+
 def test_lines_over_time_and_what_is_no_column() -> None:
     data = swept({"N": [16, 32], "M": [1, 4]})
     axes = plot.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")

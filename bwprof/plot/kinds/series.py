@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
 from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, rows_of, why_hollow
 from bwprof.plot.legends import add_title, legend_above
@@ -110,8 +111,8 @@ def varying(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def _own_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Of labels that are the caller's own and hold numbers."""
-    names = schema.more_names(rows)
+    """Of labels that are the caller's own and hold numbers; where a shape stands in a model's steps is none."""
+    names = [name for name in schema.more_names(rows) if name not in ("count", *STEP) or "model" not in rows[0]]
     found = {name: {row.get(name) for row in rows} - {None} for name in names}
     return {name: len(values) for name, values in found.items() if all(measurable(v) is not None for v in values)}
 
