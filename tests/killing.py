@@ -182,6 +182,7 @@ def full_disk(folder: Path) -> int:
     save(folder, 1)
 
     def work() -> None:
+        sys.dont_write_bytecode = True  # it would be cut off in silence, for whoever reads it
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         save(folder, 2)
 

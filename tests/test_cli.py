@@ -292,10 +292,12 @@ def test_output_that_cannot_be_written_is_said_before_measuring(
 
 
 def test_a_full_disk_in_the_middle_prints_the_finished_rows(tmp_path: Path) -> None:
-    """A file-size limit lets the header through and stops the second row."""
+    """A file-size limit lets the header through and stops the second row; no process below it may write bytecode, which
+    would be cut off in silence."""
     limit = """
-        import resource
-        if "bwprof.sweep" in " ".join(__import__("sys").orig_argv):
+        import os, resource, sys
+        if "bwprof.sweep" in " ".join(sys.orig_argv):
+            sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
             resource.setrlimit(resource.RLIMIT_FSIZE, (2800, 2800))
     """
     code, out, err = finished(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     monkeypatch.chdir(tmp_path)
     bwprof.save(frame.from_rows(ROWS), "results.json")
     Path("a.png").write_bytes(b"older")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be cut off in silence
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
