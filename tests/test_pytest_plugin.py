@@ -53,6 +53,8 @@ def inside(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # A conftest.py that is written twice in a second, at the same length, would run as the first one's bytecode.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return pytester
 
 
