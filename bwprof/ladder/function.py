@@ -92,6 +92,7 @@ def ablation(
     >>> found["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
+    from bwprof.results.frame import to_rows
     from bwprof.runs.inprocess import How, run
 
     if vs not in (None, peers.TORCH):
@@ -121,7 +122,7 @@ def ablation(
         ),
         How(roofs=check(roofs), progress=progress),
     )
-    rows = {str(row["variant"]): row for row in schema_rows(measured)}
+    rows = {str(row["variant"]): row for row in to_rows(measured)}
     described = kernels.variants(op, f"{choice.backend}:{choice.index}", precision=precision, kv_lens=lens, **whole)
     spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
     said, beside = _beside(vs, choice, spec, rows, roofs, max_seconds)
@@ -139,13 +140,6 @@ def ablation(
     )
     found.attrs = {"run": measured.attrs.get("run", {}), peers.TORCH: said}
     return found
-
-
-def schema_rows(measured: pd.DataFrame) -> list[Row]:
-    """A frame's rows, None for what is missing."""
-    from bwprof.results.tables import rows
-
-    return [dict(row) for row in rows(measured)]
 
 
 def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,13 @@ def check_ending(target: Path) -> None:
     known = endings()
     if target.suffix.lower().removeprefix(".") not in known:
         raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+
+
+def save_one(path: str | PathLike[str], write: Callable[[Sequence[Path]], list[Path]]) -> Path:
+    """Write a picture into one file, whose ending is looked at first; returns its path."""
+    target = Path(path)
+    check_ending(target)
+    return write([target])[0]
 
 
 def write_figure(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, style
-from bwprof.plot.paper import Inches, Picture, check_ending, cut
+from bwprof.plot.paper import Inches, Picture, cut, save_one
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable, short
 
@@ -58,9 +58,7 @@ def ablation(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def save_ablation(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write `ablation` into a file, whose ending says the format; returns its path."""
-    target = Path(path)
-    check_ending(target)
-    return picture(data).write([target])[0]
+    return save_one(path, lambda targets: picture(data).write(targets))
 
 
 def picture(data: pd.DataFrame) -> Picture:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import add_legend
 from bwprof.plot.looks import dress, ink, style
-from bwprof.plot.paper import check_axes, check_ending, cut, write_panels
+from bwprof.plot.paper import check_axes, cut, save_one, write_panels
 from bwprof.results.difference import DISTURBED
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable
@@ -79,9 +79,7 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Draw every case of a history, a panel each, into a file in the format of its ending; returns its path."""
-    target = Path(path)
-    check_ending(target)
-    return write_trend(data, [target])[0]
+    return save_one(path, lambda targets: write_trend(data, targets))
 
 
 def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, dark: bool = False) -> list[Path]:
