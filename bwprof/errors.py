@@ -38,3 +38,12 @@ class SweepError(_WithFrameError):
 
 class PairedError(_WithFrameError):
     """A side of a paired measurement could not go on; `frame` holds what was measured."""
+
+
+def keeping(error: BaseException, frame: pd.DataFrame) -> BaseException:
+    """What ends a measurement, with what was measured before it as `frame`; SweepError where it takes no attributes."""
+    try:
+        error.frame = frame  # type: ignore[attr-defined]
+    except AttributeError:
+        return SweepError(f"{type(error).__name__}: {error}", frame)
+    return error

@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from bwprof import hardware, registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
+from bwprof.cli.shared.keeping import rescue, write_each
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.shared.options import add_kv_lens, add_param, numbers, read_params
 from bwprof.cli.shared.predictions import targets_of
@@ -23,7 +23,6 @@ from bwprof.paired.process import DEFAULT_TURN_SECONDS
 from bwprof.paired.result import Table
 from bwprof.paired.session import DEFAULT_REL_CI, DEFAULT_SECONDS, How
 from bwprof.paired.statistics import DEFAULT_GATE, fails, may_fail
-from bwprof.results.files import atomic_write
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.text import counted, fraction, parse_count, quoted, seconds, words
 
@@ -185,11 +184,11 @@ def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Inte
     except (StoppedError, KeyboardInterrupt):
         stopped = True
     table.finish("interrupted" if stopped else "failed" if failed else "complete")
-    written = _write(table, targets)
+    written = write_each(targets, lambda kind: _text(table, kind))
     if "-" not in targets.values():
         _print(table)
     for kind in targets.keys() - written:
-        _rescue(table, kind)
+        rescue(kind, _text(table, kind))
     if stopped:
         measured = counted(sum(row["pairs"] for row in table.rows), "pair")
         left = len(works) - len(table.rows)
@@ -242,30 +241,6 @@ def _options(options: argparse.Namespace, seed: int) -> Options:
 
 def _text(table: Table, kind: str) -> str:
     return table.json_text() if kind == "json" else table.csv_text()
-
-
-def _write(table: Table, targets: dict[str, str]) -> set[str]:
-    """What was asked for, each whatever became of the others; the kinds that are written."""
-    written: set[str] = set()
-    for kind, name in targets.items():
-        try:
-            if name == "-":
-                sys.stdout.write(_text(table, kind))
-                sys.stdout.flush()
-            else:
-                atomic_write(Path(name), _text(table, kind))
-        except OSError as error:
-            where = "the standard output" if name == "-" else quoted(name)
-            sys.stderr.write(f"bwprof: error: results cannot be written to {where}: {error.strerror or error}\n")
-        else:
-            written.add(kind)
-    return written
-
-
-def _rescue(table: Table, kind: str) -> None:
-    """What could not be written, on standard error."""
-    sys.stderr.write(f"bwprof: what was measured follows as {kind.upper()}, so that it is not lost:\n")
-    sys.stderr.write(_text(table, kind))
 
 
 def _print(table: Table) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, kernels, registry
+from bwprof.errors import SweepError, keeping
 from bwprof.hardware import Choice, Device
 from bwprof.ladder import peers, rungs
 from bwprof.measuring.spec import DEFAULT_CACHE, Spec
@@ -83,6 +85,9 @@ def ablation(
     SweepError
         When the device is lost.
 
+    As of a sweep, an exception that ends it early (KeyboardInterrupt, too) has the rungs finished so far as `frame`,
+    and ``frame.attrs["missing"]`` names the others.
+
     Examples
     --------
     >>> import bwprof
@@ -92,7 +97,6 @@ def ablation(
     >>> found["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    from bwprof.results.frame import to_rows
     from bwprof.runs.inprocess import How, run
 
     if vs not in (None, peers.TORCH):
@@ -105,41 +109,98 @@ def ablation(
     known = [row["name"] for row in ladder if precision in row["precisions"]]
     if not known:
         raise ValueError(f"no variant of {op} on {choice.backend} takes {precision}")
-    measured = run(
-        Request(
-            operations=(op,),
-            params={name: (value,) for name, value in whole.items()},
-            kv_lens=None if lens is None else tuple(lens),
-            precisions=(precision,),
-            variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
-            caches=(cache,),
-            device=f"{choice.backend}:{choice.index}",
-            seed=whole_number(seed, "seed"),
-            timer=timer,
-            metrics=words("metrics", metrics),
-            rel_ci=None if rel_ci is None else fraction(rel_ci, "rel_ci"),
-            max_seconds=seconds(max_seconds, "max_seconds", from_zero=True),
-        ),
-        How(roofs=check(roofs), progress=progress),
-    )
-    rows = {str(row["variant"]): row for row in to_rows(measured)}
-    described = kernels.variants(op, f"{choice.backend}:{choice.index}", precision=precision, kv_lens=lens, **whole)
-    spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
-    said, beside = _beside(vs, choice, spec, rows, roofs, max_seconds)
-    places = {row["at"] for row in ladder if row["at"] is not None}
-    here = {at for at in places if lens is None and _is(op, precision, whole, at)}
-    found = rungs.frame(
-        rungs.lines(ladder, rows, described, beside, precision, here, _behind_gaps(op, choice.backend, ladder)),
-        {
+    place = f"{choice.backend}:{choice.index}"
+    kept = _Kept(
+        ladder,
+        precision,
+        # Before anything is measured: what fails here must cost nobody a result.
+        described=kernels.variants(op, place, precision=precision, kv_lens=lens, **whole),
+        here={at for at in {row["at"] for row in ladder} - {None} if lens is None and _is(op, precision, whole, at)},
+        behind_gaps=_behind_gaps(op, choice.backend, ladder),
+        same={
             "operation": op,
             "precision": precision,
             "shape": _shape(op, precision, whole, lens),
             "backend": choice.backend,
             "device": choice.name,
         },
+        wanted=[] if vs is None else peers.peers_of(op),
     )
-    found.attrs = {"run": measured.attrs.get("run", {}), peers.TORCH: said}
-    return found
+    request = Request(
+        operations=(op,),
+        params={name: (value,) for name, value in whole.items()},
+        kv_lens=None if lens is None else tuple(lens),
+        precisions=(precision,),
+        variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
+        caches=(cache,),
+        device=place,
+        seed=whole_number(seed, "seed"),
+        timer=timer,
+        metrics=words("metrics", metrics),
+        rel_ci=None if rel_ci is None else fraction(rel_ci, "rel_ci"),
+        max_seconds=seconds(max_seconds, "max_seconds", from_zero=True),
+    )
+    spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
+    try:
+        kept.take(run(request, How(roofs=check(roofs), progress=progress)))
+        if vs is not None:
+            _measure_peers(kept, choice, spec, roofs, max_seconds)
+    except BaseException as error:
+        ended = _ending(error, kept, known)
+        if ended is error:
+            raise
+        raise ended from error
+    return kept.frame()
+
+
+@dataclass
+class _Kept:
+    """What is known of a ladder, and what was measured of it so far."""
+
+    ladder: Sequence[Mapping[str, Any]]
+    precision: str
+    described: Sequence[Mapping[str, Any]]
+    here: Collection[str]
+    behind_gaps: Collection[str]
+    same: Mapping[str, Any]
+    wanted: Sequence[peers.Peer]
+    rows: dict[str, Row] = field(default_factory=dict)
+    run: dict[str, Any] = field(default_factory=dict)
+    torch: str = NOT_ASKED
+    beside: list[tuple[str, Row]] = field(default_factory=list)
+
+    def take(self, measured: pd.DataFrame) -> None:
+        """A run's rows, also of one that ended early."""
+        from bwprof.results.frame import to_rows
+
+        self.rows = {str(row["variant"]): row for row in to_rows(measured)}
+        self.run = dict(measured.attrs.get("run", {}))
+
+    def frame(self, missing: Sequence[str] = ()) -> pd.DataFrame:
+        """The ladder without what is `missing`; no row where nothing at all was measured."""
+        there = [row for row in self.ladder if row["name"] not in missing] if self.rows else []
+        found = rungs.frame(
+            rungs.lines(there, self.rows, self.described, self.beside, self.precision, self.here, self.behind_gaps),
+            self.same,
+        )
+        found.attrs = {"run": self.run, peers.TORCH: self.torch, rungs.MISSING: list(missing)}
+        return found
+
+
+def _ending(error: BaseException, kept: _Kept, known: Sequence[str]) -> BaseException:
+    """What ended a ladder early, with its finished rungs as `frame`; what came before any was begun, as it is."""
+    of_run = getattr(error, "frame", None)
+    if of_run is not None and not kept.run:
+        kept.take(of_run)
+    if not kept.run:
+        return error
+    kept.run["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    found = kept.frame(
+        [*(name for name in known if name not in kept.rows), *(peer.name for peer in kept.wanted[len(kept.beside) :])]
+    )
+    if getattr(error, "fatal", False):
+        return SweepError(f"the device is lost, only a new process can use it again: {error}", found)
+    return keeping(error, found)
 
 
 def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:
@@ -186,20 +247,26 @@ def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence
     return " ".join([*(f"{name}={params[name]}" for name in told), *lens]) or "default shape"
 
 
-def _beside(
-    vs: str | None, choice: Choice, spec: Spec, rows: Mapping[str, Row], roofs: Given, max_seconds: float
-) -> tuple[str, list[tuple[str, Row]]]:
-    """What is said of PyTorch, and its rows."""
-    if vs is None:
-        return NOT_ASKED, []
-    wanted = peers.peers_of(spec.operation)
-    if not wanted:
-        return f"nothing of PyTorch's is known to do the work of {spec.operation}", []
-    if lacking := peers.lacking(choice.backend):
-        return lacking, []
-    timer = next((str(row["timer"]) for row in rows.values() if row["timer"]), None)
-    given: Given = "stored" if roofs == "auto" else roofs
-    asked = peers.Asked(spec, timer, given, max_seconds)
-    with hardware.opened(choice.backend, choice.index) as device:
-        found = [(peer.name, row) for peer, row in peers.measured(device, asked, wanted)]
-    return f"PyTorch {peers.version()}", found
+def _measure_peers(kept: _Kept, choice: Choice, spec: Spec, roofs: Given, max_seconds: float) -> None:
+    """PyTorch's rows, each kept as soon as it is there; whatever PyTorch raises is said, and costs no rung."""
+    if not kept.wanted:
+        kept.torch = f"nothing of PyTorch's is known to do the work of {spec.operation}"
+        return
+    try:
+        lacking = peers.lacking(choice.backend)
+        kept.torch = lacking or f"PyTorch {peers.version()}"
+    except Exception as error:
+        lacking = kept.torch = f"PyTorch cannot be loaded: {peers.said_by(error)}"
+    if lacking:
+        kept.wanted = []
+        return
+    timer = next((str(row["timer"]) for row in kept.rows.values() if row["timer"]), None)
+    asked = peers.Asked(spec, timer, "stored" if roofs == "auto" else roofs, max_seconds)
+    try:
+        with hardware.opened(choice.backend, choice.index) as device:
+            for peer, row in peers.measured(device, asked, kept.wanted):
+                kept.beside.append((peer.name, row))
+    except Exception as error:
+        if getattr(error, "fatal", False):
+            raise
+        kept.beside += [(peer.name, peers.failed(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]]

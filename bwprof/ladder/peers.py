@@ -16,7 +16,6 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.environment import new_run_id
-from bwprof.errors import BwprofError
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
 from bwprof.measuring.row import Outcome
@@ -134,6 +133,17 @@ def _empty(spec: Spec, peer: Peer, reason: str, status: str = "skipped") -> Row:
     }
 
 
+def said_by(error: Exception) -> str:
+    """What an exception of PyTorch's says, in a line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def failed(spec: Spec, peer: Peer, error: Exception) -> Row:
+    """The row of a peer that raised."""
+    return _empty(spec, peer, said_by(error), "failed")
+
+
 def _row(device: _core.Device, asked: Asked, peer: Peer, case: _core.Case, contexts: Contexts) -> Row:
     needed = sum(operand["bytes"] for operand in case.operands)
     if needed > _MOST_BYTES:
@@ -143,11 +153,10 @@ def _row(device: _core.Device, asked: Asked, peer: Peer, case: _core.Case, conte
         with _as_asked(torch, device, asked.spec, peer) as place, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch's on kernels that it does not use: an exception follows
             outcome = _measured(torch, place, device, asked, peer, case, contexts)
-    except (BwprofError, RuntimeError, TypeError, ValueError, ImportError, AttributeError) as error:
+    except Exception as error:  # whatever PyTorch raises: the ladder stands without it
         if getattr(error, "fatal", False):
             raise
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return _empty(asked.spec, peer, lines[0], "failed")
+        return failed(asked.spec, peer, error)
     finally:
         if not _core.backend_facts(device.backend)["runs_on_host"]:
             torch.cuda.empty_cache()

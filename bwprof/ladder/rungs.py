@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNG, PEER = "rung", "peer"
+MISSING = "missing"  # among a ladder's attributes: what an early end left unmeasured
 # Of a line, in this order.
 COLUMNS = (
     "operation",
@@ -91,7 +92,7 @@ def lines(
         row = rows.get(variant["name"])
         own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
         line = _line(variant["name"], RUNG, row or _lacking(variant, precision))
-        if line["status"] == "skipped" and row is not None and own and own[0]["reason"]:
+        if line["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(line["reason"]):
             line["reason"] = own[0]["reason"]  # the row's own names operation, variant and precision besides
         time = None if row is None else _time(row)
         if time is not None:

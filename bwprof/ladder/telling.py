@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bwprof.ladder.rungs import PEER, counts
+from bwprof.ladder.rungs import MISSING, PEER, counts
 from bwprof.results.schema import is_missing
 from bwprof.text import figure_text, seconds_text, short
 
@@ -68,6 +68,8 @@ def notes(found: pd.DataFrame) -> list[str]:
             key=lambda row: float(row["speedup_vs_torch"]),
         )
         said.append(f"Speedup vs PyTorch: against {fastest['version']} of {found.attrs.get('torch') or 'PyTorch'}.")
+    if missing := found.attrs.get(MISSING):
+        said.append(f"Not measured, as the run ended early: {', '.join(missing)}.")
     said.append("A gain is the time of the last rung before that ran, divided by the rung's own.")
     if place := _place(found):
         here = found[found["predicted_at"].eq(place)]["predicted_here"].any()

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from bwprof import environment, hardware
-from bwprof.errors import SweepError
+from bwprof.errors import SweepError, keeping
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
@@ -149,11 +149,10 @@ def _keeping_rows(store: Store, progress: Progress) -> Iterator[None]:
         raise SweepError(str(ending), _frame_of(store)) from None
     if ending is None:
         return
-    try:
-        ending.frame = _frame_of(store)  # type: ignore[attr-defined]
-    except AttributeError:  # an exception that takes no attributes
-        raise SweepError(f"{type(ending).__name__}: {ending}", _frame_of(store)) from ending
-    raise ending
+    kept = keeping(ending, _frame_of(store))
+    if kept is ending:
+        raise ending
+    raise kept from ending
 
 
 def _stop_when_lost(outcome: Outcome) -> None:

@@ -48,11 +48,25 @@ def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]
             raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
         elif is_step_summary(kind, name):
             continue
-        elif holds_something(Path(name)) and not given.force:
-            raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
         else:
+            check_free(name, force=given.force)
             check_folder(f"--{kind}", name)
     return targets
+
+
+def check_picture(option: str, name: str, *, force: bool) -> None:
+    """ValueError for a file that no picture can be written to: its ending, its folder, or one that is there."""
+    from bwprof import plot
+
+    plot.check_ending(Path(name))
+    check_free(name, force=force)
+    check_folder(option, name)
+
+
+def check_free(name: str, *, force: bool) -> None:
+    """ValueError for a file that would be replaced, and `--force` was not given."""
+    if not force and holds_something(Path(name)):
+        raise ValueError(f"{quoted(name)} exists already: name another file, or replace it with --force")
 
 
 def check_folder(option: str, name: str) -> None:

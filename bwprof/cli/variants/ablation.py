@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import INCOMPLETE, OK
+from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
+from bwprof.cli.shared.keeping import rescue, write_each
 from bwprof.cli.shared.options import add_roofs, limit, read_params, roofs
-from bwprof.cli.shared.predictions import check_folder, targets_of
-from bwprof.results.files import atomic_write
+from bwprof.cli.shared.predictions import check_picture, targets_of
+from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
-from bwprof.text import quoted
+from bwprof.text import counted, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +32,9 @@ examples:
   %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
   %(prog)s OPERATION -p NAME=4096 --precision fp16
   %(prog)s OPERATION --md ladder.md -o ladder.png
+
+exit codes: 0 ok, 2 usage, 3 incomplete (a rung failed, the device was lost, something could not be written), 130
+interrupted; what was measured until then is printed and written.
 """
 
 
@@ -59,39 +64,49 @@ def parser() -> Parser:
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
         made.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
     made.add_argument("-o", "--output", metavar="PICTURE", help="draw the ladder; the ending says the format")
-    made.add_argument("--force", action="store_true", help="replace files that --csv, --json and --md name")
+    made.add_argument("--force", action="store_true", help="replace files that are there")
     made.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
 
 def _run(options: argparse.Namespace) -> int:
     from bwprof.ladder.function import ablation
-    from bwprof.ladder.rungs import RUNG
 
-    if options.output is not None:
-        from bwprof import plot
-
-        plot.check_ending(Path(options.output))
-        check_folder("-o", options.output)
-    targets = targets_of(options)
+    targets = _targets(options)
     seconds = limit(options.max_seconds, "--max-seconds", from_zero=True)
     held_against = roofs(options)
-    found = ablation(
-        options.operation,
-        precision=options.precision,
-        vs=options.vs,
-        variant=options.variant,
-        device=options.device,
-        cache=options.cache,
-        timer=options.timer,
-        metrics=options.metrics,
-        max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
-        roofs="auto" if held_against is None else held_against,
-        progress=not options.quiet,
-        grid=_params(options.param),
-    )
-    _write(options, targets, found)
-    return INCOMPLETE if (found["status"].eq("failed") & found["kind"].eq(RUNG)).any() else OK
+    ending: BaseException | None = None
+    try:
+        found = ablation(
+            options.operation,
+            precision=options.precision,
+            vs=options.vs,
+            variant=options.variant,
+            device=options.device,
+            cache=options.cache,
+            timer=options.timer,
+            metrics=options.metrics,
+            max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
+            roofs="auto" if held_against is None else held_against,
+            progress=not options.quiet,
+            grid=_params(options.param),
+        )
+    except BaseException as error:  # with the rungs that were finished, where any was begun
+        if not hasattr(error, "frame"):
+            raise
+        ending, found = error, error.frame
+    with Interrupts() as interrupts:
+        return _keep(options, targets, found, ending, interrupts)
+
+
+def _targets(options: argparse.Namespace) -> dict[str, str]:
+    """What is written where; ValueError for what cannot be, before anything is measured."""
+    targets = targets_of(options)
+    if options.output is not None:
+        check_picture("-o", options.output, force=options.force)
+        if options.output in targets.values():
+            raise ValueError(f"-o {quoted(options.output)} is another option's file, too: name another")
+    return targets
 
 
 def _params(given: Sequence[str]) -> dict[str, int]:
@@ -103,25 +118,93 @@ def _params(given: Sequence[str]) -> dict[str, int]:
     return params
 
 
-def _write(options: argparse.Namespace, targets: Mapping[str, str], found: pd.DataFrame) -> None:
+def _keep(
+    options: argparse.Namespace,
+    targets: Mapping[str, str],
+    found: pd.DataFrame,
+    ending: BaseException | None,
+    interrupts: Interrupts,
+) -> int:
+    """Write and show what was measured, each whatever becomes of the others; the exit code."""
+    from bwprof.ladder.rungs import RUNG
+
+    stopped, code = isinstance(ending, KeyboardInterrupt), OK
+    trouble: OSError | None = None
+    if found.empty:  # nothing was finished
+        targets, options.output = {}, None
+    piped = {kind: name for kind, name in targets.items() if name == "-"}
+    text_of = partial(_text, found)
+    written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, text_of)
+    try:
+        with interrupts.at_once():  # a pipe may be full, and a picture takes long
+            written |= write_each(piped, text_of)
+            if not piped and not found.empty:
+                trouble = _shown(found)
+            if options.output is not None and not _drawn(found, options.output):
+                code = INCOMPLETE
+    except StoppedError:
+        stopped = True
+    for kind in targets.keys() - written:
+        rescue(kind, text_of(kind))
+    if trouble is not None and trouble.errno != errno.EPIPE and not written:
+        rescue("csv", text_of("csv"))
+    _tell(found, ending, stopped=stopped)
+    if trouble is not None:
+        raise trouble
+    if written != targets.keys():
+        return INCOMPLETE
+    if stopped:
+        return INTERRUPTED
+    failed = found["status"].eq("failed") & found["kind"].eq(RUNG)
+    return INCOMPLETE if ending is not None or failed.any() else code
+
+
+def _tell(found: pd.DataFrame, ending: BaseException | None, *, stopped: bool) -> None:
+    """What ended it early, how much there is and what is missing."""
+    from bwprof.ladder.rungs import MISSING
+
+    if not stopped and ending is None:
+        return
+    missing = found.attrs.get(MISSING, [])
+    kept = (
+        f"what was measured until then, {counted(len(found), 'rung')}, is kept" if len(found) else "nothing is measured"
+    )
+    lacking = f"; not measured: {', '.join(missing)}" if missing else ""
+    why = "interrupted" if stopped else f"error: {ending}"
+    sys.stderr.write(f"bwprof: {why}: {kept}{lacking}\n")
+
+
+def _text(found: pd.DataFrame, kind: str) -> str:
     from bwprof.ladder import telling
 
-    if "-" not in targets.values():
-        _show(found)
-    forms = {
-        "csv": lambda: found.to_csv(index=False),
-        "json": lambda: _json(found),
-        "md": lambda: telling.markdown(found),
-    }
-    for kind, name in targets.items():
-        if name == "-":
-            sys.stdout.write(forms[kind]())
-        else:
-            atomic_write(Path(name), forms[kind]())
-    if options.output is not None:
-        from bwprof import plot
+    if kind == "csv":
+        return str(found.to_csv(index=False))
+    return _json(found) if kind == "json" else telling.markdown(found)
 
-        plot.save_ablation(found, options.output)
+
+def _shown(found: pd.DataFrame) -> OSError | None:
+    """Print the tables; what the standard output says to it."""
+    try:
+        _show(found)
+        sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _drawn(found: pd.DataFrame, target: str) -> bool:
+    """Draw the picture; False, and a sentence, where that cannot be."""
+    from bwprof import plot
+
+    try:
+        plot.save_ablation(found, target)
+    except StoppedError:
+        raise
+    except Exception as error:  # whatever matplotlib raises: the rows are there
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+        sys.stderr.write(f"bwprof: error: {quoted(target)}, the picture, is not written: {said}\n")
+        return False
+    return True
 
 
 def _show(found: pd.DataFrame) -> None:
@@ -143,6 +226,7 @@ def _json(found: pd.DataFrame) -> str:
     document: dict[str, Any] = {
         "format": "bwprof-ladder",
         "torch": found.attrs["torch"],
+        "missing": found.attrs["missing"],
         "run": plain(dict(found.attrs["run"])),
         "rows": json.loads(found.to_json(orient="records", double_precision=15)),
     }
