@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import signal
 import statistics
 import sys
@@ -51,6 +52,18 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
     assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
     assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
     assert ("read flush before each call" in (row["reason"] or "")) == (cache == "cold")
+
+
+@pytest.mark.parametrize(("cache", "flags"), [("cold", "not_cold"), ("hot", "")])
+def test_what_another_gpu_ran_is_told(cache: str, flags: str) -> None:
+    row = {"flags": "", "reason": None, "cache": cache, "timer": "cupti", "verified": True}
+    result = {"kernels_elsewhere": 2.0, "kernel_sum_ns": 1.0, "median_ns": 1.0, "flush_bytes": 0}
+    function._remark(row, result, "", [])
+    assert row["flags"] == flags
+    assert row["reason"].startswith("another GPU ran 2 of the call's kernels and copies: ")
+    row |= {"flags": "", "reason": None}
+    function._remark(row, result | {"kernels_elsewhere": math.nan}, "", [])
+    assert (row["flags"], row["reason"]) == ("", None)
 
 
 def test_a_row_is_the_schemas_row() -> None:

@@ -273,6 +273,59 @@ def test_every_cuda_call_of_a_functions_metrics_fails_in_turn(gpu: _core.Device)
         assert device.count_call_metrics(small.enqueue, ["dram"])["metrics_status"] == "ok"
 
 
+# ---- two cards ----
+
+
+@pytest.fixture
+def second() -> Iterator[_core.Case]:
+    """A read on the second card."""
+    with hardware.current_device_kept("cuda"):
+        try:
+            device = _core.Device("cuda", 1)
+        except (ValueError, RuntimeError) as error:
+            pytest.skip(f"needs two GPUs: {error}")
+        with device, _core.Case(device, "stream_read", "fp32", {"elements": 32 * MIB}) as found:
+            found.launch()
+            yield found
+
+
+def staying(work: Callable[[], object]) -> Callable[[], None]:
+    """With the thread's current device as it was, as PyTorch's functions leave it."""
+
+    def call() -> None:
+        with hardware.current_device_kept("cuda"):
+            work()
+
+    return call
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_a_function_of_another_card_is_refused(gpu: _core.Device, second: _core.Case, cache: str) -> None:
+    """By both cards' numbers, whether that one has finished or is still at it."""
+    needs(gpu, "cupti")
+    for work in (second.launch, second.enqueue):
+        with pytest.raises(ValueError, match=r"ran on GPU 1, while GPU 0 is measured.*device='cuda:1'"):
+            bwprof.measure(staying(work), device="cuda:0", timer="cupti", cache=cache, max_seconds=0.1)
+
+
+@pytest.mark.cuda
+def test_a_function_of_two_cards_is_measured_and_says_so(
+    gpu: _core.Device, case: _core.Case, second: _core.Case
+) -> None:
+    needs(gpu, "cupti")
+
+    away = staying(second.launch)
+
+    def both() -> None:
+        case.launch()
+        away()
+
+    row = bwprof.measure(both, device="cuda:0", stream=gpu.stream, timer="cupti", max_seconds=0.1)
+    assert "not_cold" in row["flags"]
+    assert "another GPU ran 1 of the call's kernels" in row["reason"]
+
+
 # ---- PyTorch ----
 
 

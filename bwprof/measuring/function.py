@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.measuring import conditions
 from bwprof.measuring import row as rows
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import WAITED, moved_bytes, why_not_limited
+from bwprof.measuring.grade import ELSEWHERE, WAITED, moved_bytes, why_not_limited
 from bwprof.measuring.outputs import Expected, Verdict, expected
 from bwprof.measuring.row import Context, Outcome, ended
 from bwprof.measuring.spec import DEFAULT_REL_CI
@@ -347,6 +347,9 @@ def _remark(row: Row, result: dict[str, Any], alone: str, notes: list[str]) -> N
         flags.append("unverified")
     if row["timer"] == "graph" and result["flush_bytes"]:
         notes.append("the time of the flushes is subtracted; writing back what the call wrote is not")
+    if result["kernels_elsewhere"] > 0:  # NaN where nobody looked
+        flags += ["not_cold"] if row["cache"] == "cold" and "not_cold" not in (row["flags"] or "") else []
+        notes.append(ELSEWHERE.format(result["kernels_elsewhere"]))
     if result["kernel_sum_ns"] < _GAPS * result["median_ns"]:
         share = 100 * (1 - result["kernel_sum_ns"] / result["median_ns"])
         notes.append(WAITED.format(share))

@@ -230,8 +230,9 @@ static inline bw_status bw_plan_spec_launch(const bw_plan_spec *spec, int64_t in
 
 /* What the kernels' own timestamps say of a replay. NaN where they were not taken. */
 typedef struct bw_kernel_times {
-    double sum_ns;  /* every kernel's duration */
-    double span_ns; /* first start to last end of each launch, added up */
+    double sum_ns;    /* every kernel's duration */
+    double span_ns;   /* first start to last end of each launch, added up */
+    double elsewhere; /* how many kernels another device ran */
 } bw_kernel_times;
 
 /* What hardware counters saw of one launch, the write-back of its output included. */

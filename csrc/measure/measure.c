@@ -265,6 +265,7 @@ static bw_status sample(const bw_measure_options *options, timed *timed, bw_meas
     bw_watch_end(&watch, &out->conditions);
     out->kernels.sum_ns = median_kernels(&samples, offsetof(bw_kernel_times, sum_ns), timed->spec.launches);
     out->kernels.span_ns = median_kernels(&samples, offsetof(bw_kernel_times, span_ns), timed->spec.launches);
+    out->kernels.elsewhere = median_kernels(&samples, offsetof(bw_kernel_times, elsewhere), timed->spec.launches);
     out->samples_ns = samples.ns;
     samples.ns = NULL;
 cleanup:
@@ -286,7 +287,7 @@ static bw_status measure_timed(const bw_measure_options *options, timed *timed, 
 static void begin_measurement(bw_measurement *out) {
     memset(out, 0, sizeof *out);
     out->timer_floor_ns = out->host_launch_ns = out->warmup_ns = NAN;
-    out->kernels = (bw_kernel_times){NAN, NAN};
+    out->kernels = (bw_kernel_times){NAN, NAN, NAN};
     out->disturbance = not_disturbed;
 }
 

@@ -9,7 +9,8 @@ enum {
     FLUSH_BYTES = 4096,
     CALLS = 4,
     GIVEN_STREAM = 7,
-    OTHER_STREAM = 13
+    OTHER_STREAM = 13,
+    OTHER_GPU = 1
 };
 
 static struct {
@@ -21,6 +22,9 @@ static struct {
     bool waits;      /* what is on another stream waits for the flush */
     bool copies;     /* what is on another stream are copies */
     bool own;        /* not a caller's function, but launches of ours on the device's stream */
+    int abroad;      /* so many kernels of a call are another GPU's, on its stream of the same number: the last ones */
+    bool unfinished; /* that GPU has not ended them when this one is waited for */
+    bool neighbour;  /* another thread keeps that GPU busy for long while the first flush, or empty kernel, runs */
     int uneven;      /* every second call runs so many kernels more */
     int64_t calls, entered, flushes;
     bool late; /* the last plan's last replay */
@@ -28,16 +32,27 @@ static struct {
     bw_code fails;
 } toy;
 
-static void run_kernel(uint64_t length_ns, uint32_t stream) {
+static void run_kernel_on(uint64_t length_ns, uint32_t gpu, uint32_t stream) {
     if (runtime_run(GAP_NS, length_ns)) return;
     runtime.now_ns += GAP_NS;
     if (toy.books->tracing && toy.books->kernels < FAKE_KERNELS_MOST) {
         toy.books->start_ns[toy.books->kernels] = runtime.now_ns;
         toy.books->is_copy[toy.books->kernels] = toy.copies && stream == OTHER_STREAM;
+        toy.books->device[toy.books->kernels] = gpu;
         toy.books->stream[toy.books->kernels] = stream;
-        toy.books->end_ns[toy.books->kernels++] = runtime.now_ns + length_ns;
+        bool ended = gpu != OTHER_GPU || !toy.unfinished;
+        toy.books->end_ns[toy.books->kernels++] = ended ? runtime.now_ns + length_ns : 0;
     }
     runtime.now_ns += length_ns;
+}
+
+static void run_kernel(uint64_t length_ns, uint32_t stream) {
+    run_kernel_on(length_ns, 0, stream);
+}
+
+static void run_neighbours(void) {
+    if (toy.neighbour) run_kernel_on(10 * FLUSH_NS, OTHER_GPU, GIVEN_STREAM);
+    toy.neighbour = toy.neighbour && !toy.books->tracing; /* until it was seen */
 }
 
 /* ---- what csrc/cuda/timing needs of the rest ---- */
@@ -63,7 +78,9 @@ bw_status bw_cuda_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
 
 bw_status bw_cuda_launch_empty(bw_device *device) {
     (void)device;
-    return bw_fail(BW_CODE_SYSTEM, "nothing is launched here but what is called");
+    run_kernel(KERNEL_NS, GIVEN_STREAM);
+    run_neighbours();
+    return BW_OK;
 }
 
 bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
@@ -71,6 +88,7 @@ bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *mem
     CHECK(stream == (cudaStream_t)&toy && memory && bytes == FLUSH_BYTES);
     toy.flushes++;
     run_kernel(FLUSH_NS, GIVEN_STREAM);
+    run_neighbours();
     if (toy.apart && !toy.waits) runtime.now_ns -= FLUSH_NS;
     return BW_OK;
 }
@@ -84,7 +102,9 @@ static bw_status call(void *context, int64_t set, bool captured) {
         toy.ahead && toy.calls % 2 ? FLUSH_NS + (uint64_t)toy.kernels * (KERNEL_NS + GAP_NS) + GAP_NS : 0;
     uint32_t stream = toy.apart || toy.ahead ? OTHER_STREAM : GIVEN_STREAM;
     runtime.now_ns -= back_ns;
-    for (int64_t i = 0; i < toy.kernels; i++) run_kernel(toy.kernel_ns, stream);
+    for (int64_t i = 0; i < toy.kernels; i++) {
+        run_kernel_on(toy.kernel_ns, i < toy.kernels - toy.abroad ? 0 : OTHER_GPU, stream);
+    }
     for (int i = 0; i < toy.uneven && toy.calls % 2; i++) run_kernel(toy.kernel_ns, stream);
     runtime.now_ns += back_ns;
     return BW_OK;
@@ -159,6 +179,7 @@ static void check_time(bool own, int timer, int64_t flush_bytes) {
     bool traced = timer == TIMER_CUPTI;
     CHECK(traced ? kernels.sum_ns == CALLS * 4000.0 : isnan(kernels.sum_ns));
     CHECK(traced ? kernels.span_ns == ns : isnan(kernels.span_ns));
+    CHECK(traced ? kernels.elsewhere == 0.0 : isnan(kernels.elsewhere));
     CHECK(runtime.captures == (timer != TIMER_GRAPH ? 0 : flush_bytes && !own ? 2 : 1));
     if (own) CHECK(toy.flushes == (flush_bytes ? 3 : 0)); /* when it was made, and before each of two replays */
     close_toy(&device);
@@ -215,6 +236,40 @@ static void check_other_streams(void) {
         bw_status_free(status);
         close_toy(&device);
     }
+}
+
+/* All kernels on another GPU: refused, by its number, whether it has ended them or not. Some of them: timed, and
+ * counted; where that GPU still runs them, their time is unknown. What another thread runs there tells nothing. */
+static void check_other_gpus(void) {
+    for (int way = 0; way < 16; way++) {
+        bw_device device = open_toy();
+        double ns = 0.0;
+        bw_kernel_times kernels;
+        toy.abroad = way & 1 ? 1 : 2;
+        toy.unfinished = way & 2;
+        toy.neighbour = way & 4;
+        bw_status status = time_calls(&device, TIMER_CUPTI, way & 8 ? FLUSH_BYTES : 0, &ns, &kernels);
+        if (toy.abroad == 2) {
+            CHECK(bw_status_code(status) == BW_CODE_INVALID);
+            CHECK(strstr(bw_status_message(status), "ran on GPU 1, while GPU 0 is measured, which ran none of its 8 "));
+            CHECK(strstr(bw_status_message(status), "device='cuda:1'"));
+        } else if (toy.unfinished) {
+            CHECK(bw_status_code(status) == BW_CODE_UNAVAILABLE);
+            CHECK(strstr(bw_status_message(status), "GPU 1 still ran 4 of the function's 8 kernels"));
+        } else {
+            CHECK(!status && fabs(ns - CALLS * 4100.0) < 10.0 && kernels.elsewhere == CALLS);
+        }
+        bw_status_free(status);
+        close_toy(&device);
+    }
+    bw_device device = open_toy();
+    double ns;
+    toy.abroad = toy.uneven = 1;
+    bw_status status = time_calls(&device, TIMER_CUPTI, FLUSH_BYTES, &ns, NULL);
+    CHECK(strstr(bw_status_message(status),
+                 "4 of 14 kernels and copies were on another stream or GPU than the one given"));
+    bw_status_free(status);
+    close_toy(&device);
 }
 
 /* Three kernels and two in turn: of the first call's number nobody could tell. Three and one, with flushes: as many as
@@ -300,6 +355,7 @@ static const struct {
               {"slow_host", check_slow_host},
               {"refusals", check_refusals},
               {"other_streams", check_other_streams},
+              {"other_gpus", check_other_gpus},
               {"uneven", check_uneven},
               {"failing_function", check_failing_function},
               {"cuda_faults", check_cuda_faults},

@@ -103,8 +103,10 @@ FAKE_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
         record->end = fake.end_ns[i];
         if (fake.is_copy[i]) {
             ((CUpti_ActivityMemset4 *)record)->streamId = fake.stream[i];
+            ((CUpti_ActivityMemset4 *)record)->deviceId = fake.device[i];
         } else {
             record->streamId = fake.stream[i];
+            record->deviceId = fake.device[i];
         }
         used += sizeof *record;
     }

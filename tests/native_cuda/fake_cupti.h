@@ -32,7 +32,7 @@ typedef struct fake_cupti {
     int kernels;
     uint64_t start_ns[FAKE_KERNELS_MOST], end_ns[FAKE_KERNELS_MOST];
     bool is_copy[FAKE_KERNELS_MOST];
-    uint32_t stream[FAKE_KERNELS_MOST];
+    uint32_t device[FAKE_KERNELS_MOST], stream[FAKE_KERNELS_MOST];
 } fake_cupti;
 
 fake_cupti *fake_cupti_books(void);

@@ -26,10 +26,10 @@ bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out)
 /* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
 bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
 
-/* One kernel, copy or memset as the GPU ran it. */
+/* One kernel, copy or memset as a GPU ran it. */
 typedef struct bw_kernel_span {
-    uint64_t start_ns, end_ns;
-    uint32_t stream; /* CUPTI's number of it, which it keeps */
+    uint64_t start_ns, end_ns; /* both 0 where another GPU than the tracing handle's had not finished it */
+    uint32_t device, stream;   /* CUPTI's numbers of them, which it keeps; streams are numbered on each device anew */
 } bw_kernel_span;
 
 /* Tracing is the process's: BW_CODE_BUSY while another handle traces. Between begin and end every kernel, copy and

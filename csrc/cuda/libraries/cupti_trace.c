@@ -15,6 +15,7 @@ enum { KIND_COPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL =
 typedef struct trace_state {
     const bw_cupti *library;
     void *subscriber; /* NULL: it does not trace */
+    uint32_t device;  /* its number in CUPTI, which counts as CUDA does */
 } trace_state;
 
 /* Where the records of the whole process go. CUPTI's buffer callbacks carry no pointer of the caller's, and come from
@@ -50,8 +51,12 @@ static void on_buffer_requested(uint8_t **buffer, size_t *size, size_t *record_l
     *record_limit = 0;
 }
 
+static uint32_t device_of(const kernel_record *record) {
+    return record->kind == KIND_CONCURRENT_KERNEL ? record->of.kernel.device : record->of.copy.device;
+}
+
 /* The sink is locked. */
-static void keep_span(const kernel_record *record) {
+static void keep_span(const kernel_record *record, bool finished) {
     if (bw_cupti_sink.count == bw_cupti_sink.capacity) {
         int64_t capacity = bw_max64(1024, 2 * bw_cupti_sink.capacity);
         bw_kernel_span *spans = realloc(bw_cupti_sink.spans, (size_t)capacity * sizeof *spans);
@@ -63,8 +68,9 @@ static void keep_span(const kernel_record *record) {
         bw_cupti_sink.capacity = capacity;
     }
     bw_cupti_sink.spans[bw_cupti_sink.count++] = (bw_kernel_span){
-        .start_ns = record->start,
-        .end_ns = record->end,
+        .start_ns = finished ? record->start : 0,
+        .end_ns = finished ? record->end : 0,
+        .device = device_of(record),
         .stream = record->kind == KIND_CONCURRENT_KERNEL ? record->of.kernel.stream : record->of.copy.stream,
     };
 }
@@ -80,8 +86,9 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
         result = library->cuptiActivityGetNextRecord(buffer, valid_size, &record);
         if (result != 0) break;
         if (record->kind > KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
-        if (record->end > 0 && record->end >= record->start) {
-            keep_span(record);
+        bool finished = record->end > 0 && record->end >= record->start;
+        if (finished || device_of(record) != bw_cupti_sink.owner->device) {
+            keep_span(record, finished); /* nobody has waited for other GPUs */
         } else {
             bw_cupti_sink.lost++; /* CUPTI had no timestamp for it */
         }
@@ -157,6 +164,7 @@ bw_status bw_cupti_trace_begin(bw_device *device) {
     BW_TRY(bw_cuda_attach(device, &trace_part, &state));
     trace_state *self = state;
     self->library = library;
+    self->device = (uint32_t)device->index;
     if (!sink_claim(self)) {
         return bw_fail(BW_CODE_BUSY,
                        "kernels are being traced through another device handle: CUPTI traces the whole "

@@ -107,7 +107,7 @@ static bw_status create(bw_device *device, const bw_plan_spec *spec, bw_plan **o
     plan->work = bw_cuda_work_of(device, &plan->spec);
     plan->timer = timers[spec->timer];
     plan->host_ns = NAN;
-    plan->kernels = (bw_kernel_times){NAN, NAN};
+    plan->kernels = (bw_kernel_times){NAN, NAN, NAN};
     bw_status status = prepare_plan(plan);
     if (status) {
         free_plan(plan);

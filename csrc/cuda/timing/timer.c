@@ -1,5 +1,7 @@
 #include "cuda/timing/timer.h"
 
+#include "cuda/launch/service.h"
+
 /* A launch that starts this much before its flush ends runs beside it; a dependent launch may overlap by less. */
 static const uint64_t overlap_most_ns = 5000;
 
@@ -17,42 +19,88 @@ bw_status bw_cuda_timer_begin(const bw_plan *plan) {
 
 /* ---- kernels ---- */
 
-/* Which stream the flushes are on, in CUPTI's numbers: that of the longest of all that runs while one of them does. */
-static bw_status learn_flush_stream(bw_plan *plan) {
-    const bw_kernel_span *spans = NULL;
-    int64_t count = 0;
-    uint64_t longest_ns = 0;
-    BW_TRY(bw_cuda_timer_flush(plan));
-    BW_TRY(bw_cuda_work_wait(&plan->work));
-    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
-    for (int64_t i = 0; i < count; i++) {
-        if (spans[i].end_ns - spans[i].start_ns <= longest_ns) continue;
-        longest_ns = spans[i].end_ns - spans[i].start_ns;
-        plan->flush_stream = spans[i].stream;
-    }
-    return BW_OK;
-}
-
 /* Whether each launch has a flush of its own. */
 static bool has_flushes(const bw_plan *plan) {
     return plan->work.foreign && plan->flush.memory;
 }
 
+/* Which of two spans is more likely a kernel of ours: on the GPU of the same number in CUDA, then the longer one. */
+static bool rather_ours(const bw_plan *plan, const bw_kernel_span *one, const bw_kernel_span *other) {
+    const uint32_t number = (uint32_t)plan->device->index;
+    if ((one->device == number) != (other->device == number)) return one->device == number;
+    return one->end_ns - one->start_ns > other->end_ns - other->start_ns;
+}
+
+/* Which device and stream the flushes are on, in CUPTI's numbers: those of the longest of all that runs while one of
+ * them does. Without flushes an empty kernel tells the device. Other threads may keep other GPUs busy meanwhile. */
+static bw_status learn_own_place(bw_plan *plan) {
+    const bw_kernel_span *spans = NULL, *own = NULL;
+    int64_t count = 0;
+    BW_TRY(has_flushes(plan) ? bw_cuda_timer_flush(plan) : bw_cuda_launch_empty(plan->device));
+    BW_TRY(bw_cuda_work_wait(&plan->work));
+    BW_TRY(bw_cupti_trace_take(plan->device, &spans, &count));
+    for (int64_t i = 0; i < count; i++) {
+        if (!own || rather_ours(plan, &spans[i], own)) own = &spans[i];
+    }
+    plan->own_device = own ? own->device : (uint32_t)plan->device->index;
+    if (own) plan->flush_stream = own->stream;
+    return BW_OK;
+}
+
 bw_status bw_cuda_trace_open(bw_plan *plan) {
     BW_TRY(bw_cupti_trace_begin(plan->device));
     plan->tracing = true;
-    return has_flushes(plan) ? learn_flush_stream(plan) : BW_OK;
+    return plan->work.foreign ? learn_own_place(plan) : BW_OK;
 }
 
 void bw_cuda_trace_close(const bw_plan *plan) {
     if (plan->tracing) bw_cupti_trace_end(plan->device);
 }
 
+/* ---- where a caller's function ran ---- */
+
+/* How many of the spans another GPU ran; `other` is then its number. */
+static int64_t count_elsewhere(const bw_plan *plan, const bw_kernel_span *spans, int64_t count, uint32_t *other) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (spans[i].device == plan->own_device) continue;
+        *other = spans[i].device;
+        found++;
+    }
+    return found;
+}
+
+/* A function may use other GPUs beside the one that is measured; one that leaves it alone was meant for another. */
+static bw_status check_devices(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t flushes) {
+    uint32_t other = 0;
+    int64_t elsewhere = count_elsewhere(plan, spans, count, &other), unfinished = 0;
+    if (elsewhere && count - elsewhere <= flushes) {
+        return bw_fail(
+            BW_CODE_INVALID,
+            "the function's work ran on GPU %u, while GPU %u is measured, which ran none of its %lld kernels "
+            "and copies: pass device='cuda:%u', or move its data to cuda:%u",
+            other, plan->own_device, (long long)elsewhere, other, plan->own_device);
+    }
+    for (int64_t i = 0; i < count; i++) unfinished += spans[i].end_ns == 0;
+    if (unfinished) {
+        return bw_fail(BW_CODE_UNAVAILABLE,
+                       "GPU %u still ran %lld of the function's %lld kernels and copies when GPU %u had finished: what "
+                       "runs there must be waited for on the stream that is measured",
+                       other, (long long)unfinished, (long long)(count - flushes), plan->own_device);
+    }
+    plan->kernels.elsewhere += (double)elsewhere;
+    return BW_OK;
+}
+
 /* ---- what a caller's function ran behind its flushes ---- */
+
+static bool is_on_stream(const bw_plan *plan, const bw_kernel_span *span) {
+    return span->device == plan->own_device && span->stream == plan->flush_stream;
+}
 
 static int64_t count_on_stream(const bw_plan *plan, const bw_kernel_span *spans, int64_t count) {
     int64_t found = 0;
-    for (int64_t i = 0; i < count; i++) found += spans[i].stream == plan->flush_stream;
+    for (int64_t i = 0; i < count; i++) found += is_on_stream(plan, &spans[i]);
     return found;
 }
 
@@ -62,7 +110,7 @@ static bool follow_their_flushes(const bw_plan *plan, const bw_kernel_span *span
     int64_t on_stream = count_on_stream(plan, spans, count), seen = 0;
     if (on_stream == 0 || on_stream % plan->spec.launches) return false;
     for (int64_t i = 0; i < count; i++) {
-        bool given = spans[i].stream == plan->flush_stream;
+        bool given = is_on_stream(plan, &spans[i]);
         bool flushes = given && seen % (on_stream / plan->spec.launches) == 0;
         seen += given;
         if (flushes != (i % each == 0)) return false;
@@ -92,8 +140,8 @@ static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, i
     if (!placed && elsewhere) {
         return bw_fail(BW_CODE_INVALID,
                        "the function's work ran beside the flush that should precede it, or before it: %lld of %lld "
-                       "kernels and copies were on another stream than the one given (pass its stream as stream=)",
-                       (long long)elsewhere, (long long)count);
+                       "kernels and copies were on another stream%s than the one given (pass its stream as stream=)",
+                       (long long)elsewhere, (long long)count, plan->kernels.elsewhere > 0 ? " or GPU" : "");
     }
     if (placed && start_with_flushes(spans, count, each)) return BW_OK;
     return bw_cuda_work_miscounted(&plan->work, count, launches, launches);
@@ -115,6 +163,7 @@ static void add_launch(bw_plan *plan, const bw_kernel_span *spans, int64_t count
 /* Every launch of a plan runs the same kernels, so each has the same number of records, in the order of launching. */
 bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches) {
     const int64_t flushes = has_flushes(plan) ? launches : 0, each = count / launches;
+    if (plan->work.foreign) BW_TRY(check_devices(plan, spans, count, flushes));
     if (count - flushes < launches || (!flushes && count % launches)) {
         return bw_cuda_work_miscounted(&plan->work, count, flushes, launches);
     }

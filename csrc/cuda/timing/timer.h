@@ -34,7 +34,8 @@ struct bw_plan {
     double *elapsed_ns;             /* one per launch */
 
     bool tracing;            /* CUPTI records kernels for this plan, whichever timer it has */
-    uint32_t flush_stream;   /* CUPTI's number of the stream that a caller's function and its flushes are on */
+    uint32_t own_device;     /* CUPTI's number of the device, */
+    uint32_t flush_stream;   /* and of the stream that a caller's function and its flushes are on */
     bw_kernel_times kernels; /* of the last replay */
     int64_t launch_kernels;  /* that a launch runs; 0 = nobody knows yet */
 };
