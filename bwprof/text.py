@@ -336,6 +336,12 @@ def measurable(value: Any) -> float | None:
     return found if found is None or found == 0 or 1 / MOST_MEASURED <= abs(found) <= MOST_MEASURED else None
 
 
+def measured_or_nan(value: Any) -> float:
+    """The same, with NaN for anything else."""
+    found = measurable(value)
+    return math.nan if found is None else found
+
+
 def seconds(value: Any, name: str, *, from_zero: bool = False, text: bool = False) -> float:
     """A time limit: a positive number, or one from 0 on; ValueError with `name` for anything else.
 

@@ -21,7 +21,7 @@ from commands import Here, csv_rows
 import bwprof
 from bwprof import _core, plot
 from bwprof.cli import main
-from bwprof.cli.shared import guard, keeping
+from bwprof.cli.shared import guard, outputs
 from bwprof.ladder import peers, telling
 from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
@@ -211,14 +211,14 @@ def test_a_picture_that_cannot_be_written_costs_nothing_else(
 def test_a_file_that_cannot_be_written_costs_nothing_else(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = keeping.atomic_write
+    real = outputs.atomic_write
 
     def full(path: Path, text: str) -> None:
         if path.suffix == ".csv":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         real(path, text)
 
-    monkeypatch.setattr(keeping, "atomic_write", full)
+    monkeypatch.setattr(outputs, "atomic_write", full)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "--json", str(tmp_path / "x.json"))
     assert code == 3
     assert "x.csv: No space left on device\n" in err

@@ -4,6 +4,7 @@ measured.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bwprof.analysis.causes.rules import RULES
 from bwprof.cli.report import main
 from bwprof.report.optimising.document import _NO_PEER
 from bwprof.report.optimising.goals import Goal, read_goals
-from bwprof.report.optimising.steps import FIGURES, Story, story_of
+from bwprof.report.optimising.steps import FIGURES, Story, number_of, story_of
 from bwprof.report.parts import pictures
 from bwprof.report.runs import runs_of
 from bwprof.report.writing import write_report
@@ -164,6 +165,15 @@ def test_pytorchs_row_of_the_same_bytes_is_the_peer() -> None:
     other = step(0.001, "torch", 3, case="sdpa", bytes_read=8)  # of other work
     found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, other, step(AFTER, "fused", 3)])])
     assert [round(found.vs_torch(each), 3) for each in (found.first, found.last)] == [0.1, 0.5]
+
+
+def test_an_absurd_number_is_none() -> None:
+    """Its place takes what is known otherwise, or nothing."""
+    peer = step(0.04, "torch", 3, case="sdpa")
+    last = step(AFTER, "fused", 3, speedup_vs_torch=1e200)
+    found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, last])])
+    assert round(found.vs_torch(found.last), 3) == 0.5
+    assert all(math.isnan(number_of({"x": value}, "x")) for value in (1e200, -1e200, 1e-200, "3", None, True))
 
 
 def test_it_is_about_the_row_that_lost_the_most_time_or_the_one_asked_for() -> None:

@@ -23,7 +23,7 @@ from commands import GIVE_UP_SECONDS, csv_rows, environment
 import bwprof
 from bwprof import errors
 from bwprof.cli import ab, main
-from bwprof.cli.shared import keeping
+from bwprof.cli.shared import outputs
 from bwprof.paired import revisions
 from bwprof.paired.process import Place, ProcessSide
 from bwprof.paired.result import Table
@@ -180,7 +180,7 @@ def test_what_cannot_be_written_is_not_lost(
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         path.write_text(text)
 
-    monkeypatch.setattr(keeping, "atomic_write", write)
+    monkeypatch.setattr(outputs, "atomic_write", write)
     code, out, err = said(capsys, "kernels:once", "kernels:once", "--json", "o.json", "--csv", "o.csv")
     assert code == 3
     assert "kernels:once" in out

@@ -10,6 +10,7 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
+from bwprof.cli import main as bwprof_command
 from bwprof.cli.plot import main
 from bwprof.results import frame
 
@@ -148,3 +149,42 @@ def test_help_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_kind_is_refused_in_python() -> None:
     with pytest.raises(ValueError, match="unknown kind of picture 'pie'"):
         plot.write(frame.from_rows(pair("a", 100.0, 80.0)), [Path("x.png")], kind="pie")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "plot results.json -o bandwidth_comparison.svg",
+        "plot roofline results.json --output-dir . --format svg",
+        "plot --input results.json --output-dir . --format svg",
+        "plot compare results.json results.json -o x.svg",
+        "compare results.json results.json --plot x.svg",
+        "history --folder . --plot x.svg",
+    ],
+)
+def test_a_picture_that_is_there_stays_without_force(
+    arguments: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And none beside it is drawn."""
+    names = ("bandwidth_comparison", "roofline", "x")
+    for name in names:
+        (here / f"{name}.svg").write_text("old")
+    before = sorted(here.iterdir())
+    assert bwprof_command(arguments.split()) == 2
+    assert "exists already: name another file, or replace it with --force" in capsys.readouterr().err
+    assert sorted(here.iterdir()) == before
+    assert {(here / f"{name}.svg").read_text() for name in names} == {"old"}
+    assert bwprof_command([*arguments.split(), "--force"]) == 0
+    assert any((here / f"{name}.svg").read_text().startswith("<?xml") for name in names)
+
+
+@pytest.mark.parametrize("arguments", ["ablation gemm --device cpu -o {}", "selftest cache --json {}"])
+def test_what_is_there_is_looked_at_before_anything_is_measured(
+    arguments: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "x.svg").write_text("old")
+    assert bwprof_command(arguments.format("x.svg").split()) == 2
+    assert "x.svg exists already: name another file, or replace it with --force" in capsys.readouterr().err
+    (here / "folder.svg").mkdir()
+    assert bwprof_command(arguments.format("folder.svg").split()) == 2
+    assert "folder.svg" in capsys.readouterr().err

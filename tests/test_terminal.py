@@ -200,6 +200,10 @@ complete_words bwprof compare --fail
 complete_words bwprof --resu
 complete_words bwprof compare ba
 complete_words bwprof ablation kv_c
+complete_words bwprof plot roof
+complete_words bwprof plot roofline roof
+complete_words bwprof baseline ""
+complete_words bwprof baseline save --rep
 """
 
 
@@ -211,7 +215,18 @@ def test_a_shell_completes_words(tmp_path: Path) -> None:
         ["bash", "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True
     )
     assert (done.stdout.splitlines(), done.stderr) == (
-        ["compare completion", "attention_prefill attention_decode", "--fail-on", "--resume", "", "kv_copy"],
+        [
+            "compare completion",
+            "attention_prefill attention_decode",
+            "--fail-on",
+            "--resume",
+            "",
+            "kv_copy",
+            "roofline roofs",
+            "",
+            "delete list save show",
+            "--repeat",
+        ],
         "",
     )
 

@@ -11,10 +11,9 @@ from typing import Any
 from bwprof import hardware, registry
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK, USAGE, guarded
-from bwprof.cli.shared.keeping import rescue, write_each
 from bwprof.cli.shared.measuring import measuring
 from bwprof.cli.shared.options import add_kv_lens, add_param, numbers, read_params
-from bwprof.cli.shared.predictions import targets_of
+from bwprof.cli.shared.outputs import rescue, targets_of, write_each
 from bwprof.paired import asked, places, result, run, session
 from bwprof.paired.asked import Options
 from bwprof.paired.function import checked_threads, complete, is_same

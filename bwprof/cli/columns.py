@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.forms import add_forms, print_in_form
+from bwprof.cli.shared.guard import OK
 from bwprof.results import schema
 from bwprof.results.schema import Column
 from bwprof.results.tables import TOLD
@@ -21,9 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the columns of results; returns the exit code."""
     parser = Parser("bwprof columns", "The columns of frames, CSV and JSON files, in their order, with what they hold.")
     parser.add_argument("names", nargs="*", metavar="COLUMN", help="the columns to print (all when none is named)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    form.add_argument("--md", action="store_true", help="as Markdown")
+    add_forms(parser)
     return run(parser, arguments, _print)
 
 
@@ -31,14 +29,8 @@ def _print(options: argparse.Namespace) -> int:
     from bwprof.terminal import console, show, table
 
     found = _asked(options.names)
-    if options.json:
-        check_open("--json")
-        listed = [{name: getattr(column, name) for name in TOLD} for column in found]
-        sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
-        return OK
-    if options.md:
-        check_open("--md")
-        sys.stdout.write("\n\n".join(_markdown(found)) + "\n")
+    told = [{name: getattr(column, name) for name in TOLD} for column in found]
+    if print_in_form(options, lambda: told, lambda: _markdown(found)):
         return OK
     screen = console(sys.stdout)
     grid = table(screen, "", _HEADINGS)

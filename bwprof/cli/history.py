@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.outputs import check_picture
 from bwprof.results.difference import DEFAULT_GATE, disturbances, doubts
 from bwprof.text import parse_count, quoted
 
@@ -63,18 +63,19 @@ def parser() -> Parser:
     data.add_argument("--csv", action="store_true", help="print the rows as CSV instead")
     data.add_argument("--json", action="store_true", help="print the rows as JSON instead")
     made.add_argument("--plot", metavar="FILE", help="draw the times into a picture; its ending says the format")
+    made.add_argument("--force", action="store_true", help="replace a picture that is there")
     return made
 
 
 def _print(options: argparse.Namespace) -> int:
     if options.plot is not None:
-        from bwprof import plot
-
-        plot.check_ending(Path(options.plot))
+        check_picture("--plot", options.plot, force=options.force)
     if options.csv or options.json:
         check_open("--csv" if options.csv else "--json")
     found = _found(options)
     if options.plot is not None:
+        from bwprof import plot
+
         plot.save_trend(found, options.plot)
     if options.csv:
         from bwprof.results import frame

@@ -16,7 +16,8 @@ from bwprof.cli.shared import options
 from bwprof.cli.shared.arguments import BACKEND_HELP, Parser, refuse_others
 from bwprof.cli.shared.guard import OK, USAGE, guarded
 from bwprof.cli.shared.measuring import measuring
-from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
+from bwprof.cli.shared.outputs import targets_of
+from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import run
 from bwprof.models import architecture, running, step
 from bwprof.models.question import LAYER, Question

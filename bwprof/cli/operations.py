@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.cli.shared.arguments import Parser, run
-from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.forms import add_forms, print_in_form
+from bwprof.cli.shared.guard import OK
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -29,24 +29,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print operations; returns the exit code."""
     parser = Parser("bwprof operations", _DESCRIPTION, _LEGEND)
     parser.add_argument("names", nargs="*", metavar="OPERATION", help="those to print (all when none is named)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    form.add_argument("--md", action="store_true", help="as Markdown")
+    add_forms(parser)
     return run(parser, arguments, _print)
 
 
 def _print(options: argparse.Namespace) -> int:
     found = _asked(options.names)
-    if options.json:
-        check_open("--json")
-        told = [{**operation, "intensity": _intensities(operation)} for operation in found]
-        sys.stdout.write(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
-    elif options.md:
-        check_open("--md")
-        sys.stdout.write("\n\n".join(_markdown(found)) + "\n")
-    else:
+    if not print_in_form(options, lambda: [_told(operation) for operation in found], lambda: _markdown(found)):
         _tables(found)
     return OK
+
+
+def _told(operation: Mapping[str, Any]) -> dict[str, Any]:
+    return {**operation, "intensity": _intensities(operation)}
 
 
 def _asked(names: Sequence[str]) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from bwprof.analysis.forecast.prediction import DEFAULT_DEVICE, predict_rows
 from bwprof.analysis.forecast.work import Case
 from bwprof.cli.shared.arguments import Parser, refuse_others, run
 from bwprof.cli.shared.options import add_cases, add_efficiency, add_files, add_operations
-from bwprof.cli.shared.predictions import efficiency_of, targets_of, write
+from bwprof.cli.shared.outputs import targets_of
+from bwprof.cli.shared.predictions import efficiency_of, write
 from bwprof.cli.sweep import options as sweeps
 from bwprof.roofs import Roofs, files
 from bwprof.runs import plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bwprof import hardware
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser, run
-from bwprof.results.files import holds_something
+from bwprof.cli.shared.outputs import check_free
 from bwprof.roofs import Roofs, files, store
 from bwprof.text import unknown
 
@@ -88,8 +88,7 @@ def _largest(roofs: Roofs) -> str:
 def _export(options: argparse.Namespace, target: Path) -> int:
     if target.suffix.lower() != ".json":
         raise ValueError(f"{target}: roofs are exported as .json")
-    if holds_something(target) and not options.force:
-        raise ValueError(f"{target} exists already: name another file, or replace it with --force")
+    check_free(str(target), force=options.force)
     identity, name = _identity(options)
     roofs = store.load(identity)
     if roofs is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bwprof.cli.shared.arguments import BACKEND_HELP, DEVICE_HELP, Parser
 from bwprof.cli.shared.guard import GATE_FAILED, OK, USAGE, check_open, coded, guarded
+from bwprof.cli.shared.outputs import check_free
 from bwprof.results.files import atomic_write
 from bwprof.results.jsonfile import plain
 from bwprof.runs.interrupts import Interrupts
@@ -45,6 +46,7 @@ def _parser() -> Parser:
     parser.add_argument("--device", metavar="D", help=DEVICE_HELP)
     parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
     parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
+    parser.add_argument("--force", action="store_true", help="replace the file that --json names")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     return parser
 
@@ -70,6 +72,7 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
         check_open("--json -")
     elif options.json is not None:
         _check_target(Path(options.json))
+        check_free(options.json, force=options.force)
     screen = console(sys.stderr if options.json == "-" else sys.stdout)
 
     def progress(text: str) -> None:

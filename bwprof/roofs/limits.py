@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text import MOST_MEASURED, check_frame, measurable, shown
+from bwprof.text import MOST_MEASURED, check_frame, measured_or_nan, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +218,7 @@ class Limits:
 
 def of_row(row: Mapping[str, Any]) -> Limits:
     """The limits of one row, which may lack any column."""
-    found = {name: _number(row.get(name)) for name in _NUMBERS}
+    found = {name: measured_or_nan(row.get(name)) for name in _NUMBERS}
     return of_columns(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
 
 
@@ -243,7 +243,7 @@ def numbers(frame: pd.DataFrame, name: str) -> Any:
     try:
         read = pd.to_numeric(frame[name], errors="coerce")
     except OverflowError:  # a whole number that is none of 64 bits, nor a float
-        read = frame[name].map(_number)
+        read = frame[name].map(measured_or_nan)
     if read.dtype.kind == "c":
         return nothing
     found = read.to_numpy(float, na_value=math.nan)
@@ -281,7 +281,7 @@ def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
 
     Where the nearer roof is not known it is the stream of its bytes; None where that is not known either.
     """
-    limit, stream = _number(row.get("pct_limit")), _number(row.get("pct_attainable"))
+    limit, stream = measured_or_nan(row.get("pct_limit")), measured_or_nan(row.get("pct_attainable"))
     if math.isnan(limit):
         return None if math.isnan(stream) else (stream, False)
     word = row.get("limiter")
@@ -402,12 +402,6 @@ def _numpy() -> Any:
 
 def _is_one(value: Any) -> bool:
     return isinstance(value, (bool, float))
-
-
-def _number(value: Any) -> float:
-    """A row's value as a float; NaN for what is missing, or is no finite number."""
-    found = measurable(value)
-    return math.nan if found is None else found
 
 
 def _floats(value: Any) -> Numbers:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.baseline.kept import add_dir
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import GATE_FAILED, INCOMPLETE, OK, check_open
-from bwprof.cli.shared.predictions import is_step_summary, targets_of
+from bwprof.cli.shared.outputs import check_picture, is_step_summary, targets_of
 from bwprof.results.files import append_text, atomic_write
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.text import fraction, quoted, unknown
@@ -87,7 +87,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="replace files that --csv, --json and --md name; what $GITHUB_STEP_SUMMARY names is always added to",
+        help="replace files that are there; what $GITHUB_STEP_SUMMARY names is always added to",
     )
     parser.add_argument("--plot", metavar="PICTURE", help="draw the ratios; the ending says the format")
     parser.add_argument("--github", action="store_true", help="print an ::error line for each case that fails")
@@ -104,7 +104,8 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(unknown("--format", options.format, _FORMATS))
     fail_on = read_fail_on(options.fail_on, "--fail-on")
     gate = None if options.gate is None else fraction(options.gate, "--gate")
-    _check_picture(options.plot)
+    if options.plot is not None:
+        check_picture("--plot", options.plot, force=options.force)
     targets = targets_of(options, options.base, options.new)
     if options.format != "table":
         check_open("--format")
@@ -126,14 +127,6 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{line}\n" for line in github_lines(found, failed, unsettled, options.new))
     unjudged = fail_on != "never" and not found.judged
     return GATE_FAILED if failed else INCOMPLETE if unsettled or unjudged else OK
-
-
-def _check_picture(target: str | None) -> None:
-    """What cannot be drawn is said before anything is measured."""
-    if target is not None:
-        from bwprof import plot
-
-        plot.check_ending(Path(target))
 
 
 def _missing(found: Comparison) -> list[int]:

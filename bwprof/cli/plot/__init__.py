@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK
+from bwprof.cli.shared.outputs import check_picture
 from bwprof.results import load
 from bwprof.text import nearest, quoted, unknown, words
 
@@ -65,6 +66,7 @@ def _parser() -> Parser:
     )
     made.add_argument("--output-dir", metavar="DIR", help="a file for each kind, every one that fits, in this folder")
     made.add_argument("--format", default="png", metavar="LIST", help="of files in --output-dir: png,svg (png)")
+    made.add_argument("--force", action="store_true", help="replace files that are there")
     made.add_argument("--dpi", metavar="N", help="dots per inch (150; of the comparison by name 300)")
     made.add_argument("--dark", action="store_true", help="on a dark ground")
     made.add_argument("--layout", metavar="page|slide", help="comparison: as long as it takes, or 16:9 by family")
@@ -165,14 +167,15 @@ def _targets(options: argparse.Namespace, kind: str | None) -> list[Path]:
     """The files to write; ValueError where an ending is no picture's."""
     name = _NAMES.get(kind or COMPARISON, kind)
     if options.output_dir is not None:
-        return [Path(options.output_dir, f"{name}.{ending}") for ending in _made(options)]
+        targets = [Path(options.output_dir, f"{name}.{ending}") for ending in _made(options)]
+        for target in targets:
+            check_picture("--output-dir", str(target), force=options.force)
+        return targets
     if options.output is None and kind is None:
         raise ValueError("the following arguments are required: -o/--output, or --output-dir")
-    target = Path(options.output if options.output is not None else f"{name}.png")
-    from bwprof import plot
-
-    plot.check_ending(target)
-    return [target]
+    given = f"{name}.png" if options.output is None else options.output
+    check_picture("-o", given, force=options.force)
+    return [Path(given)]
 
 
 def _made(options: argparse.Namespace) -> list[str]:
@@ -226,13 +229,18 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
 
     found = list(plot.fitting(_frame(files)))
     endings = _made(options)
+    named = {
+        name: [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]
+        for name, _ in found
+    }
+    for target in (target for name, picture in found if not isinstance(picture, str) for target in named[name]):
+        check_picture("--output-dir", str(target), force=options.force)  # of all, before the first is drawn
     for name, picture in found:
         if isinstance(picture, str):
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
             continue
-        targets = [Path(options.output_dir, f"{_NAMES.get(name, name)}.{ending}") for ending in endings]
-        picture.write(targets, dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{target}\n" for target in targets)
+        picture.write(named[name], dpi=dpi, dark=options.dark)
+        sys.stdout.writelines(f"{target}\n" for target in named[name])
     return OK
 
 

@@ -15,17 +15,23 @@ _EPILOG = """\
 for each new shell, in ~/.bashrc or ~/.zshrc:
   eval "$(bwprof completion bash)"
 """
-# Options are asked for when they are wanted: this text is printed at once, and does not grow old.
+# Options, kinds and verbs are asked for when they are wanted: this text is printed at once, and does not grow old.
 _SCRIPT = """\
 _bwprof() {
-  local word="${COMP_WORDS[COMP_CWORD]}" command=sweep found=""
+  local word="${COMP_WORDS[COMP_CWORD]}" command=sweep verb="" found=""
   if [ "$COMP_CWORD" -gt 1 ] && [[ "${COMP_WORDS[1]}" != -* ]]; then command="${COMP_WORDS[1]}"; fi
+  if [ "$command" = baseline ] && [ "$COMP_CWORD" -gt 2 ]; then verb="${COMP_WORDS[2]}"; fi
   if [[ "$word" == -* ]]; then
-    found="$("$1" "$command" --help 2>/dev/null | grep -oE '(^|[^a-z0-9-])--?[a-z][a-z0-9-]*')"
+    found="$("$1" "$command" $verb --help 2>/dev/null | grep -oE '(^|[^a-z0-9-])--?[a-z][a-z0-9-]*')"
     found="$(grep -oE -- '-.*' <<<"$found" | sort -u)"
   elif [ "$COMP_CWORD" -eq 1 ]; then
     found="@COMMANDS@ @OPERATIONS@"
   else
+    case "$command:$COMP_CWORD" in
+      plot:2) found="$("$1" plot --help 2>/dev/null | sed -nE '/^kinds/,/^$/s/^  ([a-z]+) .*/\\1/p')" ;;
+      baseline:2)
+        found="$("$1" baseline --help 2>/dev/null | sed -nE 's/.*bwprof baseline ([a-z]+) .*/\\1/p' | sort -u)" ;;
+    esac
     case "$command" in @TAKING@) found="@OPERATIONS@" ;; esac
   fi
   COMPREPLY=($(compgen -W "$found" -- "$word"))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.shared.keeping import rescue, write_each
 from bwprof.cli.shared.options import add_roofs, limit, read_params, roofs
-from bwprof.cli.shared.predictions import check_picture, targets_of
+from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_each
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import counted, quoted

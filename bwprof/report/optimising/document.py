@@ -11,7 +11,7 @@ from bwprof import registry
 from bwprof.analysis.causes.ranking import listed
 from bwprof.report.blocks import Block, Document, Section, facts, items, of_frame, section, table, there, words
 from bwprof.report.optimising.goals import FIXED, SPEEDUP, VERIFIED, VS_TORCH, Goal, read_goals
-from bwprof.report.optimising.steps import Step, Story, story_of
+from bwprof.report.optimising.steps import Step, Story, number_of, story_of
 from bwprof.report.parts import several
 from bwprof.report.runs import Run
 from bwprof.results import schema
@@ -188,7 +188,7 @@ def _ablation(story: Story) -> Block | None:
     for run, row, step in zip(story.runs, story.track.rows, (None, *story.steps), strict=True):
         assert row is not None
         change = "original" if step is None else _key_change(step)
-        occupancy = _number(row, "occupancy_pct")
+        occupancy = number_of(row, "occupancy_pct")
         cells = (
             _x(story.vs_torch(row)),
             _speed(row),
@@ -259,7 +259,7 @@ def _correct(row: Row) -> str:
         if row.get("rows_checked") and row.get("rows_total")
         else ""
     )
-    error, limit = _number(row, "max_error"), _number(row, "tolerance")
+    error, limit = number_of(row, "max_error"), number_of(row, "tolerance")
     beside = f", error {error:.2g} of the {limit:.2g} allowed" if not math.isnan(error + limit) else ""
     return f"verified against float64{rows}{beside}"
 
@@ -363,7 +363,7 @@ def _ms(row: Row) -> str:
 
 
 def _at_roof_ms(row: Row) -> str:
-    share = _number(row, "pct_limit")
+    share = number_of(row, "pct_limit")
     return "" if math.isnan(share) else seconds_text(float(row["time_ms"]) * min(share, 100.0) / 1e5)
 
 
@@ -380,7 +380,7 @@ def _shape(row: Row) -> str:
 
 def _hardware(run: Run, row: Row) -> str:
     memory = measurable(run.part("facts").get("memory_bytes"))
-    peak, rate = _number(row, "peak_gb_s"), _number(row, "peak_tflops")
+    peak, rate = number_of(row, "peak_gb_s"), number_of(row, "peak_tflops")
     said = [row.get("device"), bytes_text(memory) if memory else ""]
     said += [
         f"{short(peak, '.0f')} GB/s peak" if peak > 0 else "",
@@ -410,7 +410,7 @@ def _kernel(row: Row) -> str:
 
 
 def _bandwidth(row: Row) -> str:
-    speed, peak = _number(row, "bandwidth_gb_s"), _number(row, "peak_gb_s")
+    speed, peak = number_of(row, "bandwidth_gb_s"), number_of(row, "peak_gb_s")
     if math.isnan(speed):
         return _NOT
     if row.get("cache") == "hot":
@@ -420,12 +420,12 @@ def _bandwidth(row: Row) -> str:
 
 
 def _speed(row: Row) -> str:
-    speed = _number(row, "bandwidth_gb_s")
+    speed = number_of(row, "bandwidth_gb_s")
     return _NOT if math.isnan(speed) else f"{figure_text(speed, whole_from=100)} GB/s"
 
 
 def _occupancy(row: Row) -> str:
-    achieved, theory = _number(row, "occupancy_pct"), _number(row, _THEORY)
+    achieved, theory = number_of(row, "occupancy_pct"), number_of(row, _THEORY)
     if math.isnan(achieved):
         return f"{_NOT} (--metrics occupancy)"
     share = f"{short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
@@ -447,11 +447,6 @@ def _x(value: float, *, most: bool = False) -> str:
 
 def _times(value: float) -> str:
     return f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
-
-
-def _number(row: Row, name: str) -> float:
-    found = measurable(row.get(name)) if not isinstance(row.get(name), str) else None
-    return math.nan if found is None else found
 
 
 def _dated(run: Run) -> str:

@@ -18,7 +18,7 @@ from bwprof.records.comparing.pairs import join
 from bwprof.records.sides import Side, side
 from bwprof.report.runs import Run
 from bwprof.results.schema import Row
-from bwprof.text import figure_text, finite_number, measurable, quoted, short
+from bwprof.text import figure_text, finite_number, measurable, measured_or_nan, quoted, short
 
 if TYPE_CHECKING:
     from bwprof.records.comparing.verdicts import Judged
@@ -144,7 +144,7 @@ class Step:
     @property
     def foretold(self) -> float:
         """The speed-up that was predicted before anything was measured: of the rows, or of the ladder; else NaN."""
-        own, rung = _number(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
+        own, rung = number_of(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
         return own if not math.isnan(own) or rung is None else rung
 
     @property
@@ -183,10 +183,10 @@ class Step:
             name, unit = FIGURES[rule.id]
             before, after = (_measured(rule, row) for row in (self.before, self.after))
             return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
-        shares = [_number(row, "pct_limit") for row in (self.before, self.after)]
+        shares = [number_of(row, "pct_limit") for row in (self.before, self.after)]
         if not math.isnan(shares[0]):
             return Figure("share of the roof", " %", shares[0], shares[1], AT_ROOF, ">=")
-        speeds = [_number(row, "bandwidth_gb_s") for row in (self.before, self.after)]
+        speeds = [number_of(row, "bandwidth_gb_s") for row in (self.before, self.after)]
         return Figure("bandwidth", " GB/s", speeds[0], speeds[1], speeds[0], ">")
 
 
@@ -213,10 +213,10 @@ class Story:
 
     def vs_torch(self, row: Row) -> float:
         """How fast PyTorch is beside a row of this case: its time over the row's; NaN where no run measured it."""
-        own = _number(row, "speedup_vs_torch")
+        own = number_of(row, "speedup_vs_torch")
         if not math.isnan(own):
             return own
-        peers = [_number(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
+        peers = [number_of(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
         times = [time for time in peers if time > 0]
         return min(times) / float(row["time_ms"]) if times else math.nan
 
@@ -305,13 +305,13 @@ def _timed(row: Row) -> bool:
     return row.get("status") in ("ok", "predicted") and time is not None and time > 0
 
 
-def _number(row: Row, name: str) -> float:
-    found = finite_number(row.get(name))
-    return math.nan if found is None else found
+def number_of(row: Row, name: str) -> float:
+    """A number that may have been measured; NaN for anything else."""
+    return measured_or_nan(row.get(name))
 
 
 def _stored(row: Row) -> float:
-    return _number(row, "algorithmic_bytes_read") + _number(row, "algorithmic_bytes_written")
+    return number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written")
 
 
 def _measured(rule: Rule, row: Row) -> float:
