@@ -18,6 +18,7 @@ from bwprof import _core, registry
 from bwprof.cli import main
 from bwprof.ladder import peers, rungs, telling
 from bwprof.ladder.function import NOT_ASKED
+from bwprof.plot.kinds.ladders import picture
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}  # rung: enough where the ladder itself is not asked about
@@ -390,6 +391,22 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
     assert ax.get_xscale() == "log"
     fast = next(bar for bar in ax.patches if round(bar.get_y() + bar.get_height() / 2) == 4)
     assert (fast.get_x(), fast.get_x() + fast.get_width()) == pytest.approx((1.0, 4.0**5))
+
+
+def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog: pytest.LogCaptureFixture) -> None:
+    """As many as stand below each other on so many inches, 150 at most; it says so."""
+    from matplotlib.figure import Figure
+
+    many = pd.concat([found] * 700, ignore_index=True)
+    size = picture(many).size
+    assert size[1] == pytest.approx(picture(many.head(150)).size[1])
+    ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
+    assert 100 < len(ax.get_yticklabels()) <= 150
+    said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"
+    assert said in ax.get_title(loc="left")
+    assert f"the picture shows {said}" in caplog.text
+    with pytest.raises(ValueError, match="none of the first 1 of 2 rungs ran with a right result"):
+        bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 
 def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:

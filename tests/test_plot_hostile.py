@@ -62,7 +62,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        code = main(["results.json", "-o", "a.png"])
+        code = main(["results.json", "-o", "a.png", "--force"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, Path("a.png").read_bytes()) == (3, b"older")

@@ -185,6 +185,8 @@ def test_a_clock_that_is_held_down_is_not_judged(throttle: str, agrees: str) -> 
     assert row["agrees"] == agrees
     others = timers._report([timers._row(spec, Timers(5.0, 5.0, 5.0), bench), row], "")
     assert others.passed is (agrees == "held")
+    assert others.summary[0].startswith("1 of 1 cases agree" if agrees == "held" else "1 of 2 cases agree")
+    assert any("1 of 2 cases: attention fp16" in line for line in others.summary) is (agrees == "held")
     alone = timers._report([row], "")
     assert alone.passed is (None if agrees == "held" else False)
     assert ("not judged" in " ".join(alone.summary)) is (agrees == "held")

@@ -113,7 +113,8 @@ def _report(rows: list[Mapping[str, Value]], left_out: str) -> Report:
     ]
     if len(judged) < len(rows):
         held = ", ".join(f"{row['case']} {row['precision']}" for row in rows if row["agrees"] == "held")
-        summary.append(f"not judged, as the clock was held down and is higher while kernels are watched: {held}")
+        count = f"{len(rows) - len(judged)} of {len(rows)}"
+        summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {held}")
     if judged:
         worst = max(judged, key=lambda row: abs(_number(row, "difference_us")) / _tolerance(_number(row, "span_us")))
         difference = _number(worst, "difference_us")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, style
-from bwprof.plot.paper import Inches, Picture, cut, save_one
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, cut, lines_in, save_one
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable, short
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+_log = logging.getLogger(__name__)
 _NEEDED = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
 _PEER = "#777777"
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
@@ -64,7 +66,7 @@ def save_ablation(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
 def picture(data: pd.DataFrame) -> Picture:
     """The same as a picture to be drawn or written."""
     rows = _rows(data)
-    height = _ROW_INCHES * len(rows)
+    height = _ROW_INCHES * min(len(rows), MOST_LINES)
     inner = (_WIDTH_INCHES - 1.8, height + 0.4)
     return Picture((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
@@ -99,8 +101,14 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
     return found
 
 
-def _draw(ax: Axes, rows: Sequence[Mapping[str, Any]], room: Inches) -> None:
+def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     colors = ink(ax)
+    rows = every[: lines_in(room[1])]
+    left_out = f"the first {len(rows)} of {len(every)} rungs" if len(rows) < len(every) else ""
+    if left_out:
+        _log.warning("the picture shows %s", left_out)
+    if not any(_speed(row) for row in rows):
+        raise ValueError(f"there are no rungs to draw: none of {left_out} ran with a right result")
     predicted = _predictions(rows)
     speeds = [_speed(row) for row in rows]
     base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
@@ -127,7 +135,7 @@ def _draw(ax: Axes, rows: Sequence[Mapping[str, Any]], room: Inches) -> None:
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
     ax.set_xlabel(f"times as fast as {first}", parse_math=False)
-    ax.set_title(_title(rows[0]), loc="left", fontsize=11, parse_math=False)
+    ax.set_title(_title(rows[0], left_out), loc="left", fontsize=11, parse_math=False)
     dress(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
@@ -161,10 +169,10 @@ def _why_not(row: Mapping[str, Any]) -> str:
     return cut(said if is_missing(row.get("reason")) else f"{said}: {row['reason']}", _LONGEST_REASON)
 
 
-def _title(row: Mapping[str, Any]) -> str:
+def _title(row: Mapping[str, Any], left_out: str) -> str:
     told = [row.get(name) for name in ("operation", "precision", "shape", "device")]
     words = [str(value) for value in told if not is_missing(value)]
-    head, rest = " ".join(words[:2]), ", ".join(words[2:])
+    head, rest = " ".join(words[:2]), ", ".join([*([left_out] if left_out else []), *words[2:]])
     return cut(f"The ladder of {head}", _LONGEST_TITLE) + (f"\n{cut(rest, _LONGEST_TITLE)}" if rest else "")
 
 
