@@ -492,3 +492,15 @@ def test_show_has_the_time_that_compare_has(command: Callable[..., Any], folder:
     assert cells[4:7] == ["4", "4", "4"]
     assert cells[-2:] == ["2", "300.00"]
     assert float(cells[7]) == pytest.approx(line["base_gb_s"])
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": ["x" * 30, {"b": [None, "y"]}], "c": ""}, [{"k": "v"}] * 9, {"n": [1] * 38, "t": True}, ["é" * 19]]
+)
+def test_what_fits_a_line_is_one(value: Any) -> None:
+    """Up to the last character: of all widths around its own it is one line from its length on."""
+    whole = json.dumps(value)
+    for depth in range(121):
+        lines = baseline._written(value, depth)
+        assert json.loads(lines) == value
+        assert ("\n" not in lines) == (len(whole) + depth <= 120)

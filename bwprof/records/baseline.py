@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from bwprof.text import quoted, shown
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
+_encoded = json.JSONEncoder(allow_nan=False).encode
 _WIDEST = 120  # what fits is one line, and so is a list of numbers
 Run = tuple[Sequence[Row], Sequence[list[float] | None], Mapping[str, Any]]  # rows, raw samples, metadata
 # Of a case, beside its key and its work: what one process finds as any other does.
@@ -191,16 +192,17 @@ def text(baseline: Baseline) -> str:
         "driver": baseline.driver,
         "processes": [dict(process) for process in baseline.processes],
         "run": dict(baseline.run),
-        "cases": [_case_document(kept) for kept in baseline.cases],
     }
-    return _written(jsonfile.plain(document), 0) + "\n"
-
-
-def _case_document(kept: Kept) -> dict[str, Any]:
-    """What is the same in all processes, once; the rest for each of them."""
-    whole = [json.loads(jsonfile.line(row, values)) for row, values in zip(kept.rows, kept.samples, strict=True)]
     shared = {*key_names(), *_SHARED, *(column.name for column in schema.columns() if column.group == "work")}
-    same = [name for name in shared if len({json.dumps(row.get(name)) for row in whole}) == 1]
+    cases = [_case_document(kept, shared) for kept in baseline.cases]
+    return _written({**jsonfile.plain(document), "cases": cases}, 0) + "\n"
+
+
+def _case_document(kept: Kept, shared: Collection[str]) -> dict[str, Any]:
+    """What is the same in all processes, once; if it is one of the `shared` columns; the rest for each of them."""
+    whole = [jsonfile.told(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
+    several = len(whole) > 1
+    same = {name for name in shared if not several or len({_encoded(row.get(name)) for row in whole}) == 1}
     first = {name: value for name, value in whole[0].items() if name in same}
     rest = [{name: value for name, value in row.items() if name not in first and value is not None} for row in whole]
     return {"case": first, "processes": rest}
@@ -208,14 +210,27 @@ def _case_document(kept: Kept) -> dict[str, Any]:
 
 def _written(value: Any, depth: int) -> str:
     """JSON with a line for each thing that is not short."""
-    short = json.dumps(value, allow_nan=False)
-    if not isinstance(value, (dict, list)) or len(short) + depth <= _WIDEST or _is_numbers(value):
+    if not isinstance(value, (dict, list)) or _is_numbers(value):
+        return _encoded(value)
+    if _room_behind(value, _WIDEST - depth) >= 0 and len(short := _encoded(value)) + depth <= _WIDEST:
         return short
     pad = " " * (depth + 1)
     if isinstance(value, dict):
-        inner = [f"{pad}{json.dumps(name)}: {_written(item, depth + 1)}" for name, item in value.items()]
+        inner = [f"{pad}{_encoded(name)}: {_written(item, depth + 1)}" for name, item in value.items()]
         return "{\n" + ",\n".join(inner) + f"\n{pad[1:]}}}"
     return "[\n" + ",\n".join(pad + _written(item, depth + 1) for item in value) + f"\n{pad[1:]}]"
+
+
+def _room_behind(value: Any, room: int) -> int:
+    """What is left of so many characters behind the fewest that a value may take; below 0 where it surely is longer."""
+    if not isinstance(value, (dict, list)):
+        return room - (len(value) if isinstance(value, str) else 1)
+    room -= 2 * len(value)
+    for item in value.values() if isinstance(value, dict) else value:
+        if room < 0:
+            break
+        room = _room_behind(item, room)
+    return room
 
 
 def _is_numbers(value: Any) -> bool:

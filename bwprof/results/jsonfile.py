@@ -33,12 +33,18 @@ def text(rows: Sequence[Row], samples: Sequence[Sequence[float] | None], run: di
 
 def line(row: Row, samples: Sequence[float] | None) -> str:
     """One row of the document."""
+    return json.dumps(told(row, samples), allow_nan=False)
+
+
+def told(row: Row, samples: Sequence[float] | None) -> dict[str, Any]:
+    """The same in types that strict JSON has."""
     if SAMPLES in row:
         raise ValueError(f"a column cannot be called {SAMPLES}: the raw samples are kept under that name")
     known = schema.kinds()
     whole = {name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known}
     whole[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
-    return json.dumps(plain(whole), allow_nan=False)
+    found: dict[str, Any] = plain(whole)
+    return found
 
 
 def plain(value: Any) -> Any:
