@@ -245,11 +245,11 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
 def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
-    said = "2 of 3 rows have flags, which say what makes them doubtful: read these first."
+    said = "How sure: whether the results are right was not checked; 2 of 3 carry a warning (noisy), and are less sure"
     for kept, held in ((rows, True), (rows[1:], False)):
         found = findings.answer(Run("r", bwprof.frame(kept)))
         assert found is not None
-        assert (found.blocks[0] == blocks.Words(said)) == held
+        assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:

@@ -125,7 +125,7 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     device = cut(next(iter(device_of(own)), ""), 60)
     notes = [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
     if len({point.case for point in points}) > _MOST_NAMES:
-        notes.append(f"named: the {_MOST_NAMES} cases that take longest")
+        notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
         _log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
     notes += remarks(own)
     with_points = [row for row in timed if _point(row, "") is not None]
