@@ -43,12 +43,13 @@ def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert analyze(run) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert (
-        lines[0]
-        == "3 of 4 rows are limited by memory, 1 by the kernel itself (below half of its roof); 3 at their roof"
+    said = " ".join(out.partition("\n\n")[0].split())
+    assert said.startswith(
+        "Of 4 measurements, 3 are limited by memory and 1 by its own kernel (below half of what the device allows); "
+        "3 already run at 90 % or more of what the device allows. "
+        # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
+        "Up to 12.4 ns of 42.4 ns could be won by kernels as fast as the device allows; the most in slow fp16 (more"
     )
-    # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
-    assert lines[1].startswith("12.4 ns of 42.4 ns are lost against the roofs; most by slow fp16: more traffic than")
     assert "1 (HIGH) slow fp16: more traffic than it should need" in out
     assert "impact: 3.3x bandwidth loss; up to 11.7 ns of 16.7 ns" in out
     assert "evidence: 30 % of a stream of its bytes; limiter kernel; 1.50x the bytes" in out
@@ -70,8 +71,8 @@ def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
     found = Answer(frame.from_rows([copies[0], {**product, "weights": "fp16"}, *copies[1:], *guessed]))
     assert found.utilization()["Kernel"].tolist() == ["cache fp16", "product fp16"]
     assert sorted(finding.label for finding in found.findings) == ["cache fp16", "product fp16"]
-    assert "of 2 rows" in found.lines()[0]
-    assert found.lines()[-1] == "left out: 4 rows whose times are predicted, or stand in another step already"
+    assert "Of 2 measurements" in found.lines()[0]
+    assert found.lines()[-1].endswith("; 4 rows of predicted times, or of another step's shapes, left out.")
     assert Answer(frame.from_rows(guessed)).utilization()["Kernel"].tolist() == ["product fp8_e4m3", "product q4_0"]
 
 
@@ -105,7 +106,7 @@ def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("\n".join([header, *lines, "a,BF16,,,,0,inf,1,1"]) + "\n")
     assert analyze(path, "--peak", "4814.3") == 0
     out = capsys.readouterr().out
-    assert out.startswith("what limits is not known of 2 rows: no roofs are beside them")
+    assert out.startswith("What limits the 2 measurements is not known: ")
     assert "a fp32 |1079 GB/s |     22.4 % |poor" in out
     assert "none that a roof tells of" in out
     assert "0.61x" in out
@@ -169,17 +170,47 @@ def test_a_sweep_that_knows_nothing_says_nothing(some: list[dict[str, Any]]) -> 
 
 
 def test_an_answer_of_nothing() -> None:
-    assert Answer(pd.DataFrame()).lines() == ["none of 0 rows has a time: there is nothing to say"]
-    assert Answer(frame.from_rows(rows()[-1:])).lines() == ["none of 1 row has a time: there is nothing to say"]
+    assert Answer(pd.DataFrame()).lines() == ["There are no measurements: there is nothing to conclude."]
+    assert (
+        Answer(frame.from_rows(rows()[-1:]))
+        .lines()[0]
+        .startswith("None of 1 measurement gave a time (1 failed; most often: wr")
+    )
+    failed = [row(name, "fp16", status="failed", reason="out of memory") | {"time_ms": None} for name in "abc"]
+    assert Answer(frame.from_rows(failed)).lines() == [
+        "None of 3 measurements gave a time (3 failed; most often: out of memory): there is nothing to conclude."
+    ]
     assert Answer(pd.DataFrame()).to_dict(with_checklist=True)["bottlenecks"] == []
 
 
 def test_what_it_would_buy() -> None:
     sizes = bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896)
     half = row("a", "fp16", gb_s=950.0, bytes_read=sizes.bytes_read, bytes_written=sizes.bytes_written, **ROOFS)
-    assert Answer(frame.from_rows([half])).lines()[-1] == (
-        "fp8_e4m3 instead of fp16: 1.99x in 1 of 1 case (at the same efficiency)"
-    )
+    assert Answer(frame.from_rows([half])).lines() == [
+        "The measurement is limited by memory; it already runs at 90 % or more of what the device allows.",
+        "Up to 106 ns of 2.12 us could be won by kernels as fast as the device allows; the most in a fp16 (at the "
+        "memory roof), up to 106 ns of 2.12 us.",
+        "Storing numbers in fp8_e4m3 instead of fp16 would make the case 1.99 times as fast, if its kernels are as "
+        "efficient.",
+        "How sure: whether the results are right was not checked; it carries no warning.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "verified", "said"),
+    [
+        (["", ""], [True, True], "both results were checked and are right; none carries a warning"),
+        (["noisy", "noisy;throttled"], [True, True], "; both carry a warning (noisy, throttled), and are less sure"),
+        (["noisy", ""], [True, None], "1 of 2 results was checked and is right, the other 1 was not checked; 1 of 2 "),
+        (["", ""], [None, None], "whether the results are right was not checked; none carries a warning"),
+    ],
+)
+def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> None:
+    held = [row(f"c{n}", "fp16", gb_s=950.0, flags=flags[n], verified=verified[n], **ROOFS) for n in range(2)]
+    assert said in Answer(frame.from_rows(held)).lines()[-1]
+    guessed = Answer(frame.from_rows([one | {"status": "predicted"} for one in held])).lines()
+    assert guessed[-1] == "How sure: all of this is predicted, nothing was measured."
+    assert guessed[0].startswith("Both predictions are limited by memory; both already run")
 
 
 def test_strengths_in_few_lines() -> None:

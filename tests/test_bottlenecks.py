@@ -22,16 +22,17 @@ def slow(case: str, time_ms: float, percent: float, **more: Any) -> dict[str, An
     return {"case": case, "precision": "fp16", "status": "ok", "time_ms": time_ms, **rest, **more}
 
 
-def test_ranked_by_time_lost() -> None:
-    """Lost: a 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d nothing worth a line."""
+def test_the_most_time_lost_in_the_order_of_their_priorities() -> None:
+    """Lost: a 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d nothing worth a line. What is priority 1 stands first."""
     data = pd.DataFrame([slow("a", 1.0, 40), slow("b", 10.0, 80), slow("c", 0.5, 10), slow("d", 100.0, 95.5)])
     found = bottlenecks(data)
     assert found.columns.tolist() == ["Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence"]
     assert found[["Priority", "Kernel", "Impact", "Expected gain"]].values.tolist() == [
-        ["2 (MED)", "b fp16", "20% bandwidth loss", "up to 2 ms of 10 ms"],
         ["1 (HIGH)", "a fp16", "2.5x bandwidth loss", "up to 600 us of 1 ms"],
         ["1 (HIGH)", "c fp16", "10x bandwidth loss", "up to 450 us of 500 us"],
+        ["2 (MED)", "b fp16", "20% bandwidth loss", "up to 2 ms of 10 ms"],
     ]
+    assert bottlenecks(data, top=2)["Kernel"].tolist() == ["a fp16", "b fp16"]
     assert bottlenecks(data, top=1)["Kernel"].tolist() == ["b fp16"]
     assert bottlenecks(data, top=None)["Kernel"].tolist() == bottlenecks(data, top=99)["Kernel"].tolist()
 

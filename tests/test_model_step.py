@@ -186,8 +186,11 @@ def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
-    row = predicting.filled(row, roofs(), [wide])
+    row = predicting.filled(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
     assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
+    # The theoretical peak is the device's, as its driver says it, in measured and in predicted rows.
+    assert row["peak_gb_s"] == 4814.304
+    assert row["pct_peak"] == pytest.approx(100 * row["bandwidth_gb_s"] / 4814.304)
 
 
 def test_other_weights_keep_a_narrow_cache() -> None:

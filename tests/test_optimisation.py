@@ -316,3 +316,10 @@ def test_a_goal_at_its_limit() -> None:
     assert Goal("speedup", ">=", 2.0, 2.0).passed
     assert not Goal("speedup", ">", 2.0, 2.0).passed
     assert not Goal("speedup", "<", 2.0).passed  # not measured
+
+
+def test_runs_of_different_devices_are_refused() -> None:
+    given = runs()
+    given[-1] = given[-1].assign(device="another card")
+    with pytest.raises(ValueError, match=r"the runs are of different devices \(.*another card\).*--kind run"):
+        story(given)

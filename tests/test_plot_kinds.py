@@ -22,6 +22,7 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
+from bwprof.plot.hatches import strokes
 from bwprof.plot.looks import DARK, luminance
 from bwprof.results import frame
 from bwprof.text import bytes_text
@@ -118,6 +119,105 @@ def legend_words(axes: Axes) -> list[str]:
     legend = axes.get_legend()
     assert legend is not None
     return [text.get_text() for text in legend.get_texts()]
+
+
+def marked(kind: str) -> Axes:
+    """A picture of four sizes: measured, predicted, flagged and failed, the last in FP16 alone."""
+    made = swept({"N": [16, 32], "M": [1, 4]}).to_dict("records")
+    changes: list[dict[str, Any]] = [{}, {"status": "predicted"}, {"flags": "noisy"}, {"status": "failed"}]
+    for place, one in enumerate(made):
+        one.update(changes[place // 2] if place % 2 else {})
+        if one["status"] == "failed":
+            one.update({"time_ms": None, "bandwidth_gb_s": None, "tflops": None})
+        if kind == "model":
+            step = {"phase": "decode", "step_batch": 1, "context": 1, "weights": str(place // 2), "kv": "fp16"}
+            one.update({"count": 1, "role": one["precision"], **step})
+    options = {"precision": "fp16"} if kind == "heatmap" else {}
+    return render(plot.KINDS[kind].picture(made, **options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("comparison", ["hollow: predicted", "noisy: see flags", "FP16 failed"]),
+        ("roofline", ["hollow: predicted, or see flags", "not drawn: 1 failed"]),
+        ("lines", ["hollow: predicted, or see flags", "not drawn: 1 failed"]),
+        ("heatmap", ["\u2571 predicted", "\u25e5 see flags", "\u00d7 failed or skipped"]),
+        ("speedup", ["hollow: predicted", "see flags", "not drawn: 1 failed"]),
+        ("model", ["hollow: predicted", "see flags", "not drawn: 1 step without all times"]),
+    ],
+)
+def test_what_is_predicted_doubted_or_missing_is_told(kind: str, told: list[str]) -> None:
+    text = said(marked(kind))
+    assert [words for words in told if words not in text] == []
+    assert "results not checked" not in text  # of what has a flag is known more
+
+
+def test_the_marks_of_cells_and_parts() -> None:
+    """One cell is crossed, one has a corner cut off, one failed; of the parts one is hollow, and one has a star."""
+    cells = marked("heatmap").collections[1:]
+    assert [len(marks.get_paths()) for marks in cells] == [1, 1]
+    for kind, bars in (("speedup", 3), ("model", 6)):
+        axes = marked(kind)
+        ground = axes.get_facecolor()
+        drawn = [bar for bar in axes.patches if bar.get_width() > 1e-9]
+        assert len(drawn) == bars
+        assert sum(mpl.colors.same_color(bar.get_facecolor(), ground) for bar in drawn) == 1
+        stars = [text.get_text() for text in words(axes) if text.get_text().endswith("*")]
+        assert len(stars) == 1
+
+
+def test_nobody_checked_these_results() -> None:
+    rows = [row("a", "fp32"), row("a", "fp16", bytes_read=4000)]
+    for kind in ("comparison", "speedup"):
+        assert "results not checked" in said(render(plot.KINDS[kind].picture(rows)))
+        checked = [one | {"verified": True} for one in rows]
+        assert "results not checked" not in said(render(plot.KINDS[kind].picture(checked)))
+
+
+def test_predicted_rows_have_no_measured_ridge() -> None:
+    data = bwprof.load_example("h200")
+    assert "measured" in said(render(plot.KINDS["ridge"].picture(data)))
+    guessed = data.assign(status=pd.Series(["predicted"] * len(data), data.index, dtype="string"))
+    with pytest.raises(ValueError, match="no device of the rows is in the catalogue with a ridge"):
+        plot.KINDS["ridge"].picture(guessed)
+
+
+def test_hatches_are_lines_and_no_patterns(tmp_path: Any) -> None:
+    """A pattern is printed by browsers as an image, for each bar: 18 MB of a report."""
+    file = plot.write(pair("a", 100.0, 90.0), tmp_path / "a.svg")[0]
+    assert "<pattern" not in file.read_text()
+    assert len(file.read_text()) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("hatch", "lines"),
+    [
+        ("|", [(0, 0, 0, 10), (14, 0, 14, 10)]),
+        ("--", [(0, 0, 20, 0), (0, 7, 20, 7)]),
+        ("/", [(19.799, 0, 20, 0.201), (0, 0, 10, 10)]),
+        ("\\", [(0, 0, 0, 0), (9.799, 10, 19.799, 0)]),
+        (".", [(13.5, 11.2, 14.5, 11.2)]),
+        ("", []),
+    ],
+)
+def test_the_lines_of_hatches(hatch: str, lines: list[tuple[float, ...]]) -> None:
+    """In a box of 20 x 10 points, 14 apart: a slanted one is 14 sqrt(2) along the axes."""
+    box = (0, 0, 20, 14 if hatch == "." else 10)
+    assert [pytest.approx(line, abs=1e-3) for line in strokes(hatch, box, 1.0)] == lines
+
+
+def test_the_hatches_of_both_directions() -> None:
+    box = (3.0, 1.0, 40.0, 13.0)
+    for both, parts in (("xx", "//\\\\"), ("+", "-|")):
+        assert list(strokes(both, box, 1.5)) == list(strokes(parts, box, 1.5)) != []
+    assert list(strokes("//", (5, 5, 5, 9), 1.0)) == []
+
+
+def test_cases_of_one_name_are_told_by_their_sizes() -> None:
+    rows = [row("gemm", "fp32", N=size, K=64) for size in (16, 32)]
+    labels = [text.get_text() for text in plot.comparison(rows).get_yticklabels()]
+    assert labels == ["gemm N=16", "gemm N=32"]
 
 
 @pytest.mark.parametrize("count", [2, 25])
@@ -334,6 +434,8 @@ def test_a_roofline_tells_measured_from_theoretical_roofs() -> None:
     assert bends == {(500.0, 50.0): False, (480.0, 60.0): True}
     text = said(axes)
     assert "ridge FP32: 500 FLOP/B" in text
+    guessed = [*rows, *(rows[0] | {"status": "predicted", "peak_gb_s": 120.0, "case": name} for name in "bcd")]
+    assert "roof theoretical: memory 125 GB/s" in said(render(plot.KINDS["roofline"].picture(guessed)))
     assert "FP32: 50.0 measured, 60.0 theoretical (TFLOP/s)" in text
     assert "without FLOPs: copy" in text
 

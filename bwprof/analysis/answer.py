@@ -12,10 +12,10 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.causes.checks import checklist
 from bwprof.analysis.causes.losses import losses
-from bwprof.analysis.causes.ranking import Finding, bottlenecks, ranked, strengths, strong
+from bwprof.analysis.causes.ranking import LEAST, Finding, bottlenecks, ranked, strengths, strong
 from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
-from bwprof.analysis.narrowing import speedup_line
+from bwprof.analysis.narrowing import NOTHING, limited_by, speedup_line
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.schema import CLASSIC_NAMES, is_missing
 from bwprof.roofs.limits import LIMITERS
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 # The next narrower precision that one would think of.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
-_LIMITS = {
-    "memory": "memory",
-    "compute": "arithmetic",
-    "latency": "launch latency",
-    "kernel": "the kernel itself (below half of its roof)",
-}
+_WITHOUT = ("failed", "skipped")  # rows that have no time
+_MOST_FLAGS = 3  # named
 
 
 @dataclass(frozen=True)
@@ -80,21 +76,49 @@ class Answer:
         return len(self.usable) > 0 and bool((values.numbers(self.usable, "peak_gb_s") > 0).all())
 
     def lines(self) -> list[str]:
-        """The answer: what limits, what is lost, what a narrower precision would buy; nothing that is not known."""
-        return [line for line in (self.limiting(), self.losing(), self.buying(), self.leaving_out()) if line]
+        """The answer: what limits, what could be won and by what, how sure that is; nothing that is not known."""
+        return [line for line in (self.limiting(), self.losing(), self.buying(), self.trusting()) if line]
 
     def limiting(self) -> str:
         """What limits how many rows, and what cannot be told."""
         if not len(self.usable):
-            return f"none of {_rows(len(self.data))} has a time: there is nothing to say"
+            return self._nothing()
         open_, total = int((self.limits.limiter == 0).sum()), len(self.usable)
+        what = counted(total, self._noun())
         if open_ == total:
-            return f"what limits is not known of {_rows(total)}: no roofs are beside them (measure without --no-roofs)"
-        held = [f"{count} by {_LIMITS[name]}" for name, count in self._held()]
-        held[0] = held[0].replace(" by ", f" of {_rows(total)} {'are' if total != 1 else 'is'} limited by ", 1)
+            return (
+                f"What limits {'the ' if total > 1 else ''}{what} is not known: what the device allows (its roofs) was "
+                "not measured beside (measure without --no-roofs)."
+            )
         at_roof = int(((self.limits.pct_limit >= AT_ROOF) & self.limits.by("memory", "compute")).sum())
-        said = f"{', '.join(held)}; {at_roof} at {'their' if total != 1 else 'its'} roof"
-        return said + (f"; of {open_} it is not known" if open_ else "")
+        left = f"; of {open_} it is not known what limits them" if open_ else ""
+        return f"{self._limited()}; {_at_roof(at_roof, total)}{left}."
+
+    def _limited(self) -> str:
+        """What limits how many of them."""
+        held, total = self._held(), len(self.usable)
+        if held[0][1] == total:
+            every = _every(total)
+            what = f"{every[0].upper()}{every[1:]} {self._noun()}{'s are' if total > 1 else ' is'}"
+            return f"{what} limited by {limited_by(held[0][0], total)}"
+        told = [f"{count} by {limited_by(name, count)}" for name, count in held]
+        told[0] = told[0].replace(" by ", f" {_are(held[0][1])} limited by ", 1)
+        return f"Of {counted(total, self._noun())}, {_and(told)}"
+
+    def _nothing(self) -> str:
+        """Why there is nothing to conclude."""
+        if not len(self.data):
+            return "There are no measurements: there is nothing to conclude."
+        states = Counter(word or "without a time" for word in values.words(self.data, "status").astype(str))
+        why = Counter(word for word in values.words(self.data, "reason").astype(str) if word)
+        most = f"; most often: {why.most_common(1)[0][0]}" if why else ""
+        told = ", ".join(f"{count} {'without a time' if name == 'ok' else name}" for name, count in states.items())
+        what = counted(len(self.data), "measurement")
+        return f"None of {what} gave a time ({told}{most}): there is nothing to conclude."
+
+    def _noun(self) -> str:
+        """What the rows with a time are."""
+        return "prediction" if values.is_word(self.usable, "status", "predicted").all() else "measurement"
 
     def _held(self) -> list[tuple[str, int]]:
         """How many rows each limiter holds, the most first."""
@@ -106,24 +130,25 @@ class Answer:
         if not len(self.usable) or not (self.limits.limiter > 0).any():
             return []
         held = ", ".join(f"{name} {count}" for name, count in self._held())
-        lines = [f"limited by: {held} of {_rows(len(self.usable))}"]
+        lines = [f"limited by: {held} of {counted(len(self.usable), 'row')}"]
         if self.findings:
             first = self.findings[0]
             lines.append(f"most time lost: {first.label}: {first.issue}, {first.gain}")
-        bought = self.buying().partition(";")[0]
-        return [*lines, bought] if bought and "no gain" not in bought else lines
+        bought = self.buying()
+        return [*lines, bought.partition(";")[0].removesuffix(".")] if bought and NOTHING not in bought else lines
 
     def losing(self) -> str:
-        """The time lost against the roofs, and where most of it is."""
+        """The time that better kernels would win, and where most of it is."""
         if not self.findings:
-            return ""
+            told = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
+            return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if told else ""
         lost = losses(self.usable, self.limits)
         known = ~np.isnan(lost.total_ms)
         whole = float((values.numbers(self.usable, "time_ms") * lost.count)[known].sum())
         first = self.findings[0]
         gone = seconds_text(float(lost.total_ms[known].sum()) / 1e3)
-        of = f"{gone} of {seconds_text(whole / 1e3)} are lost against the roofs"
-        return f"{of}; most by {first.label}: {first.issue}, {first.gain}"
+        of = f"Up to {gone} of {seconds_text(whole / 1e3)} could be won by kernels as fast as the device allows"
+        return f"{of}; the most in {first.label} ({first.issue}), {first.gain}."
 
     def buying(self) -> str:
         """What the next narrower precision would bring."""
@@ -132,12 +157,44 @@ class Answer:
         if step is None or not (self.limits.limiter > 0).any() or not _classic(self.data):
             return ""
         line = speedup_line(self.data, *step)
-        return "" if ": not known" in line else line
+        return "" if ": not known" in line else f"{line[0].upper()}{line[1:]}."
 
-    def leaving_out(self) -> str:
-        """The rows that nothing but what narrower formats bring is said of."""
-        count = int(values.usable(self.data).sum()) - len(self.usable)
-        return f"left out: {_rows(count)} whose times are predicted, or stand in another step already" if count else ""
+    def trusting(self) -> str:
+        """How sure the figures are: what was checked, what is doubted, what is left out."""
+        total = len(self.usable)
+        if not total:
+            return ""
+        said = [*self._checked(total), *self._doubted(total)]
+        without = values.words(self.data[~values.usable(self.data)], "status").astype(str)
+        said += [f"{count} more {_was(count)} {name}" for name, count in Counter(without).items() if name in _WITHOUT]
+        out = int(values.usable(self.data).sum()) - total
+        said += [f"{counted(out, 'row')} of predicted times, or of another step's shapes, left out"] if out else []
+        return f"How sure: {'; '.join(said)}."
+
+    def _checked(self, total: int) -> list[str]:
+        """Whether results are right; a time that was predicted has none."""
+        if self._noun() == "prediction":
+            return ["all of this is predicted, nothing was measured"]
+        checked = int((values.words(self.usable, "verified").astype(str).str.lower() == "true").sum())
+        if not checked:
+            return ["whether the results are right was not checked"]
+        done = f"{_was(checked)} checked and {_are(checked)} right"
+        if checked == total:
+            return [f"{_every(total)} {'results' if total > 1 else 'result'} {done}"]
+        return [f"{checked} of {total} results {done}, the other {total - checked} {_was(total - checked)} not checked"]
+
+    def _doubted(self, total: int) -> list[str]:
+        """How many rows have flags, and which."""
+        if "flags" not in self.usable.columns or self._noun() == "prediction":
+            return []
+        held = [word for word in values.words(self.usable, "flags").astype(str) if word]
+        if not held:
+            return ["none carries a warning" if total > 1 else "it carries no warning"]
+        names = [name for name, _ in Counter(flag for word in held for flag in word.split(";")).most_common()]
+        more = f" and {len(names) - _MOST_FLAGS} more" if len(names) > _MOST_FLAGS else ""
+        which = "it carries" if total == 1 else f"{_every(total)} carry" if len(held) == total else ""
+        which = which or f"{len(held)} of {total} {'carries' if len(held) == 1 else 'carry'}"
+        return [f"{which} a warning ({', '.join(names[:_MOST_FLAGS])}{more}), and {_are(len(held))} less sure"]
 
     def utilization(self) -> pd.DataFrame:
         """The table of utilisation."""
@@ -218,8 +275,28 @@ def _cell(value: Any) -> str:
     return "" if is_missing(value) else str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _rows(count: int) -> str:
-    return counted(count, "row")
+def _and(told: list[str]) -> str:
+    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _every(total: int) -> str:
+    return {1: "the", 2: "both"}.get(total, f"all {total}")
+
+
+def _at_roof(count: int, total: int) -> str:
+    """How many are as fast as it gets."""
+    who = "none" if not count else str(count) if count < total else "it" if total == 1 else _every(total)
+    verb = "runs" if count <= 1 and total >= 1 and (count == 0 or total == 1 or count == 1) else "already run"
+    already = "already " if count and verb == "runs" else ""
+    return f"{who} {already}{verb} at {AT_ROOF:.0f} % or more of what the device allows"
 
 
 def _classic(data: pd.DataFrame) -> bool:

@@ -16,7 +16,7 @@ from bwprof.analysis.improvement import Pair, named, pairs
 from bwprof.results.schema import Row
 from bwprof.roofs.limits import FLOOR_FACTOR, held_by, no_gain, of_row
 from bwprof.roofs.model import Roofs
-from bwprof.text import measurable, quoted, seconds_text, short
+from bwprof.text import counted, measurable, quoted, seconds_text, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,15 @@ COLUMNS = (
 _NUMBERS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
 MEASURED, PREDICTED = "ok", "predicted"
 ASSUMED = "assumed: 1"
+NOTHING = "would win nothing as the kernels are"
+# What limits rows, as sentences say it.
+_LIMITED_BY = {
+    "memory": "memory",
+    "compute": "arithmetic",
+    "latency": "the time that a launch takes",
+    "kernel": "{} own kernel (below half of what the device allows)",
+}
+_ASSUMING = ", if its kernels are as efficient"
 
 
 def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> pd.DataFrame:
@@ -244,29 +253,50 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     """The same in a line: of a model's step its time; else the cases that gain, and by how much at most."""
     data = values.as_frame(frame, "frame")
     places, found = _table(data, *named(from_, to))
-    what = f"{to} instead of {from_}"
+    what = f"storing numbers in {to} instead of {from_}"
     known = found[found["speedup"].notna()]
     if not len(known):
         why = found["reason"].dropna()
         return f"{what}: not known" + (f" ({why.iloc[0]})" if len(why) else "")
-    assumed = " (at the same efficiency)" if known["efficiency_source"].str.contains(ASSUMED).any() else ""
+    assumed = _ASSUMING if known["efficiency_source"].str.contains(ASSUMED).any() else ""
     steps = _steps(data, places, found)
     if steps is not None:
         now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
-        cached = ", weights and cache" if "kv" in data.columns else ""
-        return f"{what}{cached}: {short(steps[0] / steps[1], '.2f')}x a step, {now} to {then}{assumed}"
+        cached = " (weights and cache)" if "kv" in data.columns else ""
+        return f"{what}{cached} would make a step {_gain(steps[0] / steps[1])}, {then} instead of {now}{assumed}"
     gains = known["speedup"].to_numpy(float)
     more = gains > 1.005
-    said = []
-    if more.any():
-        least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
-        span = f"{least}x" if least == most else f"{least} to {most}x"
-        said.append(f"{span} in {more.sum()} of {len(known)} case{'s' if len(known) > 1 else ''}{assumed}")
-    if not more.all():
-        held = known["limiter"][~more].fillna("not known").value_counts()
-        by = ", ".join(f"{name} {number}" for name, number in held.items())
-        said.append(f"no gain promised in {(~more).sum()} (limiter: {by})")
-    return f"{what}: {'; '.join(said)}"
+    held = known["limiter"][~more].fillna("").value_counts()
+    told = [
+        f"{count} by {_briefly(str(name), count)}" if name else f"{count} not known" for name, count in held.items()
+    ]
+    held_by = ", ".join(told)
+    if not more.any():
+        return f"{what} {NOTHING} (limited: {held_by})"
+    least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
+    span = _gain(gains[more].max()) if least == most else f"{least} to {_gain(gains[more].max())}"
+    cases = f"{more.sum()} of {counted(len(known), 'case')}" if len(known) > 1 else "the case"
+    said = f"{what} would make {cases} {span}{assumed}"
+    return said if more.all() else f"{said}; {(~more).sum()} would gain nothing (limited: {held_by})"
+
+
+def limited_by(limiter: str, count: int) -> str:
+    """What limits so many rows, as a sentence says it.
+
+    Examples
+    --------
+    >>> limited_by("compute", 2), limited_by("kernel", 1)
+    ('arithmetic', 'its own kernel (below half of what the device allows)')
+    """
+    return _LIMITED_BY[limiter].format("its" if count == 1 else "their")
+
+
+def _briefly(limiter: str, count: int) -> str:
+    return limited_by(limiter, count).partition(" (")[0]
+
+
+def _gain(ratio: float) -> str:
+    return f"{short(ratio, '.2f')} times as fast"
 
 
 def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:

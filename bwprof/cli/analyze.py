@@ -81,6 +81,7 @@ def _peak(text: str | None) -> float | None:
 def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     """On a terminal, or as plain text."""
     from bwprof.analysis.answer import grouped_strengths
+    from bwprof.analysis.causes.ranking import in_order
 
     improved, why = answer.improvement()
     for line in answer.lines():
@@ -94,7 +95,7 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
         for line in strong:
             screen.print(wrapped(line, screen, "  "))
     screen.print("\nBottlenecks" if answer.findings else "\nBottlenecks: none that a roof tells of")
-    for finding in answer.findings:
+    for finding in in_order(answer.findings):
         screen.print(wrapped(f"{finding.priority} {finding.label}: {finding.issue}", screen, "  "))
         for name, text in (
             ("impact", f"{finding.impact}; {finding.gain}"),

@@ -16,6 +16,7 @@ from bwprof.models.steps import Part
 from bwprof.results.frame import from_rows, to_rows
 from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
+from bwprof.text import measurable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +128,15 @@ def filled(row: Row, roofs: Roofs, measured: Sequence[Row]) -> Row:
         except ValueError:  # nothing to learn from in these rows
             found = _predicted(part, roofs, DEFAULT_EFFICIENCY)
         said = str(found["reason"]).removeprefix("predicted: ")
+    found |= _of_the_driver(found, [row, *measured])
     return row | {name: found[name] for name in _FILLED} | {"reason": said}
+
+
+def _of_the_driver(found: Row, rows: Sequence[Row]) -> Row:
+    """The theoretical bandwidth as measured rows of the device have it, which is not quite the data sheet's."""
+    peak = next((value for row in rows if (value := measurable(row.get("peak_gb_s")))), None)
+    speed = measurable(found["bandwidth_gb_s"])
+    return {} if peak is None or speed is None else {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
 
 
 def _predicted(part: Part, roofs: Roofs, efficiency: Any) -> Row:

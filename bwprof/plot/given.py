@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from bwprof.text import check_frame, measurable, shown
 if TYPE_CHECKING:
     import pandas as pd
 
+_WITHOUT = ("failed", "skipped")  # rows that have no time
 _LEAST = ("operation", "precision")  # what rows made by hand cannot do without
 
 
@@ -64,9 +66,24 @@ def predicted(row: Mapping[str, Any]) -> bool:
     return bool(row.get("status") == "predicted")
 
 
+def doubted(row: Mapping[str, Any]) -> bool:
+    """Whether a row has flags, or its result is not right."""
+    return bool(row.get("flags")) or row.get("verified") is False
+
+
 def hollow(row: Mapping[str, Any]) -> bool:
     """Whether a row's mark has no filling: it is doubted or only predicted."""
-    return bool(row.get("flags")) or predicted(row)
+    return doubted(row) or predicted(row)
+
+
+def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a title says of rows: those without a time, which are not drawn, and that nobody checked the others."""
+    found = list(rows)
+    states = Counter(str(row.get("status")) for row in found if row.get("status") in _WITHOUT)
+    said = [f"not drawn: {' and '.join(f'{count} {name}' for name, count in states.items())}"] if states else []
+    measured = [row for row in found if row.get("status") == "ok"]
+    unknown = bool(measured) and all(row.get("verified") is None and not row.get("flags") for row in measured)
+    return [*said, "results not checked"] if unknown else said
 
 
 def why_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -76,7 +93,7 @@ def why_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
         word
         for word, there in (
             ("predicted", any(predicted(row) for row in marked)),
-            ("see flags", any(row.get("flags") for row in marked)),
+            ("see flags", any(doubted(row) for row in marked)),
         )
         if there
     ]

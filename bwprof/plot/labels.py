@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _RADII = (5.0, 13.0, 24.0, 38.0, 55.0, 75.0)  # points from what a name belongs to
 _ANGLES = tuple(math.radians(angle) for angle in (20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
+_FEW, _NEAR = 12, 4  # names, and how many of the radii more of them than these may use
 _FAR = 9.0  # from here on a thin line leads to the name
 
 
@@ -48,13 +49,14 @@ class Labels(Artist):
         transform: Any = ax.transData
         points, lines = transform.transform(self._points), transform.transform(self._lines)
         legend = ax.get_legend()
+        radii = _RADII if len(self._notes) <= _FEW else _RADII[:_NEAR]  # of many, long ways cross each other
         taken = [legend.get_window_extent(renderer).extents] if legend is not None else []
         for note in self._notes:
             note.set_visible(True)
             note.xyann = (0.0, 0.0)
             size = note.get_window_extent(renderer) if note.arrow_patch is None else _text_extent(note, renderer)
             at = transform.transform(note.xy)
-            place = self._best(at, size.width, size.height, scale, frame.extents, taken, points, lines)
+            place = self._best(radii, at, size.width, size.height, scale, frame.extents, taken, points, lines)
             if place is None:
                 note.set_visible(False)
                 continue
@@ -66,12 +68,20 @@ class Labels(Artist):
 
     @staticmethod
     def _best(
-        at: Any, width: float, height: float, scale: float, frame: Any, taken: list[Any], points: Any, lines: Any
+        radii: Sequence[float],
+        at: Any,
+        width: float,
+        height: float,
+        scale: float,
+        frame: Any,
+        taken: list[Any],
+        points: Any,
+        lines: Any,
     ) -> tuple[tuple[float, float], Any, bool] | None:
         """The lower left corner, the box, and whether it is far; None where there is no room."""
         best: tuple[float, tuple[float, float], Any, bool] | None = None
         others = np.array(taken, float).reshape(-1, 4)
-        for radius in _RADII:
+        for radius in radii:
             for angle in _ANGLES:
                 dx, dy = math.cos(angle), math.sin(angle)
                 x = at[0] + scale * radius * dx - width * (0 if dx > 0.1 else 1 if dx < -0.1 else 0.5)

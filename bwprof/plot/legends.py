@@ -25,8 +25,13 @@ def add_title(ax: Axes, head: str, notes: Sequence[str], room: Inches, *, points
 
 def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
     """A legend on the ground of its axes, whose words are no formulas."""
+    from matplotlib.legend_handler import HandlerPatch
+
+    from bwprof.plot.hatches import Bar, in_legend
+
     inner = ink(ax)
     options: dict[str, Any] = {"fontsize": 8, "framealpha": 0.9, "borderaxespad": 0.3, "columnspacing": 1.4} | where
+    options["handler_map"] = {Bar: HandlerPatch(patch_func=in_legend)}
     legend = ax.legend(
         handles=list(handles), facecolor=inner.ground, edgecolor="none", labelcolor=inner.text, **options
     )

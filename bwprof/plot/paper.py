@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -93,6 +93,11 @@ def width_of(text: str, points: float) -> float:
         warnings.simplefilter("ignore")  # a letter that the font lacks
         width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=points), False)
     return float(width) / 72
+
+
+def beside(names: Iterable[str], points: float) -> float:
+    """How many inches names take at the left of axes, with what is around them."""
+    return max((width_of(name, points) for name in names), default=0.0) + 0.3
 
 
 def columns_for(labels: Sequence[str], width: float, points: float) -> int:

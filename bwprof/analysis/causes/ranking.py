@@ -49,9 +49,10 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns Priority, Kernel, Issue, Impact, Fix, Expected gain, Evidence; the most time lost first. HIGH: at least
-        half of a row's time is lost, MED: a fifth, LOW: a twentieth. In the frame of a model's steps the gain is that
-        of the step, as tokens a second, too. All figures are the rows' own.
+        Columns Priority, Kernel, Issue, Impact, Fix, Expected gain, Evidence: the rows that lose the most time, by
+        priority, and within one the most time lost first. HIGH: at least half of a row's time is lost, MED: a fifth,
+        LOW: a twentieth. In the frame of a model's steps the gain is that of the step, as tokens a second, too. All
+        figures are the rows' own.
 
     Raises
     ------
@@ -71,7 +72,12 @@ def listed(found: Sequence[Finding]) -> pd.DataFrame:
     """Findings as the table of `bottlenecks`."""
     import pandas as pd
 
-    return pd.DataFrame([finding.line() for finding in found], columns=list(COLUMNS)).astype("string")
+    return pd.DataFrame([finding.line() for finding in in_order(found)], columns=list(COLUMNS)).astype("string")
+
+
+def in_order(found: Sequence[Finding]) -> list[Finding]:
+    """Findings as people read them: by priority, and those of one as they come."""
+    return sorted(found, key=lambda finding: finding.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,8 @@ class Finding:
     @property
     def issue(self) -> str:
         """What is wrong in a few words, after what makes that doubtful."""
-        doubts = [rule.issue for rule, _ in self.rules if rule.id in _DOUBTS]
+        named = [rule.id for rule, _ in self.rules if rule.id in _DOUBTS]
+        doubts = [f"{', '.join(named)}: to be read with care"] if named else []
         return "; ".join([*doubts, self.causes[0].issue if self.causes else "below its roof, cause not measured"])
 
     @property

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import predicted, rows_of
+from bwprof.analysis.summary import PAIR, ordered_precisions
+from bwprof.plot.given import doubted, hollow, predicted, remarks, rows_of, why_hollow
 from bwprof.plot.legends import add_title, legend_over_lines
 from bwprof.plot.looks import Ink, Style, dress, ink, readable, styles
-from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, cut, endings, lines_in, width_of
+from bwprof.plot.paper import LEAST_INCHES, MOST_LINES, Inches, Picture, beside, cut, endings, lines_in, width_of
 from bwprof.results import compare, schema
 from bwprof.results.compare import Group
 from bwprof.results.schema import Row
@@ -42,6 +42,7 @@ _DOT_INCHES = 0.26  # of a case
 _SLIDE_INCHES = 0.19  # of a line on a slide, which is read from afar
 _GAIN_INCHES = 0.62  # right of the bars, for what FP16 gains in time
 _NUMBER_POINTS, _SLIDE_POINTS, _LEAST_POINTS = 7.0, 14.0, 5.0
+_NAME_POINTS = (8.5, 14.0)  # of cases, on a page and on a slide
 _LONGEST_DOUBTS = 60  # characters of the flags in the legend
 _LONGEST_NAME = 64
 _LONGEST_PRECISION = 16
@@ -121,7 +122,8 @@ def picture(data: Any, *, layout: str = PAGE) -> Picture:
     lines: list[str | Group] = _by_family(groups) if layout == SLIDE else [*groups]
     slide = layout == SLIDE
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
-    inner = (0.72 * size[0], size[1] - _AROUND_INCHES)
+    names = (_label(line, groups) for line in lines[:MOST_LINES])
+    inner = (size[0] - beside(names, _NAME_POINTS[slide]), size[1] - _AROUND_INCHES)
 
     def draw(ax: Axes, room: Inches) -> None:
         _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
@@ -191,11 +193,12 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
             canvas.gain(line, place)
     if (peak := _peak(plan.groups)) is not None:
         ax.axvline(peak, color=ink(ax).soft, zorder=0.5, **_PEAK_LOOK)
-    names = min(14.0 if plan.slide else 8.5, 72 * each * 0.82)
+    names = min(_NAME_POINTS[plan.slide], 72 * each * 0.82)
     ax.set_yticks(range(len(plan.lines)), [_label(line, plan.groups) for line in plan.lines], parse_math=False)
     ax.set_xlim(0, reach)
     ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
     head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *([left_out] if left_out else [])]
+    notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
         canvas.heading("FP16 gain\nin time", written)
@@ -231,6 +234,8 @@ class _Canvas:
             self._bar(group.rows[precision], center, self.looks[precision])
 
     def _bar(self, row: Row, center: float, look: Style) -> None:
+        from bwprof.plot.hatches import bar
+
         value = row.get("bandwidth_gb_s")
         thickness = 0.8 / len(self.plan.precisions)
         points = min(_SLIDE_POINTS if self.plan.slide else _NUMBER_POINTS, 72 * self.each * thickness * 0.85)
@@ -240,12 +245,10 @@ class _Canvas:
             return
         only_predicted = predicted(row)
         color, edge = (self.ink.ground, look.color) if only_predicted else (look.color, self.ink.ground)
-        self.ax.barh(
-            center, value, height=thickness * 0.92, color=color, hatch=look.hatch, edgecolor=edge,
-            linewidth=0.8 if only_predicted else 0,
-        )  # fmt: skip
+        edges: dict[str, Any] = {"edgecolor": edge, "linewidth": 0.8 if only_predicted else 0}
+        bar(self.ax, 0.0, center, value, thickness * 0.92, facecolor=color, hatch=look.hatch, **edges)
         roof = self._roof_mark(row, center, thickness)
-        said = figure_text(value, whole_from=100) + ("*" if row.get("flags") else "")
+        said = figure_text(value, whole_from=100) + ("*" if doubted(row) else "")
         width = width_of(said, points) / self.inches
         gap = 0.04 / self.inches
         hidden = roof is not None and value - gap < roof < value + width + 2 * gap
@@ -290,17 +293,17 @@ class _Canvas:
                 value = row.get("bandwidth_gb_s")
                 if value is None or measurable(value) is None:
                     continue
-                found[predicted(row)].append((value, y))
+                found[hollow(row)].append((value, y))
                 roof, arithmetic = _roof(row)
                 if roof is not None and measurable(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
             self._way(ways, look.color)
-            for hollow, points in found.items():
+            for empty, points in found.items():
                 if points:
                     xs, ys = zip(*points, strict=True)
                     self.ax.plot(
-                        xs, ys, color=self.ink.ground if hollow else look.color, marker=look.marker, markersize=size,
+                        xs, ys, color=self.ink.ground if empty else look.color, marker=look.marker, markersize=size,
                         linewidth=0, zorder=3, markeredgecolor=look.color,
                     )  # fmt: skip
         for arithmetic, places in marks.items():
@@ -341,7 +344,10 @@ class _Canvas:
         gain = _gain(group)
         if gain is not None:
             points = min(14.0 if self.plan.slide else 8.5, 72 * self.each * 0.8)
-            self._right(f"{short(gain, '.2f')}\u00d7", place, points, "center")
+            both = [group.rows[name] for name in PAIR if name in group.rows]
+            about = "\u2248" if any(map(predicted, both)) else ""
+            star = "*" if any(map(doubted, both)) and not self.plan.dots else ""
+            self._right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
     def heading(self, text: str, points: float) -> None:
         """Of the gains."""
@@ -355,8 +361,9 @@ class _Canvas:
 
 
 def _gain(group: Group) -> float | None:
+    timed = all(measurable(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
     found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
-    return found if found else None
+    return found if found and timed else None
 
 
 def _why_none(row: Row) -> str:
@@ -385,7 +392,9 @@ _FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so tha
 
 
 def _peaks(groups: Sequence[Group]) -> set[float]:
-    return {row["peak_gb_s"] for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))}
+    """The theoretical peaks; measured rows have the driver's, others a data sheet's."""
+    rows = [row for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))]
+    return {row["peak_gb_s"] for row in ([row for row in rows if not predicted(row)] or rows)}
 
 
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
@@ -400,7 +409,8 @@ def _peak(groups: Sequence[Group]) -> float | None:
 def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     """The legend's entries: of what is drawn, and of nothing else."""
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+
+    from bwprof.plot.hatches import Bar
 
     rows = plan.rows()
     drawn = {row["precision"] for row in rows if measurable(row.get("bandwidth_gb_s")) is not None}
@@ -411,8 +421,8 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
         if plan.dots:
             handles.append(Line2D([], [], color=look.color, marker=look.marker, linewidth=0, markersize=5, label=label))
         else:
-            edge = colors.ground
-            handles.append(Patch(facecolor=look.color, hatch=look.hatch, edgecolor=edge, linewidth=0, label=label))
+            ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
+            handles.append(Bar((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
     roofs = [_roof(row) for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
     marked = {arithmetic for roof, arithmetic in roofs if roof and measurable(roof)}
     told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
@@ -426,10 +436,12 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
         handles.append(Line2D([], [], color=colors.soft, label=schema.column("peak_gb_s").title, **_PEAK_LOOK))
-    if any(predicted(row) and measurable(row.get("bandwidth_gb_s")) is not None for row in rows):
+    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
+    if empty:
         ring: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "markerfacecolor": colors.ground}
-        handles.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label="hollow: predicted", **ring))
-    doubts = Counter(flag for row in rows if row.get("flags") for flag in str(row["flags"]).split(";"))
+        handles.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label=empty, **ring))
+    doubts = Counter(flag for row in rows if doubted(row) for flag in str(row["flags"] or "wrong result").split(";"))
     if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
         handles.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags"))
@@ -443,12 +455,15 @@ def _label(line: str | Group, groups: Sequence[Group]) -> str:
     first = line.first
     words = []
     same_case = [other for other in groups if other.first["case"] == first["case"]]
-    if len(same_case) > 1 and line.variants:
+    if line.variants and any(other.variants != line.variants for other in same_case):
         words.append("/".join(line.variants))
     if len({other.first.get("device") for other in groups}) > 1 and first.get("device"):
         words.append(f"[{first['device']}]")
     if first.get("cache") == "hot":
         words.append("(hot)")
+    alike = [other for other in same_case if other.variants == line.variants and other.rows.keys() == line.rows.keys()]
+    sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
+    words += [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
     rest = cut(" ".join(words), _LONGEST_NAME // 2)
     return f"{cut(str(first['case']), _LONGEST_NAME - len(rest))} {rest}".rstrip()
 

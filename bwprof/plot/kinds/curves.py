@@ -105,7 +105,7 @@ def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> Non
     handles += _lines(ax, facts, colors.soft)
     legend_above(ax, handles, room)
     words = [cut(found.device, 60)] if found.device else []
-    words += [f"measured {cut(found.measured, 32)}"] if found.measured else []
+    words += [f"measured {cut(found.measured[:16].replace('T', ' '), 16)} UTC"] if found.measured else []
     add_title(ax, "What plain streams reach, over the bytes they move", words, room)
     ax.set_xlabel("bytes read and written (B)")
     ax.set_ylabel("bandwidth (GB/s)")

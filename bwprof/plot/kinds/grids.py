@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.given import device_of, need, number_column, rows_of
+from bwprof.plot.given import device_of, doubted, need, number_column, predicted, remarks, rows_of
 from bwprof.plot.kinds.series import axis_label, column_of, count_text, varying
 from bwprof.plot.legends import add_title
 from bwprof.plot.looks import dress, ink, readable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.plot")
 
+_BROKEN = ("failed", "skipped")
 _COLORS = "cividis"  # made for people with colour-blindness, too
 _CELL = (0.72, 0.42)  # inches
 _MOST_CELLS = 60  # in one direction
@@ -39,7 +40,10 @@ class _Plan:
     xs: list[float]
     ys: list[float]
     cells: dict[tuple[float, float], float]
-    title: str
+    words: list[str]
+    predicted: set[tuple[float, float]]
+    doubted: set[tuple[float, float]]
+    broken: set[tuple[float, float]]
 
 
 def heatmap(
@@ -52,6 +56,8 @@ def heatmap(
     precision: str | None = None,
 ) -> Axes:
     """A figure over two parameters; of several rows of a pair the fastest.
+
+    A corner of a cell is cut off where its row is in doubt (flags), a line crosses it where it is only predicted.
 
     Parameters
     ----------
@@ -107,7 +113,8 @@ def picture(
 
 def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | None) -> _Plan:
     column = number_column("value", value)
-    rows = need((row for row in rows_of(data)[0] if row["status"] in ("ok", "predicted")), value)
+    every = rows_of(data)[0]
+    rows = need((row for row in every if row["status"] in ("ok", "predicted")), value)
     chosen = _of_one(rows, precision)
     names = _parameters(chosen, x, y)
     chosen = need(chosen, *names)
@@ -127,7 +134,21 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
             _log.warning("the picture shows %s", words[-1])
         axes.append(found[:_MOST_CELLS])
     cells = {key: float(row[value]) for key, row in fastest.items()}
-    return _Plan(column_of(names[0]), column_of(names[1]), column, axes[0], axes[1], cells, ", ".join(words))
+    one = (chosen[0]["operation"], chosen[0]["precision"])
+    without = [row for row in every if (row["operation"], row["precision"]) == one and row["status"] in _BROKEN]
+    places = [tuple(measurable(row.get(name)) for name in names) for row in without]
+    broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
+    guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
+    words += _told((guessed, flagged), broken, [*chosen, *without])
+    columns = [column_of(name) for name in names]
+    return _Plan(columns[0], columns[1], column, axes[0], axes[1], cells, words, guessed, flagged, broken)
+
+
+def _told(marks: tuple[object, object], broken: object, rows: Sequence[Row]) -> list[str]:
+    """What marks of cells mean, and what is said of the rows."""
+    said = zip((*marks, broken), ("\u2571 predicted", "\u25e5 see flags", "\u00d7 failed or skipped"), strict=True)
+    others = [word for word in remarks(rows) if not word.startswith("not drawn") or not broken]
+    return [*(word for there, word in said if there), *others]
 
 
 def _time(row: Row) -> float:
@@ -182,6 +203,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
         edgecolors=ink(ax).ground,
         linewidth=0.5,
     )
+    _marks(ax, plan, room, lambda found: readable(colors(norm(found))))
     _numbers(ax, grid, room, lambda found: readable(colors(norm(found))))
     for axis, values, inches in ((ax.xaxis, plan.xs, room[0]), (ax.yaxis, plan.ys, room[1])):
         step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
@@ -190,7 +212,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     ax.set_ylim(-0.5, len(plan.ys) - 0.5)
     ax.set_xlabel(axis_label(plan.x), parse_math=False)
     ax.set_ylabel(axis_label(plan.y), parse_math=False)
-    add_title(ax, _title(plan), [plan.title], room)
+    add_title(ax, _title(plan), plan.words, room)
     dress(ax)
     ax.tick_params(length=0)
     _scale(ax, image, plan)
@@ -201,6 +223,28 @@ def _title(plan: _Plan) -> str:
     return said[0].upper() + said[1:]
 
 
+def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
+    """Which cells are predicted, in doubt, or have no value as their row failed."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    at = {(x, y): (place, row) for place, x in enumerate(plan.xs) for row, y in enumerate(plan.ys)}
+    corner = 0.09, 0.09 * room[0] / len(plan.xs) * len(plan.ys) / room[1]  # as wide as high
+    guessed = [key for key in sorted(plan.predicted) if key in at]
+    ways = [[(at[key][0] - 0.5, at[key][1] - 0.5), (at[key][0] + 0.5, at[key][1] + 0.5)] for key in guessed]
+    paints = [color(plan.cells[key]) for key in guessed]
+    ax.add_collection(LineCollection(ways, colors=paints, linewidths=0.7), autolim=False)
+    flagged = [key for key in sorted(plan.doubted) if key in at]
+    corners = []
+    for key in flagged:
+        x, y = at[key][0] + 0.5, at[key][1] + 0.5
+        corners.append([(x - 2 * corner[0], y), (x, y), (x, y - 2 * corner[1])])
+    paints = [color(plan.cells[key]) for key in flagged]
+    ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
+    broken = [at[key] for key in sorted(plan.broken) if key in at]
+    if broken:
+        ax.plot(*zip(*broken, strict=True), color=ink(ax).soft, marker="x", markersize=5, linewidth=0)
+
+
 def _numbers(ax: Axes, grid: Any, room: Inches, color: Any) -> None:
     """Each cell's value, in letters that fit it, if they can be read."""
     texts = [[_number(found) for found in line] for line in grid.tolist()]
@@ -209,17 +253,16 @@ def _numbers(ax: Axes, grid: Any, room: Inches, color: Any) -> None:
     points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
     if points < _LEAST_POINTS:
         return
-    soft = ink(ax).soft
     for row, line in enumerate(texts):
         for place, text in enumerate(line):
-            found = grid[row, place]
-            paint = soft if math.isnan(found) else color(found)
-            ax.text(place, row, text, ha="center", va="center_baseline", fontsize=points, color=paint)
+            if text:
+                paint = color(grid[row, place])
+                ax.text(place, row, text, ha="center", va="center_baseline", fontsize=points, color=paint)
 
 
 def _number(found: float) -> str:
     if math.isnan(found):
-        return "\u2013"
+        return ""
     return figure_text(found, whole_from=100) if found >= 0.1 or found <= 0 else f"{found:.2g}"
 
 

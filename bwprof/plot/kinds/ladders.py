@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, style
-from bwprof.plot.paper import MOST_LINES, Inches, Picture, cut, lines_in, save_one
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, save_one
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable, short
 
@@ -67,7 +67,8 @@ def picture(data: pd.DataFrame) -> Picture:
     """The same as a picture to be drawn or written."""
     rows = _rows(data)
     height = _ROW_INCHES * min(len(rows), MOST_LINES)
-    inner = (_WIDTH_INCHES - 1.8, height + 0.4)
+    names = beside((cut(str(row["version"]), _LONGEST_NAME) for row in rows[:MOST_LINES]), 9.0)
+    inner = (_WIDTH_INCHES - names, height + 0.4)
     return Picture((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
 
@@ -102,6 +103,8 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
 
 
 def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
+    from bwprof.plot.hatches import bar
+
     colors = ink(ax)
     rows = every[: lines_in(room[1])]
     left_out = f"the first {len(rows)} of {len(every)} rungs" if len(rows) < len(every) else ""
@@ -112,8 +115,11 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     predicted = _predictions(rows)
     speeds = [_speed(row) for row in rows]
     base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
-    if any(guess is not None for guess in predicted):
-        legend_over_lines(ax, [_mark(colors)], len(rows), room)
+    handles = [_mark(colors)] if any(guess is not None for guess in predicted) else []
+    flags = {name for row in rows if _speed(row) for name in _flags(row).split(";") if name}
+    handles += [_star(flags, colors)] if flags else []
+    if handles:
+        legend_over_lines(ax, handles, len(rows), room)
     else:
         ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.axvline(1.0, color=colors.text, linewidth=0.8)
@@ -123,13 +129,12 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
             continue
         look = style(str(row["precision"]))
         color, hatch = (_PEER, "") if row["kind"] == "peer" else (look.color, look.hatch)
-        ax.barh(place, speed - base, left=base, height=0.66, color=color, hatch=hatch, edgecolor="white", linewidth=0)
+        bar(ax, base, place, speed - base, 0.66, facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0)
         end = max(speed, base)
         if guess is not None:
             ax.plot(guess, place, **_mark_look(colors))
             end = max(end, guess) if speed <= guess <= near(speed) else end
-        doubted = "" if is_missing(row.get("flags")) or not row.get("flags") else "*"
-        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}\u00d7{doubted}"
+        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}\u00d7{'*' if _flags(row) else ''}"
         _write(ax, words, (end, place), colors.text, fontsize=8)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
@@ -174,6 +179,18 @@ def _title(row: Mapping[str, Any], left_out: str) -> str:
     words = [str(value) for value in told if not is_missing(value)]
     head, rest = " ".join(words[:2]), ", ".join([*([left_out] if left_out else []), *words[2:]])
     return cut(f"The ladder of {head}", _LONGEST_TITLE) + (f"\n{cut(rest, _LONGEST_TITLE)}" if rest else "")
+
+
+def _flags(row: Mapping[str, Any]) -> str:
+    return "" if is_missing(row.get("flags")) else str(row["flags"])
+
+
+def _star(flags: set[str], colors: Ink) -> Any:
+    """The legend's entry of rungs in doubt."""
+    from matplotlib.lines import Line2D
+
+    label = cut(", ".join(sorted(flags)), _LONGEST_REASON)
+    return Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label=f"{label}: see flags")
 
 
 def _mark_look(colors: Ink) -> dict[str, Any]:

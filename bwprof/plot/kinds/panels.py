@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import style
 from bwprof.plot.paper import cut, write_panels
@@ -48,13 +48,17 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
 
 
 def _draw(ax: Axes, case: str, means: Mapping[str, float]) -> None:
+    from bwprof.plot.hatches import Bar
+
     names: Sequence[str] = list(means)
     for place, name in enumerate(names):
         look = style(name)
-        ax.bar(place, means[name], width=0.7, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0)
+        ground: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
+        ax.add_patch(Bar((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
         ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
     ax.set_xticks(range(len(names)), [spelt(name).upper() for name in names], fontsize=8, parse_math=False)
     ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
     ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
-    ax.margins(y=0.15)
+    ax.set_xlim(-0.5, len(names) - 0.5)
+    ax.set_ylim(0, 1.15 * max(means.values()) or 1.0)
     ax.spines[["top", "right"]].set_visible(False)

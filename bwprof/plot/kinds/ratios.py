@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink
-from bwprof.plot.paper import Inches, Picture, cut, save_one
+from bwprof.plot.paper import Inches, Picture, beside, cut, save_one
 from bwprof.results import schema
-from bwprof.text import measurable
+from bwprof.text import counted, measurable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def picture(data: pd.DataFrame) -> Picture:
     """The same as a picture to be drawn or written."""
     lines, left_out = _lines(data)
     width, height = _size(lines)
-    inner = (width - 2.8, height - _AROUND_INCHES)
+    inner = (width - beside((line.name for line in lines), _row(len(lines))[1]), height - _AROUND_INCHES)
     return Picture((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
 
 
@@ -107,12 +107,14 @@ def _lines(data: pd.DataFrame) -> tuple[list[_Line], str]:
     if not found:
         raise ValueError("there is nothing to draw: no case was compared")
     found.sort(key=lambda line: -line.ratio)
+    apart = len(data) - len(found)
+    words = [f"not drawn: {counted(apart, 'case')} that could not be compared"] if apart else []
     most = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_INCHES[-1][1])
     if len(found) <= most:
-        return found, ""
+        return found, ", ".join(words)
     left_out = f"the {most // 2} largest and the {most // 2} smallest of {len(found)} ratios"
     _log.warning("the picture shows %s", left_out)
-    return found[: most // 2] + found[-(most // 2) :], left_out
+    return found[: most // 2] + found[-(most // 2) :], ", ".join([left_out, *words])
 
 
 def _number(value: Any) -> float:

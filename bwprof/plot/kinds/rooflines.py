@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import device_of, hollow, rows_of, why_hollow
+from bwprof.plot.given import device_of, hollow, predicted, remarks, rows_of, why_hollow
 from bwprof.plot.legends import add_legend, add_title
 from bwprof.plot.looks import Style, dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut, width_of
@@ -125,13 +125,15 @@ def _plan(rows: Sequence[Row]) -> _Plan:
     device = cut(next(iter(device_of(own)), ""), 60)
     notes = [f"the first of {len(devices)} devices"] if len(devices) > 1 else []
     if len({point.case for point in points}) > _MOST_NAMES:
-        notes.append(f"named: the {_MOST_NAMES} cases that take longest")
+        notes.append(f"named: of the {_MOST_NAMES} cases that take longest those with room")
         _log.warning("of the picture's cases those %d have a name that take longest", _MOST_NAMES)
+    notes += remarks(own)
     with_points = [row for row in timed if _point(row, "") is not None]
     copies = dict.fromkeys(str(row["case"]) for row in timed if _point(row, "") is None)
     precisions = [found for found in ordered_precisions(own) if any(point.precision == found for point in points)]
-    measured = _Roof(_middle(with_points, "ceiling_gb_s"), _rates(with_points, "measured_tflops", precisions))
-    theory = _Roof(_middle(with_points, "peak_gb_s"), _rates(with_points, "peak_tflops", precisions))
+    roofs = [row for row in with_points if not predicted(row)] or with_points  # a data sheet differs from the driver
+    measured = _Roof(_middle(roofs, "ceiling_gb_s"), _rates(with_points, "measured_tflops", precisions))
+    theory = _Roof(_middle(roofs, "peak_gb_s"), _rates(with_points, "peak_tflops", precisions))
     measured_too = values.on_host(values.as_frame([dict(own[0])])).all()  # nobody writes down what a CPU could do
     word = "in registers" if measured_too else "theoretical"
     return _Plan(device, points, list(copies), measured, theory, precisions, notes, word, why_hollow(with_points))

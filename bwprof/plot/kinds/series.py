@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.causes.losses import STEP
 from bwprof.analysis.summary import ordered_precisions
-from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, rows_of, why_hollow
+from bwprof.plot.given import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
 from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
@@ -130,6 +130,7 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
         found.sort(key=lambda line: len(line.rows) < 2)
         notes.append(f"the first {_MOST_LINES} of {len(found)} lines")
         _log.warning("the picture shows %s", notes[0])
+    notes += remarks([row for row in rows if row["status"] not in ("ok", "predicted")] + drawn)
     devices = device_of(drawn)
     operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
     words = [cut(found, _LONGEST) for found in (operations if len(operations) == 1 else [])]

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.improvement import Pair, named, pairs, precisions_of
-from bwprof.plot.given import device_of, frame_of, need_columns
+from bwprof.plot.given import device_of, doubted, frame_of, need_columns, predicted, remarks
 from bwprof.plot.legends import add_title, legend_over_lines
-from bwprof.plot.looks import dress, ink, part_look, readable, style
-from bwprof.plot.paper import MOST_LINES, Inches, Picture, cut, lines_in, width_of
+from bwprof.plot.looks import Ink, dress, ink, part_look, readable, style
+from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, width_of
+from bwprof.results.frame import to_rows
 from bwprof.results.schema import Row
-from bwprof.text import figure_text, measurable, seconds_text, short, unknown
+from bwprof.text import counted, figure_text, measurable, seconds_text, short, unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ _log = logging.getLogger("bwprof.plot")
 _WIDTH = 9.5
 _AROUND_INCHES, _LINE_INCHES = 1.05, 0.17
 _CASE_INCHES, _STEP_INCHES = 0.27, 0.42
-_LONGEST = 56
+_LONGEST, _NAME_POINTS = 56, 8.5
 _LOSS_COLOR, _LOSS_HATCH, _GAIN_HATCH = "#8A8A8A", "xxxx", "...."
 _MOST_PARTS = 7  # with a look of their own; the rest is one
 
@@ -41,7 +42,7 @@ def _lines(count: int, height: float) -> int:
 
 def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
     ax.set_yticks(range(len(names)), list(names), parse_math=False)
-    ax.tick_params(axis="y", length=0, labelsize=min(8.5, 72 * each * 0.8))
+    ax.tick_params(axis="y", length=0, labelsize=min(_NAME_POINTS, 72 * each * 0.8))
 
 
 def _said(shown: int, count: int, what: str) -> list[str]:
@@ -97,11 +98,13 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
         there = ", ".join(precisions_of(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
     height = _height(len(found), _CASE_INCHES)
+    notes = remarks(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
 
     def draw(ax: Axes, room: Inches) -> None:
-        _draw_gains(ax, found[: _lines(len(found), room[1])], len(found), (wide, narrow), room)
+        _draw_gains(ax, found[: _lines(len(found), room[1])], len(found), (wide, narrow), notes, room)
 
-    return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.4, height), draw)
+    names = beside((cut(pair.label, _LONGEST) for pair in found[:MOST_LINES]), _NAME_POINTS)
+    return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - names, height), draw)
 
 
 def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str]:
@@ -117,36 +120,39 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
     return named(from_, to)
 
 
-def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, str], room: Inches) -> None:
+def _draw_gains(
+    ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, str], notes: Sequence[str], room: Inches
+) -> None:
     from matplotlib.collections import LineCollection
-    from matplotlib.patches import Patch
+
+    from bwprof.plot.hatches import Bar, bar
 
     colors, look = ink(ax), style(names[1])
     loss, gain = (any((pair.bandwidth_ratio < 1) == lower for pair in found) for lower in (True, False))
     ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
-    handles: list[Any] = [Patch(facecolor=look.color, label="gained by fewer bytes", **ground)]
+    handles: list[Any] = [Bar((0, 0), 1, 1, facecolor=look.color, label="gained by fewer bytes", **ground)]
     more, less = (look.color, _GAIN_HATCH), (_LOSS_COLOR, _LOSS_HATCH)
     for there, (color, hatch), word in ((gain, more, "gained by a higher"), (loss, less, "lost to a lower")):
         if there:
-            handles.append(Patch(facecolor=color, hatch=hatch, label=f"{word} bandwidth (efficiency)", **ground))
+            label = f"{word} bandwidth (efficiency)"
+            handles.append(Bar((0, 0), 1, 1, facecolor=color, hatch=hatch, label=label, **ground))
+    rows = [row for pair in found for row in (pair.wide, pair.narrow)]
+    handles += _marks(rows, colors)
     each = legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
     points = min(8.0, 72 * each * 0.75)
     totals, promises = [pair.time_ratio for pair in found], [pair.byte_ratio for pair in found]
     low, high = min(1.0, *totals, *promises), max(1.0, *totals, *promises)
     kept, gained, lost = _parts_of_gains(totals, promises)
-    for spans, paint in (
-        (kept, {"color": look.color}),
-        (gained, {"color": more[0], "hatch": more[1]}),
-        (lost, {"color": less[0], "hatch": less[1]}),
-    ):
-        if spans:
-            places, starts, widths = zip(*spans, strict=True)
-            ax.barh(places, widths, left=starts, height=0.7, **(ground | paint))
+    for spans, color, hatch in ((kept, look.color, ""), (gained, *more), (lost, *less)):
+        for place, start, width in spans:
+            guessed = _guessed((found[place].wide, found[place].narrow), color, colors.ground)
+            bar(ax, start, place, width, 0.7, hatch=hatch, **guessed)
     ends = [[(total, place - 0.4), (total, place + 0.4)] for place, total in enumerate(totals)]
     ax.add_collection(LineCollection(ends, colors=colors.text, linewidths=1.8), autolim=False)
     for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
         parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
+        parts += "*" if doubted(pair.wide) or doubted(pair.narrow) else ""
         ax.annotate(
             f"{short(total, '.2f')}\u00d7{parts}",
             (max(total, promised, 1.0), place),
@@ -164,8 +170,28 @@ def _draw_gains(ax: Axes, found: Sequence[Pair], count: int, names: tuple[str, s
     ax.set_xlabel(f"time gain of {narrow} over {wide} (x)")
     words = [cut(name, _LONGEST) for name in device_of([pair.wide for pair in found])[:1]]
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
-    add_title(ax, first, [*words, *_said(len(found), count, "cases")], room)
+    add_title(ax, first, [*words, *_said(len(found), count, "cases"), *notes], room)
     dress(ax, grid="x")
+
+
+def _marks(rows: Sequence[Row], colors: Ink) -> list[Any]:
+    """The legend's entries of what is only predicted, and of what is doubted."""
+    from matplotlib.lines import Line2D
+
+    found: list[Any] = []
+    if any(predicted(row) for row in rows):
+        ring: dict[str, Any] = {"marker": "s", "markersize": 5, "markerfacecolor": colors.ground}
+        found.append(Line2D([], [], linewidth=0, markeredgecolor=colors.text, label="hollow: predicted", **ring))
+    if any(doubted(row) for row in rows):
+        found.append(Line2D([], [], linewidth=0, marker="$*$", color=colors.text, label="see flags"))
+    return found
+
+
+def _guessed(rows: Sequence[Row], color: str, ground: str) -> dict[str, Any]:
+    """The look of a part of a bar: hollow where one of its rows is only predicted."""
+    if any(predicted(row) for row in rows):
+        return {"facecolor": ground, "edgecolor": color, "linewidth": 0.8}
+    return {"facecolor": color, "edgecolor": ground, "linewidth": 0}
 
 
 Span = tuple[int, float, float]  # the line, the start, the width
@@ -216,6 +242,7 @@ class _Step:
     batch: int
     tokens: int
     parts: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
     predicted: float = 0.0
     missing: str = ""
 
@@ -256,8 +283,6 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> Axe
 
 def model_picture(data: Any, *, phase: str | None = None) -> Picture:
     """The same as a picture to be drawn or written."""
-    from bwprof.results.frame import to_rows
-
     frame = frame_of(data)
     need_columns(frame, *_MODEL_NEEDS, what="a model's frame")
     rows = to_rows(frame)
@@ -273,11 +298,14 @@ def model_picture(data: Any, *, phase: str | None = None) -> Picture:
     height = _height(len(found), _STEP_INCHES)
     names = list(dict.fromkeys(str(row["model"]) for row in rows if row.get("model")))
     words = [cut(name, _LONGEST) for name in (*names[:1], *device_of(rows)[:1])]
+    missing = sum(step.phase == chosen and bool(step.missing) for step in steps)
+    words += [f"not drawn: {counted(missing, 'step')} without all times"] if missing else []
 
     def draw(ax: Axes, room: Inches) -> None:
         _draw_steps(ax, found[: _lines(len(found), room[1])], len(found), words, room)
 
-    return Picture((_WIDTH, height + _AROUND_INCHES), (_WIDTH - 2.6, height), draw)
+    inner = _WIDTH - beside((step.name for step in found[:MOST_LINES]), _NAME_POINTS)
+    return Picture((_WIDTH, height + _AROUND_INCHES), (inner, height), draw)
 
 
 def _steps(rows: Sequence[Row]) -> list[_Step]:
@@ -300,6 +328,7 @@ def _steps(rows: Sequence[Row]) -> list[_Step]:
             continue
         role = str(row["role"])
         step.parts[role] = step.parts.get(role, 0.0) + count * time
+        step.rows.setdefault(role, []).append(row)
         step.predicted += count * time if row["status"] == "predicted" else 0.0
     return list(found.values())
 
@@ -316,16 +345,17 @@ def _step_name(row: Row, varying: set[str]) -> str:
 
 
 def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[str], room: Inches) -> None:
-    from matplotlib.patches import Patch
+    from bwprof.plot.hatches import Bar, bar
 
     colors = ink(ax)
     roles = _roles(found)
     looks = {role: part_look(place) for place, role in enumerate(roles)}
-    edge: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0.6}
-    handles = [
-        Patch(facecolor=color, hatch=hatch, edgecolor=colors.ground, linewidth=0, label=cut(role, 24))
+    ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
+    handles: list[Any] = [
+        Bar((0, 0), 1, 1, facecolor=color, hatch=hatch, label=cut(role, 24), **ground)
         for role, (color, hatch) in looks.items()
     ]
+    handles += _marks([row for step in found for rows in step.rows.values() for row in rows], colors)
     each = legend_over_lines(ax, handles, len(found), room)
     points = min(8.0, 72 * each * 0.6)
     longest = max(step.total for step in found)
@@ -335,7 +365,8 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
         left = 0.0
         for role, time in _parts(step, roles).items():
             color, hatch = looks[role]
-            ax.barh(place, time, left=left, height=0.72, color=color, hatch=hatch, **edge)
+            look = _guessed(_rows_of(step, role, roles), color, colors.ground)
+            bar(ax, left, place, time, 0.72, hatch=hatch, **look | {"linewidth": 0.6})
             said = figure_text(time, whole_from=100)
             if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
                 ax.text(
@@ -345,8 +376,8 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
                     ha="center",
                     va="center_baseline",
                     fontsize=points * 0.85,
-                    color=readable(color),
-                    bbox={"facecolor": color, "edgecolor": "none", "pad": 0.6},
+                    color=readable(look["facecolor"]),
+                    bbox={"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6},
                 )
             left += time
         ax.annotate(
@@ -386,9 +417,15 @@ def _parts(step: _Step, roles: Sequence[str]) -> Mapping[str, float]:
     return kept if rest <= 1e-9 * step.total else {**kept, "others": rest}
 
 
+def _rows_of(step: _Step, role: str, roles: Sequence[str]) -> list[Row]:
+    """The rows of a part, which may be that of all small ones."""
+    named = [role] if role in step.rows else [name for name in step.rows if name not in roles]
+    return [row for name in named for row in step.rows[name]]
+
+
 def _end_text(step: _Step) -> str:
     share = step.predicted / step.total
     rate = f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
     words = [seconds_text(step.total / 1e3), rate]
     words += [f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted"] if share > 0.005 else []
-    return ", ".join(words)
+    return ", ".join(words) + ("*" if any(doubted(row) for rows in step.rows.values() for row in rows) else "")

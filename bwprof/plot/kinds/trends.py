@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from os import PathLike
@@ -14,7 +13,6 @@ from bwprof.plot.given import need_columns
 from bwprof.plot.legends import add_legend
 from bwprof.plot.looks import dress, ink, style
 from bwprof.plot.paper import check_axes, cut, save_one, write_panels
-from bwprof.results.difference import DISTURBED
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable
 
@@ -30,7 +28,6 @@ _MOST_MARKS = 12  # words above a panel; marks beyond them are lines without
 _LONGEST = 28  # letters of a name
 _MARKERS = "osD^vP*X"
 _FASTER = "#009E73"
-_DISTURBED = re.compile("|".join(sorted(DISTURBED)))
 _RAW_UNTIL = 60  # runs of a line that get a marker each
 _WIDE = 1.8  # times further apart than this share no axis: each is drawn over its own median
 
@@ -207,7 +204,7 @@ def _line(ax: Axes, line: pd.DataFrame, scale: float, label: str, place: int) ->
             when, time - _finite(time - low), time + _finite(high - time), color=look.color, alpha=0.25, linewidth=0
         )
     flags = line["flags"].tolist() if "flags" in line else [""] * len(line)  # a category of nothing has no text
-    doubted = [bool(_DISTURBED.search(str(found))) for found in flags]
+    doubted = [not is_missing(found) and bool(str(found)) for found in flags]
     ax.plot(
         when[doubted],
         time[doubted],
@@ -277,6 +274,6 @@ def _title(figure: Figure, data: pd.DataFrame, shown: Sequence[pd.DataFrame], co
     words += [f"the first {len(shown)} of {count} cases"] if len(shown) < count else []
     figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
     told = (
-        "\u25b2 slower, \u25bc faster than the run before; \u25cb disturbed; dotted: driver, version, variant or device"
+        "\u25b2 slower, \u25bc faster than the run before; \u25cb see flags; dotted: driver, version, variant or device"
     )
     figure.supxlabel(f"{told} changed", fontsize=8, color=color)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.given import rows_of
+from bwprof.plot.given import predicted, rows_of
 from bwprof.plot.legends import add_title, legend_above
 from bwprof.plot.looks import dress, ink, styles
 from bwprof.plot.paper import Inches, Picture, cut
@@ -95,6 +95,8 @@ def _measured(rows: Sequence[Row], precisions: Sequence[str]) -> dict[str, dict[
     for row in rows:
         entry = datasheets.find(str(row["device"])) if row.get("device") else None
         bend = measurable(row.get("ridge"))
+        if predicted(row):
+            continue
         if entry is None:
             others[str(row.get("device"))] = None
         elif bend and bend > 0 and row["precision"] in precisions:

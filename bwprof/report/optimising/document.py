@@ -140,20 +140,13 @@ def _methodology(story: Story) -> Section | None:
         "Change one thing at a time.",
         "Measure again after each change: times differ when their 95 % intervals are apart, and by more than the gate.",
     ]
-    several_changed = [
-        step for step in story.steps if len({name for name, _, _ in step.changes} - {"device", "driver"}) > 1
-    ]
+    several_changed = [step for step in story.steps if len({name for name, _, _ in step.changes} - {"driver"}) > 1]
     said = [f"Runs: {', '.join(_dated(run) for run in story.runs)}."]
     timers = dict.fromkeys(str(row.get("timer")) for row in story.track.rows if row is not None and row.get("timer"))
     said += [f"Timer: {', '.join(timers)}."] if timers else []
     said += [
         f"From {step.base.name} to {step.new.name} several things changed: {', '.join(n for n, _, _ in step.changes)}."
         for step in several_changed
-    ]
-    elsewhere = [step for step in story.steps if step.before.get("device") != step.after.get("device")]
-    said += [
-        f"{step.base.name} and {step.new.name} are of different devices: their times do not compare."
-        for step in elsewhere
     ]
     return section("methodology", "Methodology", items(method, numbered=True), items(said))
 

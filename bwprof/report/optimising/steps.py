@@ -164,7 +164,7 @@ class Step:
         pairs: list[tuple[str, Any, Any]] = [("variant", self.before.get("variant"), self.after.get("variant"))]
         for name in ("git_commit", "commit"):
             pairs.append((name.replace("_", " "), self.base.told.get(name), self.new.told.get(name)))
-        for name in ("bwprof_version", "driver", "device"):
+        for name in ("bwprof_version", "driver"):
             pairs.append((name.replace("_", " "), self.before.get(name), self.after.get(name)))
         return [(name, str(one), str(other)) for name, one, other in pairs if one != other and one and other]
 
@@ -247,7 +247,8 @@ def story_of(runs: Sequence[Run], *, case: str | None = None, precision: str | N
     Raises
     ------
     ValueError
-        For a single run, runs that have no case in common, and one asked for that they do not have.
+        For a single run, runs of different devices, runs that have no case in common, and one asked for that they do
+        not have.
     """
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
@@ -259,6 +260,7 @@ def story_of(runs: Sequence[Run], *, case: str | None = None, precision: str | N
             f"the runs have no case in common that each has a time of: {', '.join(run.name for run in runs)}"
         )
     track = _about(whole, case, precision)
+    _check_device(runs, track)
     steps = []
     for number, (base, new) in enumerate(pairwise(runs), 1):
         before, after = track.rows[number - 1], track.rows[number]
@@ -267,6 +269,19 @@ def story_of(runs: Sequence[Run], *, case: str | None = None, precision: str | N
         found = compared(_alone(base, before), _alone(new, after))
         steps.append(Step(number, base, new, before, after, found))
     return Story(tuple(runs), tuple(tracks), track, tuple(steps))
+
+
+def _check_device(runs: Sequence[Run], track: Track) -> None:
+    """ValueError where a time changed because the device did."""
+    told = [
+        (run.name, str(row["device"])) for run, row in zip(runs, track.rows, strict=True) if row and row.get("device")
+    ]
+    if len({device for _, device in told}) > 1:
+        names = ", ".join(f"{quoted(name)}: {quoted(device)}" for name, device in told)
+        raise ValueError(
+            f"the runs are of different devices ({names}): an optimisation is told of one device; a report of another "
+            "kind (--kind run) sets devices beside each other"
+        )
 
 
 def _alone(run: Run, row: Row) -> Side:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from bwprof.report.blocks import Block, Code, Section, facts, items, section, table, words
 from bwprof.report.runs import Run
 from bwprof.results.schema import FLAGS, is_missing
 from bwprof.roofs.model import Roofs
-from bwprof.text import bytes_text, measurable, seconds_text, short
+from bwprof.text import bytes_text, counted, measurable, seconds_text, short
 
 _MOST_NAMED = 12  # rows that a line names; more are counted
 
@@ -36,7 +38,7 @@ def measured(run: Run) -> Section | None:
                 ("Caches", _bytes(device.get("cache_bytes"))),
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
-                ("Rows", f"{len(rows)} of {cases} {'case' if cases == 1 else 'cases'}: {told}"),
+                ("Rows", f"{counted(len(rows), 'row')} of {counted(cases, 'case')}: {told}"),
                 ("Operations", _few(run.each("operation"))),
                 ("Precisions", ", ".join(run.each("precision"))),
                 ("Suite", run.told.get("suite")),
@@ -99,7 +101,24 @@ def _when(run: Run) -> str:
     times = sorted(run.each("timestamp"))
     ends = [str(run.told.get(name) or "") for name in ("started", "finished")]
     ends = [end or time for end, time in zip(ends, (times[0], times[-1]) if times else ("", ""), strict=True)]
-    return " to ".join(end for end in dict.fromkeys(ends) if end)
+    told = [moment(end) for end in dict.fromkeys(ends) if end]
+    day = told[0][:11] if told else ""
+    return " to ".join([*told[:1], *(other.removeprefix(day) for other in told[1:])])
+
+
+def moment(text: str) -> str:
+    """A time as people read it: '2026-11-22 09:55:50 UTC' of '2026-11-22T09:55:50.123+00:00'; any other text as it is.
+
+    Examples
+    --------
+    >>> moment("2026-11-22T09:55:50.123+00:00"), moment("yesterday")
+    ('2026-11-22 09:55:50 UTC', 'yesterday')
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{found:%Y-%m-%d %H:%M:%S}" + (" UTC" if found.utcoffset() == timedelta() else "")
 
 
 # ---- conditions ----
@@ -115,7 +134,8 @@ def conditions(run: Run) -> Section | None:
     broken: dict[tuple[str, str], list[str]] = {}
     for row in run.rows:
         if row["status"] in ("failed", "skipped", "predicted"):
-            broken.setdefault((row["status"], str(row["reason"] or "no reason is given")), []).append(_label(row))
+            why = _SHARE.sub("", str(row["reason"] or "no reason is given"))
+            broken.setdefault((row["status"], why), []).append(_label(row))
     held = [(flag, FLAGS.get(flag, "not one of bwprof's"), _held(names, len(rows))) for flag, names in flagged.items()]
     lost = [(state, reason, _held(names, len(run.rows))) for (state, reason), names in broken.items()]
     none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
@@ -137,6 +157,10 @@ def conditions(run: Run) -> Section | None:
         or words(none),
         table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
     )
+
+
+# In the reason of each predicted row; the table of all rows has its share.
+_SHARE = re.compile(r", \d+ ?% of the nearer roof$")
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -161,7 +185,8 @@ def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: fl
     low, middle, high = found[0], found[len(found) // 2], found[-1]
     if f"{low:.3g}" == f"{high:.3g}":
         return f"{middle:.4g} {unit}"
-    return f"{low:.4g} to {high:.4g} {unit}, middle {middle:.4g}"
+    spec = ".3g" if high < 1e3 else ".0f"
+    return f"{low:{spec}} to {high:{spec}} {unit}, middle {middle:{spec}}"
 
 
 def _throttled(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -233,9 +258,8 @@ def _about_roofs(run: Run, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         again = (
             f"; {len(checks)} of them measured again for this run" if isinstance(checks, Sequence) and checks else ""
         )
-        said.append(
-            f"Roofs: {len(found.points)} streams, measured {found.measured or 'at a time not known'}{again}{floor}."
-        )
+        when = moment(found.measured) if found.measured else "at a time not known"
+        said.append(f"Roofs: {len(found.points)} streams, measured {when}{again}{floor}.")
     return said
 
 

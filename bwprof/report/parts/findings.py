@@ -8,38 +8,46 @@ from typing import TYPE_CHECKING
 from bwprof.analysis.causes.rules import AT_ROOF
 from bwprof.analysis.improvement import improvement_table, precisions_of, why_the_same
 from bwprof.analysis.summary import PAIR
+from bwprof.analysis.values import once
 from bwprof.report.blocks import Block, Figures, Section, Table, Words, items, of_frame, section, table, words
 from bwprof.report.parts import pictures
 from bwprof.report.runs import Run
+from bwprof.results.frame import to_rows
 from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limits import graded
-from bwprof.text import figure_text, short
+from bwprof.text import counted, figure_text, short
 
 if TYPE_CHECKING:
     from bwprof.results.schema import Row
 
 _LONGEST_REMARK = 110  # letters: the whole of it stands among the conditions, or in the file
 _LONGEST_LIST = 500
+_MANY = 12  # cases, of which a grid tells more than bars
 _NUMBERS = ("time, ms", "GB/s", "% of limit", "launches")
 
 
 def answer(run: Run) -> Section | None:
     """What it all says in a few sentences, and the figures that tell how far to trust it."""
     lines = run.answer.lines()
+    if _doubtful(run):  # how sure all of it is before all else
+        lines = [*lines[-1:], *lines[:-1]]
     if run.told.get("model") is not None:
         from bwprof.report.parts.models import answer as of_model
 
         lines = [*of_model(run), *lines]
-    told = [Words(sentence(line), lead=place < 3) for place, line in enumerate(lines)]
-    return section("answer", "The answer", *_doubt(run), *told, _figures(run))
+    told = [Words(sentence(line), lead=True) for line in lines]
+    return section("answer", "The answer", *told, _figures(run))
 
 
-def _doubt(run: Run) -> list[Block]:
-    """Before all else, where most of what was measured is doubtful."""
-    timed = [row for row in run.rows if row["time_ms"] is not None and row["status"] == "ok"]
-    flagged = sum(bool(row["flags"]) for row in timed)
-    said = f"{flagged} of {len(timed)} rows have flags, which say what makes them doubtful: read these first."
-    return [Words(said)] if flagged > len(timed) / 2 else []
+def _doubtful(run: Run) -> bool:
+    """Whether most of what was measured has flags."""
+    timed = _timed(run)
+    return sum(bool(row["flags"]) for row in timed) > len(timed) / 2
+
+
+def _timed(run: Run) -> list[Row]:
+    """What was measured, a shape that stands in several of a model's steps once."""
+    return [row for row in to_rows(run.answer.usable) if row["time_ms"] is not None and row["status"] == "ok"]
 
 
 def sentence(line: str) -> str:
@@ -56,19 +64,19 @@ def sentence(line: str) -> str:
 
 
 def _figures(run: Run) -> Figures | None:
-    rows = run.rows
-    timed = [row for row in rows if row["time_ms"] is not None and row["status"] == "ok"]
+    timed = _timed(run)
     if not timed:
         return None
-    cases = len({(row["case"], row["operation"]) for row in rows})
+    cases = len({(row["case"], row["operation"]) for row in run.rows})
+    whole = len(timed) + sum(row["status"] in ("failed", "skipped") for row in to_rows(once(run.data)))
     limits = run.answer.limits
     high = int(((limits.pct_limit >= AT_ROOF) & limits.by("memory", "compute")).sum())
     checked = sum(row["verified"] is True for row in timed)
     flagged = sum(bool(row["flags"]) for row in timed)
     best = max((row for row in timed if row["bandwidth_gb_s"] and row["cache"] != "hot"), key=_speed, default=None)
     pairs = [
-        (f"rows with a time, of {cases} {'case' if cases == 1 else 'cases'}", f"{len(timed)} of {len(rows)}"),
-        *([("at their roof", str(high))] if (limits.limiter > 0).any() else []),
+        (f"measured, of {counted(cases, 'case')}", f"{len(timed)} of {whole}"),
+        *([(f"at {AT_ROOF:.0f} % or more of what the device allows", str(high))] if (limits.limiter > 0).any() else []),
         ("verified against float64", f"{checked} of {len(timed)}"),
         ("flagged: to be read with care", str(flagged)),
     ]
@@ -84,12 +92,15 @@ def _speed(row: Row) -> float:
 
 
 def _comparison(run: Run) -> Block | None:
-    """The bandwidths; of one operation over one parameter as lines."""
+    """The bandwidths; of one operation over one parameter as lines, over two as a heatmap."""
     from bwprof.plot.kinds.series import varying
 
     data = run.answer.usable
-    if data["operation"].nunique() == 1 and len(varying(run.rows)) == 1:
+    parameters = len(varying(run.rows)) if data["operation"].nunique() == 1 else 0
+    if parameters == 1:
         return pictures.of_kind("lines", data, "Lines: the bandwidth over the parameter that was swept")
+    if parameters == 2 and data["precision"].nunique() == 1 and len(data) > _MANY:
+        return pictures.of_kind("heatmap", data, "Heatmap: the bandwidth over the two parameters that were swept")
     text = "The bandwidth of each case in each precision, beside the roof that applies"
     return pictures.of_kind("comparison", data, text)
 

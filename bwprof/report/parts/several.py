@@ -41,7 +41,8 @@ def against(base: Run, new: Run, number: int) -> Section | None:
     found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
     data = found.frame()
     headings = ("case", "precision", "variant", *_NUMBERS, "verdict", "why")
-    lines = [_line(row) for row in data.to_dict(orient="records")]
+    # Why a time of another device differs needs no words in each line.
+    lines = [_line(row, () if apart else ("cause",)) for row in data.to_dict(orient="records")]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
@@ -53,7 +54,7 @@ def against(base: Run, new: Run, number: int) -> Section | None:
     )
 
 
-def _line(row: Mapping[Hashable, Any]) -> list[object]:
+def _line(row: Mapping[Hashable, Any], whys: Sequence[str]) -> list[object]:
     found = {name: finite_number(row[name]) for name in ("base_ms", "new_ms", "speedup", "base_gb_s", "new_gb_s")}
     times = [_said(found[name], ".4g") for name in ("base_ms", "new_ms")]
     speeds = [
@@ -62,7 +63,7 @@ def _line(row: Mapping[Hashable, Any]) -> list[object]:
     ]
     ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
     change = _said(finite_number(row["change_pct"]), "+.1f")
-    why = "; ".join(str(row[name]) for name in ("cause", "reason") if isinstance(row[name], str))
+    why = "; ".join(str(row[name]) for name in (*whys, "reason") if isinstance(row[name], str))
     named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
     return [named, row["precision"], row["variant"], *times, ratio, *speeds, change, row["verdict"], why]
 
