@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +87,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _COMPILED.get(Path(file).name) or nodeid.partition("[")[0]
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Of two processes that read all test files one begins with the last: of a fresh tree's files, whose assertions
+    pytest rewrites, each then finds what the other has written."""
+    report = yield
+    everything = collector.config.args_source is not pytest.Config.ArgsSource.ARGS
+    if isinstance(collector, pytest.Dir) and everything and os.environ.get("PYTEST_XDIST_WORKER", "")[-1:] == "1":
+        with suppress(ImportError):
+            import_module("matplotlib.pyplot")
+        for found in reversed(report.result or ()):
+            if isinstance(found, pytest.Module):
+                with suppress(Exception, pytest.skip.Exception):  # which collecting it will meet again, and tell
+                    found.obj  # noqa: B018
+    return report
 
 
 @pytest.fixture(autouse=True)
