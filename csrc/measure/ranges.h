@@ -29,6 +29,8 @@ void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 bw_status bw_ranges_read(bw_ranges *ranges);
 /* The times read so far, ns, in the order of their ends; valid until the next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
+/* When they began, ns since a moment that stays the same: the first one that was read. */
+const double *bw_ranges_begins(const bw_ranges *ranges, int64_t id, int64_t *count);
 void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
 
 /* Two marks with nothing between: no range is shorter. */
