@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bwprof.examples import load_example
     from bwprof.hardware import devices
     from bwprof.hooks.profiler import Profiler
+    from bwprof.hooks.schedule import Schedule
     from bwprof.info import info
     from bwprof.kernels import variants
     from bwprof.ladder.function import ablation
@@ -59,6 +60,7 @@ _LATER = {
     "Profiler": "bwprof.hooks.profiler",
     "Roofs": "bwprof.roofs",
     "Row": "bwprof.results.row",
+    "Schedule": "bwprof.hooks.schedule",
     "SweepError": "bwprof.errors",
     "__version__": "bwprof._core",
     "ab": "bwprof.paired.function",
@@ -111,6 +113,7 @@ __all__ = [
     "Profiler",
     "Roofs",
     "Row",
+    "Schedule",
     "SweepError",
     "__version__",
     "ab",
