@@ -14,10 +14,12 @@ static const double origin_lasts_ns = 1e9; /* a float of so many ns has steps of
 typedef struct range {
     int64_t id, start, stop; /* marks */
     int64_t number;          /* of all ranges, in the order of their starts */
+    uint64_t annotation;     /* for a tool that watches */
 } range;
 
 typedef struct times {
     double *ns, *begins_ns;
+    char *name; /* for a tool that watches; NULL: none does, or it has none */
     int64_t count, capacity, running;
 } times;
 
@@ -30,6 +32,7 @@ typedef struct origin {
 
 struct bw_ranges {
     bw_session *session;
+    const bw_annotation_calls *annotations; /* NULL: no tool watches */
     bw_marks *marks;
     int64_t mark_count;
     int64_t *unused; /* marks; space for all there are */
@@ -81,6 +84,8 @@ bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, 
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for ranges");
     self->session = session;
     self->origin.mark = -1;
+    const bw_annotation_calls *annotations = session->backend->annotations;
+    if (annotations && annotations->watched(session->device)) self->annotations = annotations;
     BW_GOTO(session->backend->marks->create(session->device, stream, &self->marks));
     BW_GOTO(grow(self, 2 * capacity));
     *out = self;
@@ -96,6 +101,7 @@ void bw_ranges_free(bw_ranges *self) {
     for (int64_t i = 0; i < self->name_count; i++) {
         free(self->names[i].ns);
         free(self->names[i].begins_ns);
+        free(self->names[i].name);
     }
     free(self->names);
     free(self->ended);
@@ -109,6 +115,27 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
     self->names[self->name_count] = (times){0};
     *id = self->name_count++;
     return BW_OK;
+}
+
+bw_status bw_ranges_call(bw_ranges *self, int64_t id, const char *name) {
+    size_t size = strlen(name) + 1;
+    if (!self->annotations) return BW_OK;
+    char *copy = NULL;
+    BW_TRY(resize((void **)&copy, (int64_t)size, 1));
+    memcpy(copy, name, size);
+    free(self->names[id].name);
+    self->names[id].name = copy;
+    return BW_OK;
+}
+
+static void annotate(const bw_ranges *self, range *started) {
+    const char *name = self->names[started->id].name;
+    const bw_annotation what = {.name = name ? name : "range", .category = "range", .bytes = -1};
+    started->annotation = self->annotations->start(self->session->device, &what);
+}
+
+static void end_annotation(const bw_ranges *self, const range *ended) {
+    if (self->annotations) self->annotations->end(self->session->device, ended->annotation);
 }
 
 static bw_status keep(times *times, double begin_ns, double ns) {
@@ -190,6 +217,7 @@ static bw_status take_mark(bw_ranges *self, int64_t *out) {
 bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
     range started = {.id = id, .number = self->started++};
     BW_TRY(take_mark(self, &started.start));
+    if (self->annotations) annotate(self, &started);
     self->running[self->running_count++] = started;
     self->names[id].running++;
     return BW_OK;
@@ -207,6 +235,7 @@ bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     memmove(&self->running[at], &self->running[at + 1], (size_t)(self->running_count - at) * sizeof ended);
     self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
     self->names[id].running--;
+    end_annotation(self, &ended);
     return BW_OK;
 }
 
@@ -219,6 +248,7 @@ void bw_ranges_drop(bw_ranges *self) {
         const range *last = &self->running[--self->running_count];
         self->unused[self->unused_count++] = last->start;
         self->names[last->id].running--;
+        end_annotation(self, last);
     }
 }
 

@@ -17,6 +17,9 @@ void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
+/* What tools that watch the process call it; it is copied. */
+bw_status bw_ranges_call(bw_ranges *ranges, int64_t id, const char *name);
+
 /* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
  */
 bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);

@@ -44,7 +44,10 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
         return -1;
     }
     int64_t id = -1;
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
+    if (!status && text) status = bw_ranges_call(self->ranges, id, text);
     if (status) {
         core_raise(state_of((PyObject *)self), status);
         return -1;
