@@ -37,8 +37,9 @@ def row_of(ran: Ran, context: Context) -> Row:
     """A part's row. It is held against DRAM; where caches may have held what it read, `not_cold` says so."""
     row = schema.empty_row()
     known = [int(count) for count in (ran.bytes_read, ran.bytes_written) if count is not None]
+    moved = sum(known)
     row.update(
-        operation=ran.kind,
+        operation=ran.kind or None,
         case=ran.name,
         precision=ran.precision,
         cache="cold",
@@ -46,10 +47,10 @@ def row_of(ran: Ran, context: Context) -> Row:
         samples=len(ran.times_ms),
         bytes_read=ran.bytes_read,
         bytes_written=ran.bytes_written,
-        footprint_bytes=sum(known) if known else None,
+        footprint_bytes=moved if known else None,
         flops=ran.flops,
         timer_floor_us=None if ran.floor_ms is None else ran.floor_ms * 1e3,
-        arithmetic_intensity=ran.flops / sum(known) if ran.flops is not None and sum(known) else None,
+        arithmetic_intensity=ran.flops / moved if ran.flops is not None and moved else None,
         **provenance(context),
     )
     row.update(ran.labels)
@@ -61,7 +62,7 @@ def row_of(ran: Ran, context: Context) -> Row:
     time_ms = median(ran.times_ms)
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(ran.times_ms))
     if time_ms > 0:
-        row["bandwidth_gb_s"] = _core.bandwidth_gb_s(sum(known), time_ms / 1e3) if sum(known) else None
+        row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, time_ms / 1e3) if moved else None
         row["tflops"] = None if ran.flops is None else ran.flops / time_ms / 1e9
         grade.hold(row, context.facts, context.roofs)
         _doubt(row, context, flags, notes)

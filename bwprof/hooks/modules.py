@@ -341,8 +341,8 @@ def _count(hooks: Hooks, call: Callable[[], None]) -> None:
 @contextmanager
 def _in_parts() -> Iterator[None]:
     """Attention runs as the products that it is made of: as one native call nobody counts its FLOPs."""
-    switch = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
-    before = switch.get_fastpath_enabled() if switch is not None else False
+    switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
+    before = bool(switch is not None and switch.get_fastpath_enabled())
     try:
         if before:
             switch.set_fastpath_enabled(False)

@@ -2,6 +2,8 @@
 #include "check.h"
 #include "measure/ranges.h"
 
+#include <string.h>
+
 typedef struct opened {
     bw_session *session;
     bw_ranges *ranges;
@@ -84,6 +86,43 @@ static void ranges_know_when_they_began(int op_index) {
             CHECK(outer[turn] - zero == wanted - 1000.0, "outer %d began at %g", turn, outer[turn] - zero);
         }
         CHECK(fake.marks_made == 16, "%" PRId64 " marks", fake.marks_made);
+    }
+    close_ranges(&o);
+}
+
+static void expect_told(const char *const *wanted, int count) {
+    CHECK_EQUAL(fake.tellings, count);
+    for (int i = 0; i < count && i < fake.tellings; i++) {
+        CHECK(!strcmp(fake.told[i], wanted[i]), "told %d: %s, expected %s", i, fake.told[i], wanted[i]);
+    }
+}
+
+/* Ranges have the numbers 1, 2, ... of the tellings that began them; those that are dropped end as well. */
+static void a_tool_is_told_of_ranges(int op_index) {
+    (void)op_index;
+    opened o;
+    fake.watched = true;
+    if (OK(open_ranges(&o, 8))) {
+        OK(bw_ranges_call(o.ranges, o.outer, "first"));
+        OK(bw_ranges_call(o.ranges, o.outer, "outer"));
+        OK(bw_ranges_start(o.ranges, o.outer));
+        OK(bw_ranges_start(o.ranges, o.inner));
+        OK(bw_ranges_stop(o.ranges, o.outer));
+        bw_ranges_drop(o.ranges);
+        FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
+        expect_told((const char *[]){"start outer range -1", "start range range -1", "end 1", "end 2"}, 4);
+    }
+    close_ranges(&o);
+}
+
+static void without_a_tool_nothing_is_told(int op_index) {
+    (void)op_index;
+    opened o;
+    if (OK(open_ranges(&o, 8))) {
+        OK(bw_ranges_call(o.ranges, o.inner, "inner"));
+        OK(bw_ranges_start(o.ranges, o.inner));
+        OK(bw_ranges_stop(o.ranges, o.inner));
+        CHECK_EQUAL(fake.tellings, 0);
     }
     close_ranges(&o);
 }
@@ -227,6 +266,8 @@ static void a_backend_without_marks(int op_index) {
 const check ranges_checks[] = {
     {"ranges_nest_and_overlap", false, ranges_nest_and_overlap},
     {"ranges_know_when_they_began", false, ranges_know_when_they_began},
+    {"a_tool_is_told_of_ranges", false, a_tool_is_told_of_ranges},
+    {"without_a_tool_nothing_is_told", false, without_a_tool_nothing_is_told},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
