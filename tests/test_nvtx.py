@@ -13,7 +13,7 @@ import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import CXX_SOURCES, NATIVE, Native, build_program, includes  # noqa: F401 - a fixture
 
-SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx.c")
+SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx/nvtx.c")
 CASE = ["gemm", "-p", "M=1", "-p", "N=256", "-p", "K=256", "--precision", "fp32"]
 
 

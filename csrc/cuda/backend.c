@@ -4,7 +4,7 @@
 #include "cuda/devices/calls.h"
 #include "cuda/libraries/conditions.h"
 #include "cuda/libraries/describe.h"
-#include "cuda/libraries/nvtx.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
 #include "cuda/runtime/device.h"

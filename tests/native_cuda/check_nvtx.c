@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cuda/libraries/nvtx.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/runtime/attachments.h"
 
 enum { CALLS = 2000000, ROUNDS = 5 };

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "cuda/launch/service.h"
-#include "cuda/libraries/nvtx.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/timing/timer.h"
 
 /* In the same order. */

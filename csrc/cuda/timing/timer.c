@@ -1,6 +1,6 @@
 #include "cuda/timing/timer.h"
 
-#include "cuda/libraries/nvtx.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 
 /* A launch that starts this much before its flush ends runs beside it; a dependent launch may overlap by less. */
 static const uint64_t overlap_most_ns = 5000;

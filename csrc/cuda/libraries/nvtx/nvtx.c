@@ -2,7 +2,7 @@
  *
  * The toolkit's header is all there is: at the first call it opens the tool's library if one is named
  * (NVTX_INJECTION64_PATH, which nsys and ncu set), and nothing is linked. Without a tool every call finds a NULL. */
-#include "cuda/libraries/nvtx.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 
 #include <string.h>
 
