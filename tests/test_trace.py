@@ -82,7 +82,7 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
     where = Where("cuda:0 toy", "stream 0x0", exact=False)
-    text = trace_text(where, {"a": [1000.5e3], "b": [10e3]}, {"a": [0.0], "b": [1000e3]}, {})
+    text = trace_text(where, {"a": [1000.5e3], "b": [10e3]}, {"a": [0.0], "b": [1000e3]}, {}, 9)
     assert track_names(checked(text)) == ["stream 0x0"]
 
 
@@ -101,8 +101,21 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
         for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL")):
             with pytest.raises((TypeError, ValueError), match=said):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="most is 0: at least 1 is needed"):
+            profiler.write_chrome_trace(tmp_path / "t.json", most=0)
         with pytest.raises(OSError, match="nowhere"):
             profiler.write_chrome_trace(tmp_path / "nowhere" / "trace.json")
+
+
+def test_of_a_million_ranges_the_latest_are_drawn(tmp_path: Path) -> None:
+    with bwprof.Profiler(device="cpu") as profiler:
+        for number in range(30):
+            with profiler.range(str(number % 3)):
+                pass
+        profiler.write_chrome_trace(tmp_path / "t.json", most=4)
+        found = checked((tmp_path / "t.json").read_text())
+        assert [one["name"] for one in slices(found)] == ["2", "0", "1", "2"]
+        assert '"ranges": 30, "left_out": 26' in (tmp_path / "t.json").read_text()
 
 
 def test_a_running_range_and_a_reset(tmp_path: Path) -> None:

@@ -25,19 +25,24 @@ def trace_text(
     times_ns: Mapping[str, Sequence[float]],
     begins_ns: Mapping[str, Sequence[float]],
     moved: Mapping[str, tuple[int, int]],
+    most: int,
 ) -> str:
     """A trace of ranges, by name: how long they took, when they began, and the bytes that one run reads and writes.
 
-    Time begins with the first of them.
+    Of more than `most` ranges the latest. Time begins with the first of them.
     """
-    zero = min((begin for begins in begins_ns.values() for begin in begins), default=0.0)
+    begins = sorted(begin for name in times_ns for begin in begins_ns.get(name, ()))
+    left_out = max(0, len(begins) - most)
+    zero = begins[left_out] if begins else 0.0
     slices: list[Slice] = []
-    trace = Trace()
+    trace = Trace({"ranges": len(begins), "left_out": left_out})
     process = trace.process(where.device)
     for name, times in times_ns.items():
         read, written = moved.get(name, (None, None))
         own = []
         for begin, ns in zip(begins_ns.get(name, ()), times, strict=False):
+            if begin < zero:
+                continue
             figures = {"bytes_read": read, "bytes_written": written}
             if read is not None and written is not None:
                 figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)

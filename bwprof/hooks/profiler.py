@@ -270,10 +270,26 @@ class Profiler(Scheduled):
         screen.print(grid)
         return stream.getvalue()
 
-    def write_chrome_trace(self, path: str | PathLike[str]) -> None:
-        """Write every range so far into a file in the Trace Event format, which Perfetto (ui.perfetto.dev) and
-        chrome://tracing open: one track, and further ones for ranges that overlap without one lying in the other; a
-        counter of GB/s for each range that has bytes. Waits for the last range; a file of that name is replaced.
+    def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
+        """Write the ranges so far into a file in the Trace Event format.
+
+        Perfetto (ui.perfetto.dev) and chrome://tracing open it: one track for the stream, further ones for ranges that
+        overlap without one lying in the other, and a counter of GB/s for each range that has bytes. Waits for the last
+        range; a file of that name is replaced.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        most : int
+            So many ranges, the latest; how many were left out stands in the file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no path, or no number from 1.
+        OSError
+            When it cannot be written; an old file is then untouched.
 
         Examples
         --------
@@ -287,8 +303,10 @@ class Profiler(Scheduled):
         ['sum']
         """
         target = path_of(path, "path")
+        if whole_number(most, "most") < 1:
+            raise ValueError(f"most is {most}: at least 1 is needed")
         found, begins = self._read(), {} if self._device is None else self._core.begins()
-        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes))
+        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, int(most)))
 
     def _where_it_runs(self) -> Where:
         device = self._device
