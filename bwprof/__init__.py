@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
-    from bwprof import analysis, errors, plot, results
+    from bwprof import analysis, errors, plot, results, torch
     from bwprof._core import __version__
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from bwprof.errors import SweepError
     from bwprof.examples import load_example
     from bwprof.hardware import devices
+    from bwprof.hooks.kernels import torch_profiler_rows
     from bwprof.hooks.profiler import Profiler
+    from bwprof.hooks.schedule import Schedule
     from bwprof.info import info
     from bwprof.kernels import variants
     from bwprof.ladder.function import ablation
@@ -59,6 +61,7 @@ _LATER = {
     "Profiler": "bwprof.hooks.profiler",
     "Roofs": "bwprof.roofs",
     "Row": "bwprof.results.row",
+    "Schedule": "bwprof.hooks.schedule",
     "SweepError": "bwprof.errors",
     "__version__": "bwprof._core",
     "ab": "bwprof.paired.function",
@@ -95,6 +98,8 @@ _LATER = {
     "speedup": "bwprof.analysis.narrowing",
     "summary": "bwprof.analysis.summary",
     "sweep": "bwprof.sweep",
+    "torch": "",
+    "torch_profiler_rows": "bwprof.hooks.kernels",
     "variants": "bwprof.kernels",
     "view": "bwprof.analysis.views",
     "write_report": "bwprof.report.writing",
@@ -111,6 +116,7 @@ __all__ = [
     "Profiler",
     "Roofs",
     "Row",
+    "Schedule",
     "SweepError",
     "__version__",
     "ab",
@@ -147,6 +153,8 @@ __all__ = [
     "speedup",
     "summary",
     "sweep",
+    "torch",
+    "torch_profiler_rows",
     "variants",
     "view",
     "write_report",

@@ -195,6 +195,8 @@ class Profiler:
         """The same; nothing where none runs."""
     def read(self) -> dict[str, list[float]]:
         """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
+    def begins(self) -> dict[str, list[float]]:
+        """The same, name -> when those ranges began, ns since a moment that stays the same."""
     def forget(self) -> None:
         """Forgets the times so far."""
     def floor_ns(self) -> float:

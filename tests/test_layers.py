@@ -83,7 +83,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "paired": _WORKING | {"measuring", "results", "runs"},
     "records": {"_core", "analysis", "environment", "plot", "registry", "results"},
     "testing": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
-    "hooks": {"_core", "hardware", "results", "roofs"},
+    "hooks": _WORKING | {"costs", "measuring", "results", "roofs"},
+    "torch": {"hooks"},
     "plot": {"analysis", "registry", "results", "roofs"},
     "examples": {"results", "roofs"},
     "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
@@ -557,10 +558,11 @@ def mutable_globals(listing: str) -> list[str]:
 
     Not counted: what CPython, C++ and nvcc insist on, which are definitions of modules and types, names of keyword
     arguments, references to a run-time, and handles to a file's kernels; and CUPTI: its buffer callbacks carry no
-    pointer of ours, so where kernel records go cannot be in a handle."""
+    pointer of ours, so where kernel records go cannot be in a handle;
+    and NVTX, whose header asks the tool once for a process."""
     insisted = re.compile(
         r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
-        r"|^bw_cupti_sink$"
+        r"|^bw_cupti_sink$|^nvtxGlobals_v\d+$"
         r"|^DW\.ref\.|__cuda|__nv_|fatbin|__device_stub__|__odr_asan"
     )
     found = []

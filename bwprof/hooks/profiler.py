@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
-from bwprof.callables import only_makes
+from bwprof.callables import check_callable, only_makes
 from bwprof.hardware import Device
-from bwprof.text import amount, unknown, whole_number
+from bwprof.hooks.chrome import Where, trace_text
+from bwprof.hooks.schedule import Given, Scheduled, given_schedule
+from bwprof.results.files import atomic_write
+from bwprof.text import amount, path_of, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,14 +69,14 @@ class Range:
         return wrapped
 
 
-class Profiler:
+class Profiler(Scheduled):
     """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
 
     On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
     anything is waited for. A range is the time from its first to its last work on that stream: event pairs carry a few
     microseconds of bias, so ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat. Code
     that runs while the stream is captured into a graph cannot be timed: its ranges raise when they are read. Every time
-    is kept (8 bytes each) until `reset`.
+    is kept (16 bytes each, with when it began) until `reset`, or until the next cycle of a schedule.
 
     Parameters
     ----------
@@ -84,6 +88,11 @@ class Profiler:
         As in `bwprof.measure`.
     capacity : int
         Ranges that can wait to be read before more events are made.
+    schedule : Schedule, mapping or callable, optional
+        Which of the program's steps are timed: ``dict(wait=1, warmup=1, active=3, repeat=2)``, a `bwprof.Schedule`, or
+        one of `torch.profiler.schedule`. The program calls `step` after each of them.
+    on_trace_ready : callable, optional
+        Called with the Profiler when the active steps of a cycle are over, also by `close`.
 
     Attributes
     ----------
@@ -115,7 +124,10 @@ class Profiler:
         backend: str | None = None,
         device: Device = None,
         capacity: int = 4096,
+        schedule: Given = None,
+        on_trace_ready: Callable[[Profiler], object] | None = None,
     ) -> None:
+        check_callable(on_trace_ready, "on_trace_ready")
         self._core = _core.Profiler()
         self._device: _core.Device | None = None
         self._where = (backend, device)
@@ -124,7 +136,7 @@ class Profiler:
         self._bytes: dict[str, tuple[int, int]] = {}
         self.start = self._core.start
         self.stop = self._core.stop
-        self.enabled = enabled
+        self._follow(given_schedule(schedule), enabled=enabled, ready=on_trace_ready)
 
     @property
     def enabled(self) -> bool:
@@ -258,6 +270,53 @@ class Profiler:
         screen.print(grid)
         return stream.getvalue()
 
+    def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
+        """Write the ranges so far into a file in the Trace Event format.
+
+        Perfetto (ui.perfetto.dev) and chrome://tracing open it: one track for the stream, further ones for ranges that
+        overlap without one lying in the other, and a counter of GB/s for each range that has bytes. Waits for the last
+        range; a file of that name is replaced.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        most : int
+            So many ranges, the latest; how many were left out stands in the file.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no path, or no number from 1.
+        OSError
+            When it cannot be written; an old file is then untouched.
+
+        Examples
+        --------
+        >>> import bwprof, json, pathlib, tempfile
+        >>> with bwprof.Profiler(device="cpu") as profiler, tempfile.TemporaryDirectory() as folder:
+        ...     with profiler.range("sum"):
+        ...         _ = sum(range(1000))
+        ...     profiler.write_chrome_trace(f"{folder}/trace.json")
+        ...     events = json.loads(pathlib.Path(folder, "trace.json").read_text())["traceEvents"]
+        >>> [event["name"] for event in events if event["ph"] == "X"]
+        ['sum']
+        """
+        target = path_of(path, "path")
+        if whole_number(most, "most") < 1:
+            raise ValueError(f"most is {most}: at least 1 is needed")
+        found, begins = self._read(), {} if self._device is None else self._core.begins()
+        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, int(most)))
+
+    def _where_it_runs(self) -> Where:
+        device = self._device
+        if device is None:
+            return Where("no device", "ranges", exact=True)
+        facts = _core.backend_facts(device.backend)
+        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+        stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
+        return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+
     def reset(self) -> None:
         """Forget all times so far; ranges that run go on."""
         if self._device is not None:
@@ -265,6 +324,12 @@ class Profiler:
 
     def close(self) -> None:
         """Give the events and the device back; the times are gone. Calling it again is fine."""
+        try:
+            self._finish_steps()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self._core.close()
         if self._device is not None:
             hardware.close_device(self._device)

@@ -18,7 +18,7 @@ from bwprof.errors import SweepError, keeping
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
 from bwprof.results import frame as frames
-from bwprof.results.files import holds_something
+from bwprof.results.files import atomic_write, holds_something
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs import Given
@@ -28,7 +28,8 @@ from bwprof.runs.loop import Executor, Limits, T
 from bwprof.runs.progress import Callback, Progress
 from bwprof.runs.several import Part, Settle, as_it_is
 from bwprof.runs.showing import shown_here
-from bwprof.text import is_truth, seconds, shown, truth
+from bwprof.runs.timeline import Timeline
+from bwprof.text import is_truth, path_of, seconds, shown, truth
 
 Shown = bool | Callable[[int, int, Row], object] | None
 
@@ -51,6 +52,7 @@ class How:
     output: str | PathLike[str] | None = None
     force: bool = False
     progress: Shown = None
+    trace: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if truth(self.recalibrate, "recalibrate") and self.roofs != "auto":
@@ -58,6 +60,9 @@ class How:
         truth(self.force, "force")
         if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {shown(self.progress)}: allowed are True, False and a callable")
+        if self.trace is not None and holds_something(path_of(self.trace, "trace")) and not self.force:
+            said = "exists already: name another file, or replace it with force=True"
+            raise FileExistsError(errno.EEXIST, said, str(self.trace))
         if self.max_total_seconds is not None:
             object.__setattr__(self, "max_total_seconds", seconds(self.max_total_seconds, "max_total_seconds"))
 
@@ -102,8 +107,8 @@ def parts_into_frame(
 ) -> pd.DataFrame:
     """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
-    progress = _progress_of(how.progress)
-    with _keeping_rows(store, progress):
+    progress = Timeline(_progress_of(how.progress))
+    with _keeping_rows(store, progress), _keeping_trace(progress, store, how.trace):
         try:
             several.measure(
                 parts,
@@ -153,6 +158,16 @@ def _keeping_rows(store: Store, progress: Progress) -> Iterator[None]:
     if kept is ending:
         raise ending
     raise kept from ending
+
+
+@contextmanager
+def _keeping_trace(timeline: Timeline, store: Store, target: str | PathLike[str] | None) -> Iterator[None]:
+    """Around a run: its trace is written however it ends."""
+    try:
+        yield
+    finally:
+        if target is not None:
+            atomic_write(path_of(target, "trace"), timeline.text(store.run))
 
 
 def _stop_when_lost(outcome: Outcome) -> None:

@@ -52,6 +52,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    trace: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
@@ -85,6 +86,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    trace: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
@@ -116,6 +118,7 @@ def sweep(
     roofs: Given = "auto",
     recalibrate: bool = False,
     output: str | PathLike[str] | None = None,
+    trace: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress = None,
     grid: Mapping[str, Any] | None = None,
@@ -186,8 +189,11 @@ def sweep(
         Measure the roofs anew, whatever is kept.
     output : path, optional
         A .csv or .json file that gets the rows as they are measured.
+    trace : path, optional
+        A file that gets, however the sweep ends, when each case was measured and how fast it was, in the Trace Event
+        format: Perfetto (ui.perfetto.dev) and chrome://tracing open it.
     force : bool
-        Replace a file that `output` names and that holds something already.
+        Replace a file that `output` or `trace` names and that holds something already.
     progress : bool or callable, optional
         True shows progress on standard error; a callable gets (done, total, row), of each device.
     grid : mapping, optional
@@ -237,7 +243,7 @@ def sweep(
     from bwprof.text import fraction, mapping, merged, seconds, shown, truth
 
     truth(counters, "counters")
-    how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress)
+    how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace)
     stop = (
         None if rel_ci is None else fraction(rel_ci, "rel_ci"),
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),

@@ -213,6 +213,13 @@ static inline void bw_work_leave(const bw_work *work) {
  * tools have it, leaves dirty lines that the next launch pays for: it is here to be compared with. */
 typedef enum bw_flush { BW_FLUSH_READ, BW_FLUSH_MEMSET, BW_FLUSH_MEMSET_READ } bw_flush;
 
+/* What a tool that watches the process is told of a range. */
+typedef struct bw_annotation {
+    const char *name;
+    const char *category; /* an operation's name; NULL: none */
+    int64_t bytes;        /* that a launch moves; < 0: not known */
+} bw_annotation;
+
 typedef struct bw_plan_spec {
     bw_work work;        /* its context outlives the plan */
     int64_t set_count;   /* at least 1 */
@@ -220,7 +227,8 @@ typedef struct bw_plan_spec {
     int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
                             foreign work: before each launch. */
     bw_flush flush;
-    int timer;  /* an index into the backend's `timers`; 0 = its own */
+    int timer;                       /* an index into the backend's `timers`; 0 = its own */
+    const bw_annotation *annotation; /* of timed launches, for tools that watch; outlives the plan. NULL: none */
     bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
 } bw_plan_spec;
 
@@ -353,6 +361,15 @@ typedef struct bw_fault_calls {
     int64_t (*calls_made)(const bw_device *device);
 } bw_fault_calls;
 
+/* Marks for tools that watch the process from outside; what no tool takes costs next to nothing. */
+typedef struct bw_annotation_calls {
+    bool (*watched)(bw_device *device); /* a tool is there: no other call is worth while without one */
+    void (*push)(bw_device *device, const bw_annotation *what); /* around what the calling thread does: they nest */
+    void (*pop)(bw_device *device);
+    uint64_t (*start)(bw_device *device, const bw_annotation *what); /* ranges that may overlap */
+    void (*end)(bw_device *device, uint64_t range);
+} bw_annotation_calls;
+
 /* How far measurements on such a device go, and how long they may take. */
 typedef struct bw_budgets {
     int64_t largest_stream_bytes;         /* of the streams that roofs are made of */
@@ -380,6 +397,7 @@ typedef struct bw_backend {
     const bw_counter_calls *counters;
     const bw_context_calls *context;
     const bw_fault_calls *faults;
+    const bw_annotation_calls *annotations;
 } bw_backend;
 
 /* The backends, preferred first; a backend that is not compiled in is listed with built = false. */

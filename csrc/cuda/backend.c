@@ -4,6 +4,7 @@
 #include "cuda/devices/calls.h"
 #include "cuda/libraries/conditions.h"
 #include "cuda/libraries/describe.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
 #include "cuda/runtime/device.h"
@@ -66,4 +67,5 @@ const bw_backend bw_cuda_backend = {
     .counters = &counter_calls,
     .context = &bw_cuda_context_calls,
     .faults = &bw_cuda_fault_calls,
+    .annotations = &bw_cuda_annotation_calls,
 };

@@ -300,7 +300,9 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(bw_case_verify(self, &budget, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
+    const bw_annotation annotation = bw_case_annotation(self);
     timed.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+                                .annotation = &annotation,
                                 .set_count = self->buffers.set_count,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .flush = options->flush,
@@ -333,6 +335,8 @@ static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *o
     return BW_OK;
 }
 
+static const bw_annotation function_annotation = {.name = "measure", .bytes = -1};
+
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
     timed timed = {.session = self->session, .backend = self->session->backend};
     begin_measurement(out);
@@ -341,6 +345,7 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     }
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
     timed.spec = (bw_plan_spec){.work = *self->work,
+                                .annotation = &function_annotation,
                                 .set_count = out->rotation.sets,
                                 .flush_bytes = out->rotation.flush_bytes,
                                 .timer = options->timer};

@@ -8,18 +8,31 @@
 
 enum { READ_AT_ONCE = 16, FLOOR_PAIRS = 21 };
 
+static const double origin_lasts_ns = 1e9; /* a float of so many ns has steps of 64 */
+
 /* A range that has started; one that has ended as well waits to be read. */
 typedef struct range {
     int64_t id, start, stop; /* marks */
+    int64_t number;          /* of all ranges, in the order of their starts */
+    uint64_t annotation;     /* for a tool that watches */
 } range;
 
 typedef struct times {
-    double *ns;
+    double *ns, *begins_ns;
+    char *name; /* for a tool that watches; NULL: none does, or it has none */
     int64_t count, capacity, running;
 } times;
 
+/* What beginnings are counted from: the start of a range whose mark is kept. An event's distance to another is a float,
+ * so that a later one takes its place before its steps become visible. */
+typedef struct origin {
+    int64_t mark, number; /* mark < 0: none yet */
+    double ns;            /* since the first one */
+} origin;
+
 struct bw_ranges {
     bw_session *session;
+    const bw_annotation_calls *annotations; /* NULL: no tool watches */
     bw_marks *marks;
     int64_t mark_count;
     int64_t *unused; /* marks; space for all there are */
@@ -27,7 +40,8 @@ struct bw_ranges {
     range *running; /* space for mark_count */
     int64_t running_count;
     range *ended; /* a ring with space for mark_count */
-    int64_t first, ended_count;
+    int64_t first, ended_count, started;
+    origin origin;
     times *names;
     int64_t name_count;
 };
@@ -69,6 +83,9 @@ bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, 
     bw_ranges *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for ranges");
     self->session = session;
+    self->origin.mark = -1;
+    const bw_annotation_calls *annotations = session->backend->annotations;
+    if (annotations && annotations->watched(session->device)) self->annotations = annotations;
     BW_GOTO(session->backend->marks->create(session->device, stream, &self->marks));
     BW_GOTO(grow(self, 2 * capacity));
     *out = self;
@@ -81,7 +98,11 @@ cleanup:
 void bw_ranges_free(bw_ranges *self) {
     if (!self) return;
     if (!bw_session_is_foreign(self->session)) backend_of(self)->marks->free(self->marks);
-    for (int64_t i = 0; i < self->name_count; i++) free(self->names[i].ns);
+    for (int64_t i = 0; i < self->name_count; i++) {
+        free(self->names[i].ns);
+        free(self->names[i].begins_ns);
+        free(self->names[i].name);
+    }
     free(self->names);
     free(self->ended);
     free(self->running);
@@ -96,26 +117,78 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
     return BW_OK;
 }
 
-static bw_status keep(times *times, double ns) {
+bw_status bw_ranges_call(bw_ranges *self, int64_t id, const char *name) {
+    size_t size = strlen(name) + 1;
+    if (!self->annotations) return BW_OK;
+    char *copy = NULL;
+    BW_TRY(resize((void **)&copy, (int64_t)size, 1));
+    memcpy(copy, name, size);
+    free(self->names[id].name);
+    self->names[id].name = copy;
+    return BW_OK;
+}
+
+static void annotate(const bw_ranges *self, range *started) {
+    const char *name = self->names[started->id].name;
+    const bw_annotation what = {.name = name ? name : "range", .category = "range", .bytes = -1};
+    started->annotation = self->annotations->start(self->session->device, &what);
+}
+
+static void end_annotation(const bw_ranges *self, const range *ended) {
+    if (self->annotations) self->annotations->end(self->session->device, ended->annotation);
+}
+
+static bw_status keep(times *times, double begin_ns, double ns) {
     if (times->count == times->capacity) {
         int64_t capacity = bw_max64(64, 2 * times->capacity);
         BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
+        BW_TRY(resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns));
         times->capacity = capacity;
     }
+    times->begins_ns[times->count] = begin_ns;
     times->ns[times->count++] = ns;
     return BW_OK;
+}
+
+/* When a range began, since the first origin. Its start is behind the origin's where it runs around that. */
+static bw_status begin_of(const bw_ranges *self, const range *range, double *ns) {
+    const origin *from = &self->origin;
+    if (from->mark < 0) {
+        *ns = 0.0;
+        return BW_OK;
+    }
+    bool before = range->number < from->number;
+    int64_t first = before ? range->start : from->mark, second = before ? from->mark : range->start;
+    BW_TRY(backend_of(self)->marks->elapsed(self->marks, first, second, ns));
+    *ns = from->ns + (before ? -*ns : *ns);
+    return BW_OK;
+}
+
+/* The mark of a range's start, which is free again unless it becomes the origin, in place of the one before. */
+static void release_start(bw_ranges *self, const range *range, double begin_ns) {
+    int64_t released = range->start;
+    if (self->origin.mark < 0 || begin_ns > self->origin.ns + origin_lasts_ns) {
+        released = self->origin.mark;
+        self->origin = (origin){range->start, range->number, begin_ns};
+    }
+    if (released >= 0) self->unused[self->unused_count++] = released;
 }
 
 /* The oldest range that has ended; its marks are free again, whether or not it can be read. */
 static bw_status read_oldest(bw_ranges *self) {
     range oldest = self->ended[self->first];
-    double ns = NAN;
+    double ns = NAN, begin_ns = NAN;
     self->first = (self->first + 1) % self->mark_count;
     self->ended_count--;
-    self->unused[self->unused_count++] = oldest.start;
     self->unused[self->unused_count++] = oldest.stop;
-    BW_TRY(backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns));
-    return keep(&self->names[oldest.id], ns);
+    bw_status status = backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns);
+    if (!status) status = begin_of(self, &oldest, &begin_ns);
+    if (status) {
+        self->unused[self->unused_count++] = oldest.start;
+        return status;
+    }
+    release_start(self, &oldest, begin_ns);
+    return keep(&self->names[oldest.id], begin_ns, ns);
 }
 
 /* Marks to use: of ranges that the stream has passed, else new ones. A stream that has passed a range's end has passed
@@ -142,8 +215,9 @@ static bw_status take_mark(bw_ranges *self, int64_t *out) {
 }
 
 bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
-    range started = {.id = id};
+    range started = {.id = id, .number = self->started++};
     BW_TRY(take_mark(self, &started.start));
+    if (self->annotations) annotate(self, &started);
     self->running[self->running_count++] = started;
     self->names[id].running++;
     return BW_OK;
@@ -161,6 +235,7 @@ bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     memmove(&self->running[at], &self->running[at + 1], (size_t)(self->running_count - at) * sizeof ended);
     self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
     self->names[id].running--;
+    end_annotation(self, &ended);
     return BW_OK;
 }
 
@@ -173,6 +248,7 @@ void bw_ranges_drop(bw_ranges *self) {
         const range *last = &self->running[--self->running_count];
         self->unused[self->unused_count++] = last->start;
         self->names[last->id].running--;
+        end_annotation(self, last);
     }
 }
 
@@ -185,6 +261,11 @@ bw_status bw_ranges_read(bw_ranges *self) {
 const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
     *count = self->names[id].count;
     return self->names[id].ns;
+}
+
+const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count) {
+    *count = self->names[id].count;
+    return self->names[id].begins_ns;
 }
 
 void bw_ranges_forget(bw_ranges *self) {

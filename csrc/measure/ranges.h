@@ -17,6 +17,9 @@ void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
+/* What tools that watch the process call it; it is copied. */
+bw_status bw_ranges_call(bw_ranges *ranges, int64_t id, const char *name);
+
 /* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
  */
 bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);
@@ -29,6 +32,8 @@ void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 bw_status bw_ranges_read(bw_ranges *ranges);
 /* The times read so far, ns, in the order of their ends; valid until the next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
+/* When they began, ns since a moment that stays the same: the first one that was read. */
+const double *bw_ranges_begins(const bw_ranges *ranges, int64_t id, int64_t *count);
 void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
 
 /* Two marks with nothing between: no range is shorter. */

@@ -44,7 +44,10 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
         return -1;
     }
     int64_t id = -1;
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
+    if (!status && text) status = bw_ranges_call(self->ranges, id, text);
     if (status) {
         core_raise(state_of((PyObject *)self), status);
         return -1;
@@ -194,12 +197,14 @@ static int read_all(profiler_object *self) {
     return -1;
 }
 
+typedef const double *(*numbers_of)(const bw_ranges *ranges, int64_t id, int64_t *count);
+
 /* Making a list may collect garbage, and so run code that stops ranges: their times are asked for after that. */
-static PyObject *times_list(const bw_ranges *ranges, int64_t id) {
+static PyObject *times_list(const bw_ranges *ranges, int64_t id, numbers_of which) {
     int64_t count, now;
-    bw_ranges_times(ranges, id, &count);
+    which(ranges, id, &count);
     PyObject *list = PyList_New((Py_ssize_t)count);
-    const double *ns = bw_ranges_times(ranges, id, &now);
+    const double *ns = which(ranges, id, &now);
     for (int64_t i = 0; list && i < count; i++) {
         PyObject *value = PyFloat_FromDouble(i < now ? ns[i] : NAN);
         if (value) {
@@ -211,26 +216,35 @@ static PyObject *times_list(const bw_ranges *ranges, int64_t id) {
     return list;
 }
 
-static PyObject *all_times(profiler_object *self) {
+static PyObject *all_times(profiler_object *self, numbers_of which) {
     if (read_all(self) < 0) return NULL;
     PyObject *result = PyDict_New(), *name, *number;
     Py_ssize_t position = 0;
     while (result && PyDict_Next(self->ids, &position, &name, &number)) {
-        PyObject *list = times_list(self->ranges, PyLong_AsLongLong(number));
+        PyObject *list = times_list(self->ranges, PyLong_AsLongLong(number), which);
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
     return result;
 }
 
-static PyObject *profiler_read(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *read_numbers(PyObject *object, numbers_of which) {
     profiler_object *self = (profiler_object *)object;
     bool nested = self->reading; /* by what the garbage collector runs */
     self->reading = true;
-    PyObject *result = all_times(self);
+    PyObject *result = all_times(self, which);
     self->reading = nested;
     return result;
+}
+
+static PyObject *profiler_read(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return read_numbers(object, bw_ranges_times);
+}
+
+static PyObject *profiler_begins(PyObject *object, PyObject *unused) {
+    (void)unused;
+    return read_numbers(object, bw_ranges_begins);
 }
 
 static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
@@ -274,6 +288,8 @@ static PyMethodDef profiler_methods[] = {
      "finish($self, name, /)\n--\n\nEnds the latest range of this name, if one runs."},
     {"read", profiler_read, METH_NOARGS,
      "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
+    {"begins", profiler_begins, METH_NOARGS,
+     "begins($self, /)\n--\n\nThe same, name -> when they began, ns since a moment that stays the same."},
     {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\nForgets the times so far."},
     {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty range."},
     {"close", profiler_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the marks."},

@@ -2,6 +2,8 @@
 #include "check.h"
 #include "measure/ranges.h"
 
+#include <string.h>
+
 typedef struct opened {
     bw_session *session;
     bw_ranges *ranges;
@@ -52,6 +54,75 @@ static void ranges_nest_and_overlap(int op_index) {
         CHECK_EQUAL(bw_ranges_running(o.ranges, o.inner), 0);
         bw_ranges_forget(o.ranges);
         expect_times(&o, o.outer, 0, NULL);
+    }
+    close_ranges(&o);
+}
+
+/* Marks of the toy's are whole microseconds, so sums of them are exact, whatever they are counted from. */
+static void ranges_know_when_they_began(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count = 0, marks = 0;
+    if (OK(open_ranges(&o, 8))) {
+        fake.marks_taken = 0;
+        for (int turn = 0; turn < 3; turn++) {
+            OK(bw_ranges_start(o.ranges, o.outer)); /* 1, and 2 s later each turn */
+            OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
+            OK(bw_ranges_stop(o.ranges, o.inner));
+            fake.marks_taken += 2000000;
+            OK(bw_ranges_stop(o.ranges, o.outer)); /* read after inner, which began after it */
+            if (turn) OK(bw_ranges_read(o.ranges));
+            marks += 2000004;
+            CHECK_EQUAL(fake.marks_taken, marks);
+        }
+        const double *inner = bw_ranges_begins(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 3);
+        double zero = inner[0];
+        const double *outer = bw_ranges_begins(o.ranges, o.outer, &count);
+        CHECK_EQUAL(count, 3);
+        for (int turn = 0; turn < 3 && count == 3; turn++) {
+            double wanted = 2000004000.0 * turn;
+            CHECK(inner[turn] - zero == wanted, "inner %d began at %g", turn, inner[turn] - zero);
+            CHECK(outer[turn] - zero == wanted - 1000.0, "outer %d began at %g", turn, outer[turn] - zero);
+        }
+        CHECK(fake.marks_made == 16, "%" PRId64 " marks", fake.marks_made);
+    }
+    close_ranges(&o);
+}
+
+static void expect_told(const char *const *wanted, int count) {
+    CHECK_EQUAL(fake.tellings, count);
+    for (int i = 0; i < count && i < fake.tellings; i++) {
+        CHECK(!strcmp(fake.told[i], wanted[i]), "told %d: %s, expected %s", i, fake.told[i], wanted[i]);
+    }
+}
+
+/* Ranges have the numbers 1, 2, ... of the tellings that began them; those that are dropped end as well. */
+static void a_tool_is_told_of_ranges(int op_index) {
+    (void)op_index;
+    opened o;
+    fake.watched = true;
+    if (OK(open_ranges(&o, 8))) {
+        OK(bw_ranges_call(o.ranges, o.outer, "first"));
+        OK(bw_ranges_call(o.ranges, o.outer, "outer"));
+        OK(bw_ranges_start(o.ranges, o.outer));
+        OK(bw_ranges_start(o.ranges, o.inner));
+        OK(bw_ranges_stop(o.ranges, o.outer));
+        bw_ranges_drop(o.ranges);
+        FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
+        expect_told((const char *[]){"start outer range -1", "start range range -1", "end 1", "end 2"}, 4);
+    }
+    close_ranges(&o);
+}
+
+static void without_a_tool_nothing_is_told(int op_index) {
+    (void)op_index;
+    opened o;
+    if (OK(open_ranges(&o, 8))) {
+        OK(bw_ranges_call(o.ranges, o.inner, "inner"));
+        OK(bw_ranges_start(o.ranges, o.inner));
+        OK(bw_ranges_stop(o.ranges, o.inner));
+        CHECK_EQUAL(fake.tellings, 0);
     }
     close_ranges(&o);
 }
@@ -194,6 +265,9 @@ static void a_backend_without_marks(int op_index) {
 
 const check ranges_checks[] = {
     {"ranges_nest_and_overlap", false, ranges_nest_and_overlap},
+    {"ranges_know_when_they_began", false, ranges_know_when_they_began},
+    {"a_tool_is_told_of_ranges", false, a_tool_is_told_of_ranges},
+    {"without_a_tool_nothing_is_told", false, without_a_tool_nothing_is_told},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},

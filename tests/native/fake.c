@@ -1,6 +1,7 @@
 #include "fake.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -562,13 +563,49 @@ static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, rele
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_mark_calls mark_calls = {"toy",       marks_create,  marks_reserve, mark,
                                          mark_passed, marks_elapsed, marks_free};
+/* ---- annotations: kept as text ---- */
+
+static bool annotations_watched(bw_device *device) {
+    (void)device;
+    return fake.watched;
+}
+
+static void tell(const char *what, const bw_annotation *annotation) {
+    if (fake.tellings == sizeof fake.told / sizeof *fake.told) abort();
+    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "%s %s %s %lld", what, annotation->name,
+             annotation->category ? annotation->category : "-", (long long)annotation->bytes);
+}
+
+static void annotation_push(bw_device *device, const bw_annotation *what) {
+    (void)device;
+    tell("push", what);
+}
+
+static void annotation_pop(bw_device *device) {
+    (void)device;
+    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "pop");
+}
+
+static uint64_t annotation_start(bw_device *device, const bw_annotation *what) {
+    (void)device;
+    tell("start", what);
+    return (uint64_t)fake.tellings;
+}
+
+static void annotation_end(bw_device *device, uint64_t range) {
+    (void)device;
+    snprintf(fake.told[fake.tellings++], sizeof *fake.told, "end %d", (int)range);
+}
+
+static const bw_annotation_calls annotation_calls = {annotations_watched, annotation_push, annotation_pop,
+                                                     annotation_start, annotation_end};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 
 #define FAKE_BACKEND                                                                               \
     .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls, \
     .memory = &memory_calls, .plans = &plan_calls, .marks = &mark_calls, .sensors = &sensor_calls, \
-    .neighbours = &neighbour_calls
+    .neighbours = &neighbour_calls, .annotations = &annotation_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

@@ -52,10 +52,13 @@ typedef struct fake_state {
     int64_t slow_from, slow_to; /* the so-many-th streams, counted from 1, that take slow_by as long */
     double slow_by;
     bw_disturbance disturbance; /* what others are said to have taken */
+    bool watched;               /* a tool takes annotations */
     int64_t fail_at;            /* the so-many-th backend call fails; 0 = none */
     bw_code fail_code;
 
     /* What happened. */
+    char told[32][64]; /* to the tool: "push measure gemm 24", "pop", "start a", "end 1" */
+    int tellings;
     int64_t calls;
     bool failed; /* the planned failure came */
     char failed_call[32];

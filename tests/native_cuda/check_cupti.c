@@ -204,6 +204,26 @@ static void check_trace(void) {
     close_toy(&device);
 }
 
+/* A replay of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. */
+static void check_marks(void) {
+    const bw_annotation annotation = {.name = "measure", .category = "toy", .bytes = 4 * MIB};
+    bw_device device;
+    bw_plan *plan = NULL;
+    bw_plan_spec timed = spec;
+    double ns;
+    open_toy(&device);
+    timed.annotation = &annotation;
+    timed.timer = TIMER_CUPTI;
+    timed.launches = 2;
+    CHECK(!bw_cuda_plan_calls.create(&device, &timed, &plan));
+    toy.log = fopen(getenv("BWPROF_NVTX_LOG"), "a");
+    CHECK(toy.log && !bw_cuda_plan_calls.run(plan, &ns));
+    bw_cuda_plan_calls.free(plan);
+    fclose(toy.log);
+    toy.log = NULL;
+    close_toy(&device);
+}
+
 /* What a launch clears first is a part of it: 0.4 us, and the gap of 0.1 us behind it. */
 static void check_trace_clears(void) {
     bw_device device;
@@ -488,6 +508,7 @@ static const struct {
               {"launch_fails", check_launch_fails},
               {"trace", check_trace},
               {"trace_faults", check_trace_faults},
+              {"marks", check_marks},
               {"trace_clears", check_trace_clears},
               {"trace_queue", check_trace_queue},
               {"trace_lost", check_trace_lost},

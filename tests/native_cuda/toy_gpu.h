@@ -17,6 +17,7 @@ static struct {
     int64_t disturbed;     /* so many of the next counted launches see somebody else's writes */
     uint64_t now_ns;
     cudaError_t launch_error;
+    FILE *log;                        /* gets a line for each kernel, ns; NULL: none does */
     void (*meanwhile)(void *context); /* what else goes on during a launch */
     void *meanwhile_context;
 } toy;
@@ -30,6 +31,10 @@ static void move(double read, double written) {
 
 static void run(uint64_t length_ns, bool is_copy) {
     toy.now_ns += 100;
+    if (toy.log) {
+        fprintf(toy.log, "kernel %llu\n", (unsigned long long)length_ns);
+        fflush(toy.log);
+    }
     toy.queue = bw_max64(toy.queue, ++toy.queued);
     if (toy.books && (is_copy ? toy.books->tracing_copies : toy.books->tracing)) {
         CHECK(toy.books->kernels < FAKE_KERNELS_MOST);

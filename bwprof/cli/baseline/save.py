@@ -75,7 +75,16 @@ def _parser() -> Parser:
     out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {options.DEFAULT_OUTPUT})")
     out.add_argument("--quiet", action="store_true", help="no progress, only warnings and errors")
     out.add_argument("--verbose", action="store_true", help="log what is going on")
-    parser.set_defaults(csv=None, json=None, classic_csv=None, proof_bundle=None, resume=None, operations=[])
+    parser.set_defaults(
+        csv=None,
+        json=None,
+        classic_csv=None,
+        proof_bundle=None,
+        trace=None,
+        prometheus=None,
+        resume=None,
+        operations=[],
+    )
     return parser
 
 

@@ -96,6 +96,17 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         metavar="ROOT",
         help=f"at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID (default: {ROOT})",
     )
+    out.add_argument(
+        "--trace",
+        metavar="FILE|-",
+        help="at the end, when each case was measured and how fast it was, for Perfetto and chrome://tracing",
+    )
+    out.add_argument(
+        "--prometheus",
+        metavar="FILE|-",
+        help="at the end, bandwidth, share of attainable and flags of each case as Prometheus' text, for the textfile "
+        "collector of its node_exporter (FILE.prom); a file of that kind is replaced",
+    )
     out.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, or its id below --output")
     out.add_argument("--quiet", action="store_true", help="no progress and no summary, only warnings and errors")
     return out
@@ -180,7 +191,7 @@ def roofs(options: argparse.Namespace) -> Given | None:
 
 def check_paths(options: argparse.Namespace) -> None:
     """ValueError for a file or folder without a name: a shell variable that was not set."""
-    for name in ("suite", "output", "csv", "json", "classic_csv", "proof_bundle", "resume"):
+    for name in ("suite", "output", "csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume"):
         if getattr(options, name) == "":
             raise ValueError(f"--{name.replace('_', '-')} is '': a name is needed")
 

@@ -208,6 +208,8 @@ def meaningless(options: argparse.Namespace, instead: str) -> list[str]:
         "--json": options.json,
         "--classic-csv": options.classic_csv,
         "--proof-bundle": options.proof_bundle,
+        "--trace": options.trace,
+        "--prometheus": options.prometheus,
         "--force": options.force,
         "--columns": options.columns,
         "--resume": options.resume if instead == "--list" else None,

@@ -1,4 +1,4 @@
-"""What a run leaves for others at its end: rows in the classic columns, and a proof bundle."""
+"""What a run leaves for others at its end: rows in the classic columns and for Prometheus, a trace, a proof bundle."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from bwprof import registry
 from bwprof.cli.sweep.targets import Targets, UnwritableError
 from bwprof.records import proof
 from bwprof.results import csvfile
 from bwprof.results.files import atomic_write, is_plain_target
+from bwprof.results.others import prometheus
 from bwprof.results.writer import Store
+from bwprof.runs.timeline import Timeline
 from bwprof.text import quoted
 
 if TYPE_CHECKING:
@@ -37,17 +40,27 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
     try:
         if root is not None:
             proof.check_root(root)
-        for target in targets.classic:
+        for target in targets.late:
             if isinstance(target, Path) and is_plain_target(target) and not os.access(target.parent, os.W_OK):
                 raise OSError(None, "its folder cannot be written to, or is not there", str(target))
     except OSError as error:
         raise UnwritableError(f"{quoted(error.filename)} cannot be written: {error.strerror}") from None
 
 
-def write_classic(store: Store, targets: Targets) -> None:
-    """The rows as older tools read them; OSError when they cannot be written."""
-    for target in targets.classic:
-        text = csvfile.classic_text(store.rows)
+def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> None:
+    """The rows as older tools read them, and as Prometheus does, and when they were measured; OSError when they cannot
+    be written.
+    """
+    if targets.classic:
+        _write(targets.classic, csvfile.classic_text(store.rows))
+    if targets.prometheus:
+        _write(targets.prometheus, prometheus.text(store.rows))
+    if targets.trace and timeline is not None:
+        _write(targets.trace, timeline.text(store.run))
+
+
+def _write(targets: Iterable[Path | TextIO], text: str) -> None:
+    for target in targets:
         if isinstance(target, Path):
             atomic_write(target, text)
         else:

@@ -43,9 +43,11 @@ from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, Limits
 from bwprof.runs.plan import Plan, each_once
+from bwprof.runs.progress import Progress
 from bwprof.runs.resuming import is_finished, still_to_do
 from bwprof.runs.several import DEVICES, Part, Settle, as_it_is, is_part, measure, owners, parts_of
 from bwprof.runs.showing import shown_here
+from bwprof.runs.timeline import Timeline
 from bwprof.text import counted, finite_number, seconds_text, shown, unknown
 
 if TYPE_CHECKING:
@@ -289,11 +291,13 @@ def _measure(
         inner = ChildExecutor(one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds)
         return job.executor(inner)
 
+    progress: Progress = shown_here(quiet=parsed.quiet)
+    timeline = Timeline(progress) if targets.trace else None
     status = "failed"
     trouble: OSError | None = None
     try:
         try:
-            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits)
+            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline or progress)
         finally:
             job.settle(store)
         status = "complete"
@@ -310,7 +314,7 @@ def _measure(
     stopped, told = status == "interrupted", True
     try:
         with interrupts.at_once():
-            others.write_classic(store, targets)
+            others.write_late(store, targets, timeline)
             if job.draws:
                 _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
             told = others.write_bundle(parsed, store, targets)
@@ -332,13 +336,13 @@ def _run_parts(
     store: Store,
     parts: Sequence[Part[Any]],
     limits: Limits,
+    progress: Progress,
 ) -> None:
     for part in parts:
         if not parsed.quiet and (part.items or len(parts) == 1):
             choice = part.choice
             told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
             sys.stderr.write(f"bwprof: measuring {told}: {counted(len(part.items), 'case')}\n")
-    progress = shown_here(quiet=parsed.quiet)
     try:
         measure(
             parts,

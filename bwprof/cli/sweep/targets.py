@@ -16,6 +16,7 @@ from bwprof import environment, results
 from bwprof.cli.shared.guard import check_open
 from bwprof.cli.shared.options import DEFAULT_OUTPUT
 from bwprof.results.files import holds_something, is_open_file, is_plain_target, sync_folder
+from bwprof.results.others import prometheus
 from bwprof.results.schema import Row
 from bwprof.results.writer import Claims, Store
 
@@ -30,12 +31,24 @@ class Targets:
     csv: list[Path | TextIO] = field(default_factory=list)
     json: list[Path | TextIO] = field(default_factory=list)
     classic: list[Path | TextIO] = field(default_factory=list)  # at the end of the run
+    trace: list[Path | TextIO] = field(default_factory=list)  # likewise
+    prometheus: list[Path | TextIO] = field(default_factory=list)  # likewise
     bundle: Path | None = None  # likewise, once it is there
+
+    @property
+    def late(self) -> list[Path | TextIO]:
+        """What is written at the end of the run alone."""
+        return [*self.classic, *self.trace, *self.prometheus]
+
+    @property
+    def every(self) -> list[Path | TextIO]:
+        """All files and streams."""
+        return [*self.csv, *self.json, *self.late]
 
     @property
     def uses_stdout(self) -> bool:
         """True when the data goes to standard output."""
-        return sys.stdout in (*self.csv, *self.json, *self.classic)
+        return sys.stdout in self.every
 
 
 class UnwritableError(ValueError):
@@ -65,7 +78,7 @@ def new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
 
 def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
     """Where the results go: those of a new run, or of one that has its folder."""
-    given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv")}
+    given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv", "trace", "prometheus")}
     to_stdout = [f"--{name.replace('_', '-')} -" for name, value in given.items() if value == "-"]
     if to_stdout:
         check_open(to_stdout[0])
@@ -82,7 +95,8 @@ def targets_of(parsed: argparse.Namespace, run_id: str, *, folder: Path | None =
     if targets.folder is not None:
         targets.csv.append(targets.folder / results.CSV_NAME)
         targets.json.append(targets.folder / results.JSON_NAME)
-    for name, listed in zip(given.values(), (targets.csv, targets.json, targets.classic), strict=True):
+    lists = (targets.csv, targets.json, targets.classic, targets.trace, targets.prometheus)
+    for name, listed in zip(given.values(), lists, strict=True):
         if name is not None:
             listed.append(sys.stdout if name == "-" else Path(name))
     _check_distinct(targets)
@@ -131,7 +145,7 @@ def tell_where(targets: Targets) -> None:
     """Say where the files are."""
     if targets.folder is not None:
         sys.stderr.write(f"bwprof: results are in {targets.folder}\n")
-    for target in (*targets.csv, *targets.json, *targets.classic):
+    for target in targets.every:
         if isinstance(target, Path) and target.parent != targets.folder:
             sys.stderr.write(f"bwprof: results are in {target}\n")
     if targets.bundle is not None:
@@ -156,13 +170,20 @@ def _dash(name: str | None) -> str | None:
 def _check_distinct(targets: Targets) -> None:
     """One file is written once; ValueError when it should be CSV and JSON."""
     seen: dict[str, str] = {}
-    for kind, listed in (("CSV", targets.csv), ("JSON", targets.json), ("classic CSV", targets.classic)):
+    kinds = {
+        "CSV": targets.csv,
+        "JSON": targets.json,
+        "classic CSV": targets.classic,
+        "trace": targets.trace,
+        "Prometheus": targets.prometheus,
+    }
+    for kind, listed in kinds.items():
         for target in list(listed):
             if not isinstance(target, Path) or not _is_file(target):
                 continue
             earlier = seen.setdefault(os.path.realpath(target), kind)
             if earlier != kind:
-                raise UnwritableError(f"{target} cannot be both the CSV and the JSON file")
+                raise UnwritableError(f"{target} cannot be both the {earlier} and the {kind} file")
             if sum(isinstance(other, Path) and _same(other, target) for other in listed) > 1:
                 listed.remove(target)
 
@@ -171,16 +192,18 @@ def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
     """What the run reads is not written over, whatever the options say."""
     if parsed.suite is None or not os.path.isfile(parsed.suite):
         return
-    for target in (*targets.csv, *targets.json, *targets.classic):
+    for target in targets.every:
         if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
             raise UnwritableError(f"{target} is the suite itself: name another file for the results")
 
 
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Nobody's file is replaced without a word; a run that goes on may replace its own."""
-    for target in (*targets.csv, *targets.json, *targets.classic):
+    for target in targets.every:
         if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
             continue
+        if target in targets.prometheus and _opens_with(target, prometheus.OPENING):
+            continue  # made to be replaced, again and again
         if resumed is None or not _holds(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
 
@@ -192,6 +215,14 @@ def _holds(path: Path, run_id: str) -> bool:
     except (OSError, ValueError):
         return False
     return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
+
+
+def _opens_with(path: Path, text: str) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(text)) == text.encode()
+    except OSError:  # said when it is written
+        return False
 
 
 def _is_file(path: Path) -> bool:

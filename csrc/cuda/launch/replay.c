@@ -38,13 +38,21 @@ void bw_replay_learn(bw_replay *self, int64_t began_ns) {
     self->hold_ns = bw_min64(hold_most_ns, bw_max64(hold_least_ns, host_ns + host_ns / 4));
 }
 
+static bw_status enqueue_graph(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph,
+                               const bw_replay_lead *lead) {
+    bw_cuda_api *api = &self->device->api;
+    bw_status status = BW_CUDA(api, event_record(self->start, stream));
+    if (!status) status = BW_CUDA(api, graph_launch(graph, stream));
+    if (lead && lead->launched) lead->launched(lead->context);
+    return status;
+}
+
 static bw_status enqueue(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph, const bw_replay_lead *lead) {
     bw_cuda_api *api = &self->device->api;
     int64_t began_ns = bw_now_ns();
     BW_TRY(bw_replay_hold(self, stream));
     if (lead) BW_TRY(lead->enqueue(lead->context));
-    BW_TRY(BW_CUDA(api, event_record(self->start, stream)));
-    BW_TRY(BW_CUDA(api, graph_launch(graph, stream)));
+    BW_TRY(enqueue_graph(self, stream, graph, lead));
     BW_TRY(BW_CUDA(api, event_record(self->stop, stream)));
     BW_TRY(bw_cuda_passed(api, self->start, &self->late));
     bw_replay_learn(self, began_ns);

@@ -23,6 +23,7 @@ void bw_replay_close(bw_replay *self);
  * stream, so that nothing can be held back. */
 typedef struct bw_replay_lead {
     bw_status (*enqueue)(void *context);
+    void (*launched)(void *context); /* optional: the graph has been, too, or could not be */
     void *context;
     bool waits;
 } bw_replay_lead;

@@ -1,6 +1,7 @@
 #include "cuda/timing/timer.h"
 
 #include "cuda/launch/service.h"
+#include "cuda/libraries/nvtx/nvtx.h"
 
 /* A launch that starts this much before its flush ends runs beside it; a dependent launch may overlap by less. */
 static const uint64_t overlap_most_ns = 5000;
@@ -15,6 +16,21 @@ bw_status bw_cuda_timer_begin(const bw_plan *plan) {
     if (!plan->tracing) return BW_OK;
     BW_TRY(bw_cuda_work_wait(&plan->work));
     return bw_cupti_trace_discard(plan->device);
+}
+
+void bw_cuda_timer_mark(const bw_plan *plan) {
+    if (plan->watched) bw_cuda_nvtx_push(plan->device, plan->spec.annotation);
+}
+
+void bw_cuda_timer_unmark(const bw_plan *plan) {
+    if (plan->watched) bw_cuda_nvtx_pop(plan->device);
+}
+
+bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index) {
+    bw_cuda_timer_mark(plan);
+    bw_status status = bw_plan_spec_launch(&plan->spec, index, false);
+    bw_cuda_timer_unmark(plan);
+    return status;
 }
 
 /* ---- kernels ---- */

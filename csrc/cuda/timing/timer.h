@@ -33,6 +33,7 @@ struct bw_plan {
     cudaEvent_t *pairs;             /* the events timer's, two per launch */
     double *elapsed_ns;             /* one per launch */
 
+    bool watched;            /* a tool is told of timed launches */
     bool tracing;            /* CUPTI records kernels for this plan, whichever timer it has */
     uint32_t own_device;     /* CUPTI's number of the device, */
     uint32_t flush_stream;   /* and of the stream that a caller's function and its flushes are on */
@@ -44,6 +45,11 @@ struct bw_plan {
 bw_status bw_cuda_timer_begin(const bw_plan *plan);
 /* A launch's own flush, where it has one. */
 bw_status bw_cuda_timer_flush(const bw_plan *plan);
+
+/* Timed launches, and nothing else, are between a mark and its end, for tools that watch; a launch with both. */
+void bw_cuda_timer_mark(const bw_plan *plan);
+void bw_cuda_timer_unmark(const bw_plan *plan);
+bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index);
 
 /* The kernels of a replay. `take`, when it has ended, fills plan->kernels; `add` adds the spans of so many launches to
  * them. All but `open` do nothing where nobody traces. */

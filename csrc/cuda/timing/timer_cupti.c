@@ -18,7 +18,7 @@ static bw_status enqueue(const bw_plan *plan, int64_t first, int64_t launches) {
     bw_work_enter(&plan->spec.work);
     for (int64_t i = 0; i < launches && !status; i++) {
         status = bw_cuda_timer_flush(plan);
-        if (!status) status = bw_plan_spec_launch(&plan->spec, first + i, false);
+        if (!status) status = bw_cuda_timer_launch(plan, first + i);
     }
     bw_work_leave(&plan->spec.work);
     return status;

@@ -19,7 +19,7 @@ static bw_status enqueue_one(const bw_plan *plan, int64_t index) {
     bw_cuda_api *api = &plan->device->api;
     BW_TRY(bw_cuda_timer_flush(plan));
     BW_TRY(BW_CUDA(api, event_record(plan->pairs[2 * index], plan->work.stream)));
-    BW_TRY(bw_plan_spec_launch(&plan->spec, index, false));
+    BW_TRY(bw_cuda_timer_launch(plan, index));
     return BW_CUDA(api, event_record(plan->pairs[2 * index + 1], plan->work.stream));
 }
 

@@ -59,11 +59,17 @@ static bw_status prepare(bw_plan *plan) {
 }
 
 static bw_status begin(void *plan) {
-    return bw_cuda_timer_begin(plan);
+    BW_TRY(bw_cuda_timer_begin(plan));
+    bw_cuda_timer_mark(plan);
+    return BW_OK;
+}
+
+static void launched(void *plan) {
+    bw_cuda_timer_unmark(plan);
 }
 
 static bw_status run(bw_plan *plan, double *ns) {
-    const bw_replay_lead lead = {begin, plan, plan->tracing};
+    const bw_replay_lead lead = {begin, launched, plan, plan->tracing};
     double flushes_ns = 0.0;
     bool late = false;
     if (plan->flushes) {

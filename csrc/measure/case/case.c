@@ -107,6 +107,23 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
     return self->session->backend->devices->synchronize(self->session->device);
 }
 
+bw_annotation bw_case_annotation(bw_case *self) {
+    const bw_cost *cost = &bw_case_choice(self)->cost;
+    return (bw_annotation){
+        .name = "measure", .category = self->problem->op->name, .bytes = cost->bytes_read + cost->bytes_written};
+}
+
+/* Between marks of that, for tools that watch. */
+static bw_status launch_marked(bw_case *self) {
+    const bw_annotation_calls *annotations = self->session->backend->annotations;
+    const bw_annotation what = bw_case_annotation(self);
+    bool watched = annotations && annotations->watched(self->session->device);
+    if (watched) annotations->push(self->session->device, &what);
+    bw_status status = bw_case_launch(self, 0);
+    if (watched) annotations->pop(self->session->device);
+    return status;
+}
+
 bw_status bw_case_launch_once(bw_case *self) {
     int64_t sets = bw_max64(1, self->buffers.set_count);
     bool again;
@@ -114,7 +131,7 @@ bw_status bw_case_launch_once(bw_case *self) {
         BW_TRY(try_ready(self, sets, true, &again));
     } while (again);
     if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    return bw_case_launch(self, 0);
+    return launch_marked(self);
 }
 
 bw_status bw_case_enqueue(bw_case *self) {

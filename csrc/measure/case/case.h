@@ -47,6 +47,9 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 bw_status bw_case_launch(bw_case *self, int64_t set);
 
 /* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
+/* What tools that watch are told of its measured launches. */
+bw_annotation bw_case_annotation(bw_case *self);
+
 bw_status bw_case_launch_once(bw_case *self);
 
 /* One launch on the generated inputs, not waited for. */

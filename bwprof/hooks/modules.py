@@ -1,0 +1,474 @@
+"""A PyTorch model's modules as rows: what each moves, and how long it takes, in calls of the whole model."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bwprof import _core, hardware, registry
+from bwprof.environment import new_run_id
+from bwprof.hooks.graded import Ran, row_of
+from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.row import Context
+from bwprof.roofs import Given
+from bwprof.roofs.given import check as check_roofs
+from bwprof.text import merged, shown, whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TORCH = "torch"  # PyTorch, which nothing of this package imports before it is asked for
+_WHOLE, _FLOOR = "whole", "floor"  # names of ranges; modules' are numbers
+_REST = "(outside modules)"
+_NOWHERE = "meta"
+_HOLD_MORE = 1.5  # than the host took to enqueue a call
+_HOLD_MOST_S = 0.5
+_TRIES = 3
+
+
+def needed() -> Any:
+    """PyTorch.
+
+    Raises
+    ------
+    ImportError
+        Where it is not installed, or older than 2.0.
+    """
+    try:
+        torch = importlib.import_module(TORCH)
+    except ImportError as error:
+        raise ImportError(f"bwprof.torch needs PyTorch, which cannot be imported: {error}") from error
+    if int(str(torch.__version__).split(".")[0]) < 2:
+        raise ImportError(f"bwprof.torch needs PyTorch 2.0 or newer, this is {torch.__version__}")
+    return torch
+
+
+@dataclass(slots=True)
+class Watched:
+    """A module, and what its calls in one call of the model moved and computed."""
+
+    name: str
+    module: Any
+    calls: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    flops: int | None = 0
+    precision: str | None = None
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+class Hooks:
+    """Hooks on modules: they mark the beginning and the end of each call, or count what it moves.
+
+    They return nothing, so that no argument and no result is changed by them.
+    """
+
+    def __init__(self, torch: Any, watched: list[Watched]) -> None:
+        self._torch = torch
+        self._watched = watched
+        self._handles: list[Any] = []
+        self._thread = threading.get_ident()
+        self._start: Callable[[str], None] | None = None
+        self._stop: Callable[[str], None] | None = None
+        self._counts = False
+        self._flops: Callable[[], int] | None = None
+        self._running: list[tuple[Before, int | None]] = []
+
+    def __enter__(self) -> Hooks:
+        try:
+            for number, one in enumerate(self._watched):
+                before, after = self._pair(number, one)
+                self._handles.append(one.module.register_forward_pre_hook(before, with_kwargs=True))
+                self._handles.append(one.module.register_forward_hook(after, with_kwargs=True, always_call=True))
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        self._start = self._stop = None  # one that is left, whatever for, does nothing
+        self._counts = False
+        with ExitStack() as stack:  # all of them, whatever one raises
+            for handle in self._handles:
+                stack.callback(handle.remove)
+        self._handles = []
+
+    @contextmanager
+    def timing(self, core: _core.Profiler) -> Iterator[None]:
+        """Calls are timed meanwhile."""
+        self._start, self._stop = core.start, core.finish
+        try:
+            yield
+        finally:
+            self._start = self._stop = None
+
+    @contextmanager
+    def counting(self, flops: Callable[[], int] | None) -> Iterator[None]:
+        """Bytes are counted meanwhile, and FLOPs, which `flops` has so far."""
+        for one in self._watched:
+            one.calls = one.bytes_read = one.bytes_written = 0
+            one.flops = None if flops is None else 0
+        self._counts, self._flops = True, flops
+        try:
+            yield
+        finally:
+            self._counts = False
+            self._running.clear()
+
+    def _pair(self, number: int, one: Watched) -> tuple[Callable[..., None], Callable[..., None]]:
+        name = str(number)
+
+        def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            if threading.get_ident() != self._thread:
+                return
+            if self._counts:
+                own = [*module.parameters(), *module.buffers()]
+                known = Before(list(tensors_in((arguments, keywords))), own)
+                self._running.append((known, self._flops() if self._flops else None))
+            if self._start is not None:
+                self._start(name)
+
+        def after(module: Any, _arguments: tuple[Any, ...], _keywords: dict[str, Any], output: Any) -> None:
+            if threading.get_ident() != self._thread:
+                return
+            if self._stop is not None:
+                self._stop(name)
+            if self._counts and self._running:
+                self._count(one, module, output)
+
+        return before, after
+
+    def _count(self, one: Watched, module: Any, output: Any) -> None:
+        before, flops = self._running.pop()
+        try:
+            looked_up = self._rows_looked_up(module, before)
+            found = moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
+            one.notes[f"its bytes cannot be counted: {error}"] = None
+            return
+        one.calls += 1
+        one.bytes_read += found.read
+        one.bytes_written += found.written
+        one.precision = one.precision or found.precision
+        if self._flops is not None and flops is not None and one.flops is not None:
+            one.flops += self._flops() - flops
+        if hasattr(module, "_packed_params"):
+            one.notes["its packed weights are not among its bytes"] = None
+
+    def _rows_looked_up(self, module: Any, before: Before) -> int | None:
+        """Of a table: as many of its rows as there are numbers, at most all."""
+        nn = self._torch.nn
+        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            return None
+        numbers = int(before.given[0].numel()) if before.given else 0
+        table = module.weight
+        whole = bytes_of(table)
+        return min(whole, numbers * (whole // max(1, int(table.shape[0]))))
+
+
+def watched_in(torch: Any, model: Any, units: Iterable[Any]) -> list[Watched]:
+    """The modules without modules of their own, and those that are to be taken as one."""
+    whole = (torch.nn.MultiheadAttention, *units)  # which computes with its parts' parameters and calls none of them
+    found: list[Watched] = []
+    inside: list[str] = []
+    for name, module in model.named_modules():
+        if any(name.startswith(prefix) for prefix in inside):
+            continue
+        is_whole = isinstance(module, whole)
+        if is_whole or not any(True for _ in module.children()):
+            found.append(Watched(name or "(model)", module))
+        if is_whole:
+            inside.append(f"{name}." if name else "")
+    return found
+
+
+def place_of(model: Any, inputs: Iterable[Any]) -> Any:
+    """The one device that a model and its inputs are on; None where they have no tensor.
+
+    Raises
+    ------
+    ValueError
+        For several.
+    """
+    tensors = [*model.parameters(), *model.buffers(), *inputs]
+    places = list(dict.fromkeys(tensor.device for tensor in tensors))
+    if len(places) > 1:
+        named = ", ".join(str(place) for place in places)
+        raise ValueError(f"the model and its inputs are on several devices ({named}): one is needed")
+    return places[0] if places else None
+
+
+def profile(
+    model: Any,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    runs: int = 5,
+    warmup: int = 2,
+    units: Iterable[type] = (),
+    roofs: Given = "auto",
+    **more_kwargs: Any,
+) -> pd.DataFrame:
+    """Where a PyTorch model's time goes, and how near each module comes to its memory's bandwidth.
+
+    The model is called ``warmup + runs`` times and two or three times more, as the caller would call it (so under the
+    caller's autocast, ``no_grad`` and ``eval``): its modules' counters, caches and running statistics move on as in any
+    call. Forward hooks on the modules without modules of their own mark beginnings and ends on the current stream; on a
+    GPU the stream is held back until the host has enqueued a call, so that no gap of the host's is timed. The hooks are
+    removed however it ends. Random numbers are drawn as if it had not been called.
+
+    A row's bytes are what its calls in one call of the model move at least: parameters, buffers and arguments read
+    once a call, results and what is changed in place written; a view costs nothing, of an embedding the rows that are
+    looked up are read. FLOPs are those of matrix products, convolutions and attention.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On one device, as its inputs. A compiled or scripted model runs as one: pass what it was made of. Work on other
+        threads or streams is not timed.
+    *inputs, **more_kwargs
+        What it is called with.
+    kwargs : mapping, optional
+        The same by name, for names that this function has: runs, roofs, ...
+    runs, warmup : int
+        Calls that are timed, and calls before that.
+    units : iterable of types
+        Modules to take as one, however many they have inside; `torch.nn.MultiheadAttention` always is.
+    roofs : {"auto", "stored", False} or Roofs
+        What rows are held against; see `bwprof.measure`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A frame as `bwprof.frame` makes it: a row per module in the order of their names (``case`` its name,
+        ``operation`` its type), and one for what runs outside them. ``time_ms`` is the median over runs of all its
+        calls in one call of the model, ``calls`` how many these are, ``share_pct`` the share of that call's time.
+        Modules that move nothing have no bandwidth. On the meta device nothing runs: rows are predicted ones, of bytes
+        alone. ``attrs["model"]`` holds total_ms, runs, and the names of modules that were not called.
+
+    Raises
+    ------
+    ImportError
+        Without PyTorch 2.0.
+    TypeError, ValueError
+        For what is no module, is on several devices, or runs none of its modules as modules.
+    Exception
+        Whatever the model raises, as it is.
+
+    Examples
+    --------
+    >>> import bwprof, torch  # doctest: +SKIP
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())  # doctest: +SKIP
+    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
+    >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
+    [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
+    """
+    torch = needed()
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is {shown(model)}: a torch.nn.Module is needed")
+    if hasattr(model, "_orig_mod"):
+        raise ValueError("a compiled model runs as one, without its modules: pass the one that was compiled")
+    held_against = check_roofs(roofs)
+    keywords = merged(kwargs, more_kwargs, "kwargs")
+    runs, warmup = _at_least(runs, "runs", 1), _at_least(warmup, "warmup", 0)
+    place = place_of(model, tensors_in((inputs, keywords)))
+    watched = watched_in(torch, model, units)
+
+    def call() -> None:
+        model(*inputs, **keywords)
+
+    if place is not None and place.type == _NOWHERE:
+        with Hooks(torch, watched) as hooks:
+            _count(hooks, call)
+        context = Context(new_run_id(), _NOWHERE, {}, None)
+        return _frame([_ran(one, [], {}) for one in watched if one.calls], context, watched, None, 0)
+    choice = hardware.chosen(*((_host(), None) if place is None else (None, place)))
+    with _kept_random(torch, choice), hardware.opened(choice.backend, choice.index) as device:
+        facts = hardware.facts(device)
+        kept = roofs_of(device, facts, held_against, ("cold",))
+        context = Context(new_run_id(), choice.backend, facts, kept)
+        runner = _Runner(torch, device, place, call)
+        for _ in range(warmup):
+            call()
+        with Hooks(torch, watched) as hooks:
+            _count(hooks, call)
+            times = runner.times(hooks, runs)
+    return _rows(watched, times, runner, context)
+
+
+def _at_least(given: Any, name: str, least: int) -> int:
+    number = whole_number(given, name)
+    if number < least:
+        raise ValueError(f"{name} is {shown(given)}: at least {least} is needed")
+    return number
+
+
+def _host() -> str:
+    """The backend whose devices are the host's processors: of a model without any tensor."""
+    return next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+
+
+@contextmanager
+def _kept_random(torch: Any, choice: hardware.Choice) -> Iterator[None]:
+    on_host = _core.backend_facts(choice.backend)["runs_on_host"]
+    where: dict[str, Any] = {"devices": []} if on_host else {"devices": [choice.index], "device_type": choice.backend}
+    with torch.random.fork_rng(**where):
+        yield
+
+
+def _count(hooks: Hooks, call: Callable[[], None]) -> None:
+    """One call in which bytes and FLOPs are counted."""
+    try:
+        counting = importlib.import_module(f"{TORCH}.utils.flop_counter").FlopCounterMode(display=False)
+    except (ImportError, AttributeError):
+        counting = None
+    if counting is None:
+        with hooks.counting(None):
+            call()
+        return
+    with counting, _in_parts(), hooks.counting(counting.get_total_flops):
+        call()
+
+
+@contextmanager
+def _in_parts() -> Iterator[None]:
+    """Attention runs as the products that it is made of: as one native call nobody counts its FLOPs."""
+    switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
+    before = bool(switch is not None and switch.get_fastpath_enabled())
+    try:
+        if before:
+            switch.set_fastpath_enabled(False)
+        yield
+    finally:
+        if before:
+            switch.set_fastpath_enabled(True)
+
+
+class _Runner:
+    """Calls of a model, timed."""
+
+    def __init__(self, torch: Any, device: _core.Device, place: Any, call: Callable[[], None]) -> None:
+        facts = _core.backend_facts(device.backend)
+        self._torch, self._device, self._call = torch, device, call
+        self._on_host = bool(facts["runs_on_host"])
+        self._cuda = None if self._on_host else torch.cuda
+        self._place = place
+        self.timer = str(facts["range_clock"])
+        self.floor_ms = 0.0
+        self.late = False
+
+    def times(self, hooks: Hooks, runs: int) -> dict[str, list[float]]:
+        """Of each range, ms in each call of the model."""
+        if self._cuda is not None and self._cuda.is_current_stream_capturing():
+            raise ValueError("the stream is captured into a graph: nothing on it can be timed")
+        stream = 0 if self._on_host else hardware.stream_handle(None, self._device.index)
+        core = _core.Profiler()
+        core.open(self._device, stream)
+        found: dict[str, list[float]] = {}
+        try:
+            core.switch(True)
+            with hooks.timing(core):
+                self._wait()
+                host_s = self._enqueued(core, 0.0)
+                for _ in range(runs):
+                    self._run(core, host_s)
+                    for name, times in core.read().items():
+                        found.setdefault(name, []).append(sum(times) / 1e6)
+                    core.forget()
+        finally:
+            core.close()
+        self.floor_ms = sorted(found[_FLOOR])[len(found[_FLOOR]) // 2]
+        return found
+
+    def _run(self, core: _core.Profiler, host_s: float) -> None:
+        hold_s = host_s * _HOLD_MORE
+        for _ in range(_TRIES):
+            core.forget()
+            self._enqueued(core, hold_s)
+            if not self.late:
+                return
+            hold_s *= 2
+
+    def _enqueued(self, core: _core.Profiler, hold_s: float) -> float:
+        """One call behind a stream that is held back for so long; the seconds that the host took for it."""
+        passed = self._hold(hold_s)
+        began = time.perf_counter()
+        core.start(_WHOLE)
+        try:
+            self._call()
+        finally:
+            core.finish(_WHOLE)
+        took = time.perf_counter() - began
+        core.start(_FLOOR)
+        core.finish(_FLOOR)
+        self.late = passed is not None and bool(passed.query())
+        self._wait()
+        return took
+
+    def _hold(self, seconds: float) -> Any:
+        """Keep the stream from beginning; an event that passes when it does. None where nothing can be held."""
+        if self._cuda is None or not seconds or not hasattr(self._cuda, "_sleep"):
+            return None
+        rate = getattr(self._cuda.get_device_properties(self._place), "clock_rate", 2_000_000) * 1e3
+        self._cuda._sleep(int(min(seconds, _HOLD_MOST_S) * rate))
+        passed = self._cuda.Event()
+        passed.record()
+        return passed
+
+    def _wait(self) -> None:
+        if self._cuda is not None:
+            self._cuda.synchronize(self._place)
+
+
+def _rows(watched: list[Watched], times: dict[str, list[float]], runner: _Runner, context: Context) -> pd.DataFrame:
+    called = [(number, one) for number, one in enumerate(watched) if str(number) in times]
+    if not called:
+        raise ValueError(
+            "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
+            "them; pass what it was made of"
+        )
+    whole = times[_WHOLE]
+    total = sorted(whole)[len(whole) // 2]
+    notes = ["the GPU waited for the host in it: its times hold some of that"] if runner.late else []
+    shared = {"timer": runner.timer, "floor_ms": runner.floor_ms, "notes": notes}
+    rows = [_ran(one, times[str(number)], shared, whole) for number, one in called]
+    inside = [sum(times[str(number)][run] for number, _ in called) for run in range(len(whole))]
+    rest = [max(0.0, one - part) for one, part in zip(whole, inside, strict=True)]
+    rows.append(Ran(_REST, "", rest, timer=runner.timer, labels=_labels(0, rest, whole)))
+    return _frame(rows, context, watched, total, len(whole))
+
+
+def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str, Any]:
+    return {"calls": calls, "share_pct": 100 * sum(times) / sum(whole) if sum(whole) else None}
+
+
+def _ran(one: Watched, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()) -> Ran:
+    return Ran(
+        one.name,
+        type(one.module).__name__,
+        times,
+        one.bytes_read,
+        one.bytes_written,
+        one.flops if one.bytes_read or one.bytes_written else None,
+        one.precision,
+        labels=_labels(one.calls, times, whole),
+        **dict(shared) | {"notes": [*one.notes, *shared.get("notes", ())]},
+    )
+
+
+def _frame(ran: list[Ran], context: Context, watched: list[Watched], total: float | None, runs: int) -> pd.DataFrame:
+    from bwprof.results.tables import frame
+
+    found = frame([row_of(one, context) for one in ran])
+    names = {one.name for one in ran}
+    unused = [one.name for one in watched if one.name not in names]
+    found.attrs["model"] = {"total_ms": total, "runs": runs, "not_called": unused}
+    return found

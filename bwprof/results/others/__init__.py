@@ -1,0 +1,1 @@
+"""Rows and times in formats of other programs."""

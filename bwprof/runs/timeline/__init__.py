@@ -1,0 +1,94 @@
+"""What a run did when, as a trace: what was prepared, each case while it was measured, and one launch of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bwprof.results.others.trace import Slice, Trace, pulses
+from bwprof.results.schema import Row
+from bwprof.runs.progress import Progress
+
+_FIGURES = (
+    "bytes_read",
+    "bytes_written",
+    "flops",
+    "time_ms",
+    "bandwidth_gb_s",
+    "pct_attainable",
+    "bound",
+    "samples",
+    "flags",
+    "status",
+    "reason",
+)
+
+
+class Timeline(Progress):
+    """Notes what it is told, and tells another one."""
+
+    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown = shown
+        self._clock = clock
+        self._began = clock()
+        self._since: tuple[str, float] | None = None  # what goes on now
+        self._stages: list[Slice] = []
+        self._cases: dict[str, list[Slice]] = {}  # by device
+
+    def stage(self, text: str) -> None:
+        self._turn_to(text)
+        self._shown.stage(text)
+
+    def ahead(self, least: float, most: float) -> None:
+        self._shown.ahead(least, most)
+
+    def begin(self, total: int) -> None:
+        self._turn_to(None)
+        self._shown.begin(total)
+
+    def case(self, title: str) -> None:
+        self._turn_to(title)
+        self._shown.case(title)
+
+    def row(self, row: Row, samples: Sequence[float] = ()) -> None:
+        if self._since is not None:  # else it had no turn
+            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part])
+            figures = {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
+            where = f"{row['backend']} {row['device'] or ''} {row['device_uuid'] or ''}".strip()
+            _, begin = self._since
+            self._cases.setdefault(where, []).append(Slice(name, begin, self._now() - begin, figures))
+            self._since = None
+        self._shown.row(row, samples)
+
+    def end(self) -> None:
+        self._turn_to(None)
+        self._shown.end()
+
+    def text(self, run: Mapping[str, Any]) -> str:
+        """The trace so far of a run with that metadata."""
+        trace = Trace({"run_id": str(run.get("run_id", ""))})
+        process = trace.process("bwprof")
+        trace.track(process, "run", self._stages)
+        for device, cases in self._cases.items():
+            process = trace.process(device)
+            trace.track(process, "cases, while they were measured", cases)
+            launches = [_launch(case) for case in cases if case.figures.get("time_ms") is not None]
+            trace.track(process, "one launch of each case, of median time", launches)
+            trace.counter(process, "GB/s", pulses(cases, "bandwidth_gb_s"))
+        return trace.text()
+
+    def _now(self) -> float:
+        return (self._clock() - self._began) * 1e6
+
+    def _turn_to(self, name: str | None) -> None:
+        """What went on is over; now something else does, or nothing that has a name."""
+        now = self._now()
+        if self._since is not None:
+            before, begin = self._since
+            self._stages.append(Slice(before, begin, now - begin))
+        self._since = None if name is None else (name, now)
+
+
+def _launch(case: Slice) -> Slice:
+    return Slice(case.name, case.begin_us, case.figures["time_ms"] * 1e3, case.figures)

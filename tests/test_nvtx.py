@@ -1,0 +1,157 @@
+"""NVTX: what a tool that watches is told, by a recorder of the tests' own, without a GPU; on one by that and by ncu."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compiled import FLAGS, call, clean_environment, sanitizers
+from test_cupti import CXX_SOURCES, NATIVE, Native, build_program, includes  # noqa: F401 - a fixture
+
+SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx/nvtx.c")
+CASE = ["gemm", "-p", "M=1", "-p", "N=256", "-p", "K=256", "--precision", "fp32"]
+
+
+def has_nvtx(flags: list[str]) -> bool:
+    return any(Path(flag.removeprefix("-isystem"), "nvtx3/nvToolsExt.h").is_file() for flag in flags)
+
+
+@pytest.fixture(scope="session")
+def recorder(source_tree: Path, includes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+    if not has_nvtx(includes):
+        pytest.skip("needs NVTX's headers, which come with CUDA's")
+    target = tmp_path_factory.mktemp("nvtx") / "recorder.so"
+    call(["cc", *FLAGS, *includes, "-shared", "-fPIC", str(NATIVE / "nvtx_recorder.c"), "-o", str(target)])
+    return target
+
+
+@pytest.fixture(scope="session")
+def program(recorder: Path, includes: list[str]) -> Path:  # noqa: F811
+    flags, _ = sanitizers(["cc"], recorder.parent)
+    target = recorder.parent / "check_nvtx"
+    sources = [*SOURCES, str(NATIVE / "check_nvtx.c")]
+    call(["cc", *FLAGS, *flags, *includes, *sources, "-ldl", "-o", str(target)])
+    return target
+
+
+def watched(recorder: Path, log: Path) -> dict[str, str]:
+    """The variables of a process that the recorder watches."""
+    return {"NVTX_INJECTION64_PATH": str(recorder), "BWPROF_NVTX_LOG": str(log)}
+
+
+def told(log: Path) -> list[str]:
+    """What the recorder was told; the numbers of categories as their names."""
+    lines = log.read_text().splitlines()
+    names = dict(re.findall(r"^category (\d+) (.+)$", "\n".join(lines), re.MULTILINE)) | {"0": "-"}
+    assert len(set(names.values())) == len(names), "a category is named once"
+    found = [line for line in lines if not line.startswith("category")]
+    return [re.sub(r"category (\d+)", lambda number: names[number[1]], line) for line in found]
+
+
+def test_what_a_tool_is_told(program: Path, recorder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = subprocess.run(
+        [program], env=clean_environment() | watched(recorder, log), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "watched 1\n"
+    assert told(log) == [
+        "domain bwprof",
+        "push measure gemm bytes 123456789012",
+        "push  - bytes 0",
+        "pop",
+        "pop",
+        'start a "b" é range',
+        "start measure gemm bytes 123456789012",
+        "end 1",
+        "end 2",
+        "destroy",
+    ]
+
+
+@pytest.mark.parametrize("path", [None, "/nowhere/tool.so"])
+def test_without_a_tool(program: Path, path: str | None) -> None:
+    """Nothing is said to nobody, and nothing goes wrong; `time` says what a pair of marks costs then."""
+    variables = {} if path is None else {"NVTX_INJECTION64_PATH": path}
+    for argument, said in ((), r"watched 0\n"), (("time",), r"pair_ns \d+\.\d+\n"):
+        done = subprocess.run(
+            [program, *argument], env=clean_environment() | variables, capture_output=True, text=True, check=True
+        )
+        assert re.fullmatch(said, done.stdout)
+
+
+def test_timed_launches_alone_are_between_marks(
+    recorder: Path,
+    includes: list[str],  # noqa: F811
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Not the kernel that holds the stream back (5555 ns), not the flush."""
+    native: Native = build_program(tmp_path_factory, includes, "check_cupti", CXX_SOURCES)
+    done = native.run("marks", **watched(recorder, tmp_path / "log"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = told(tmp_path / "log")
+    launch = ["push measure toy bytes 4194304", "kernel 1000", "kernel 2000", "pop"]
+    first = lines.index(launch[0])
+    assert lines[first : first + 8] == launch * 2
+    outside = lines[:first] + lines[first + 8 :]
+    assert "kernel 5555" in outside
+    assert not {"kernel 1000", "kernel 2000"} & set(outside)
+    assert not {line for line in outside if line.startswith("push")}
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.cuda
+def test_a_sweep_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
+    bytes_moved = 4 * (256 + 256 * 256 + 256)
+    done = run(
+        sys.executable,
+        "-m",
+        "bwprof.sweep",
+        *CASE,
+        "--backend",
+        "cuda",
+        "--once",
+        **watched(recorder, tmp_path / "log"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert told(tmp_path / "log")[:3] == ["domain bwprof", f"push measure gemm bytes {bytes_moved}", "pop"]
+
+
+@pytest.mark.cuda
+def test_ranges_on_the_gpu_are_marked(recorder: Path, tmp_path: Path) -> None:
+    program = """
+import bwprof
+with bwprof.Profiler(device="cuda") as profiler:
+    profiler.start("a")
+    profiler.start("é")
+    profiler.stop("a")
+    profiler.enabled = False
+"""
+    done = run(sys.executable, "-c", program, **watched(recorder, tmp_path / "log"))
+    assert done.returncode == 0, done.stderr
+    assert told(tmp_path / "log")[1:5] == ["start a range", "start é range", "end 1", "end 2"]
+
+
+@pytest.mark.cuda
+def test_ncu_sees_the_measured_launches_only() -> None:
+    tool = shutil.which("ncu")
+    if tool is None:
+        pytest.skip("needs ncu")
+    command = [sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive", "--once"]
+    ask = ["--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--print-units", "base"]
+    done = run(tool, "--nvtx", "--nvtx-include", "bwprof@measure/", *ask, *command)
+    if "ERR_NVGPUCTRPERM" in done.stdout or "LibraryNotLoaded" in done.stdout + done.stderr:
+        pytest.skip("ncu may not count here")
+    kernels = [line for line in done.stdout.splitlines() if "gpu__time_duration.sum" in line]
+    assert len(kernels) == 1, done.stdout + done.stderr
+    assert "naive" in kernels[0]

@@ -1,0 +1,389 @@
+"""bwprof.torch.profile and bwprof.torch_profiler_rows: with PyTorch where it is installed, else what needs none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bwprof
+from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+
+KIB = 1 << 10
+
+
+# ---- what a call moves, on tensors that only look like PyTorch's ----
+
+
+class Storage:
+    """A tensor's memory."""
+
+    def __init__(self) -> None:
+        self._cdata = id(self)
+
+
+class Toy:
+    """A dense tensor."""
+
+    layout = "torch.strided"
+    device = "cpu"
+
+    def __init__(
+        self, *shape: int, dtype: str = "float32", size: int = 4, of: Toy | None = None, offset: int = 0
+    ) -> None:
+        self.shape, self.dtype, self._size = shape, f"torch.{dtype}", size
+        self._storage = of._storage if of else Storage()
+        self._offset, self._version = offset, 0
+        self.steps = tuple(int(np.prod(shape[place + 1 :])) for place in range(len(shape)))
+
+    def element_size(self) -> int:
+        return self._size
+
+    def numel(self) -> int:
+        return int(np.prod(self.shape))
+
+    def stride(self) -> tuple[int, ...]:
+        return self.steps
+
+    def untyped_storage(self) -> Storage:
+        return self._storage
+
+    def storage_offset(self) -> int:
+        return self._offset
+
+
+def of_call(given: Any, own: list[Any], output: Any, **how: Any) -> tuple[int, int]:
+    found = moved(Before(list(tensors_in(given)), own), output, **how)
+    return found.read, found.written
+
+
+def test_bytes_of_a_call() -> None:
+    x, w, b, y = Toy(8, 64), Toy(256, 64), Toy(256), Toy(8, 256, dtype="float16", size=2)
+    assert of_call(((x,), {}), [w, b], y) == (4 * (8 * 64 + 256 * 64 + 256), 2 * 8 * 256)
+    assert of_call(((x, x), {"again": [x]}), [w, w], {"a": y, "b": (y, None)}) == (4 * (8 * 64 + 256 * 64), 4096)
+    assert of_call(((), {}), [], None) == (0, 0)
+    assert of_call((3, "text"), [w], 3.5) == (4 * 256 * 64, 0)
+    assert moved(Before([x], []), y).precision == "fp16"
+
+
+def test_views_and_writes_in_place() -> None:
+    x = Toy(1024)
+    assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of what was given"
+    before = Before([x], [])
+    x._version += 1
+    assert moved(before, x) == moved(before, None)
+    assert (moved(before, x).read, moved(before, x).written) == (4096, 4096)
+    x._version = None  # type: ignore[assignment] # nobody counts
+    assert of_call(x, [], x, in_place=True) == (4096, 4096)
+    assert of_call(x, [], x) == (0, 0)
+
+
+def test_what_is_expanded_counts_once() -> None:
+    x = Toy(64, 1024)
+    x.steps = (0, 1)
+    assert bytes_of(x) == 4096
+
+
+def test_sparse_tensors_are_their_parts() -> None:
+    x = Toy(1024, 1024)
+    x.layout = "torch.sparse_coo"
+    x._indices = lambda: Toy(2, 10, dtype="int64", size=8)  # type: ignore[attr-defined]
+    x._values = lambda: Toy(10)  # type: ignore[attr-defined]
+    assert bytes_of(x) == 2 * 10 * 8 + 10 * 4
+
+
+def test_containers_that_hold_themselves_have_an_end() -> None:
+    x = Toy(4)
+    held: list[Any] = [x]
+    held.append(held)
+    assert set(tensors_in(held)) == {x}
+
+
+def test_bwprof_torch_needs_pytorch_only_when_it_is_used() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+import bwprof
+bwprof.torch
+try:
+    bwprof.torch.profile(None)
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("bwprof.torch needs PyTorch, which cannot be imported: ")
+
+
+# ---- a profile's rows ----
+
+
+def event(name: str, start: float, end: float, kind: str = "CPU", **more: Any) -> SimpleNamespace:
+    span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
+    given = {"device_index": 0, "is_user_annotation": False, "device_time_total": 0.0}
+    return SimpleNamespace(name=name, time_range=span, device_type=f"DeviceType.{kind}", **given | more)
+
+
+def rows_of(*events: Any, **how: Any) -> dict[str, bwprof.Row]:
+    found = bwprof.torch_profiler_rows(SimpleNamespace(events=lambda: list(events)), **how)
+    return {row.case: row for row in found}
+
+
+def test_rows_of_operators() -> None:
+    events = [
+        event("aten::mm", 0, 100),
+        event("aten::mm", 100, 400),
+        event("aten::mm", 400, 600),
+        event("b", 900, 1000),
+    ]
+    found = rows_of(*events, bytes={"aten::mm": (1_500_000, 500_000)})
+    assert list(found) == ["aten::mm", "b"]
+    mm = found["aten::mm"]
+    assert (mm.time_ms, mm.calls, mm.total_ms, mm.share_pct) == (0.2, 3, pytest.approx(0.6), pytest.approx(60))
+    assert mm.bandwidth_gb_s == pytest.approx(2e6 / 0.2e-3 / 1e9)
+    assert (mm.operation, mm.backend, mm.timer, mm.status) == ("operator", "cpu", "torch.profiler", "ok")
+    assert found["b"].bandwidth_gb_s is None
+    assert len(bwprof.frame(list(found.values()))) == 2
+
+
+def test_rows_of_kernels() -> None:
+    kernels = [event("void gemm<half>(x)[clone]", 0, 50, "CUDA"), event("Memset", 60, 70, "CUDA")]
+    drawn = event("my range", 0, 70, "CUDA", is_user_annotation=True)
+    launch = event("aten::mm", 0, 500, device_time_total=50.0)
+    found = rows_of(*kernels, drawn, launch, event("idle", 0, 9), bytes={"*gemm*": (8, 8), "aten::mm": (5, 5)})
+    assert list(found) == ["void gemm<half>(x)[clone]", "aten::mm", "Memset"]
+    assert found["void gemm<half>(x)[clone]"].bytes_read == 8
+    assert (found["aten::mm"].time_ms, found["aten::mm"].bytes_written) == (0.05, 5)
+    assert found["Memset"].share_pct == pytest.approx(100 * 10 / 60)
+    cost = bwprof.cost("gemm", M=1, N=64, K=64)
+    row = rows_of(*kernels, bytes={"Memset": cost})["Memset"]
+    assert (row.bytes_read, row.flops) == (cost.bytes_read, cost.flops)
+
+
+def test_a_profile_that_is_none() -> None:
+    def unfinished() -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match=r"prof is 3: a torch\.profiler\.profile is needed"):
+        bwprof.torch_profiler_rows(3)
+    with pytest.raises(ValueError, match="has not ended"):
+        bwprof.torch_profiler_rows(SimpleNamespace(events=unfinished))
+    with pytest.raises(ValueError, match="did you mean 'aten::mm'"):
+        rows_of(event("aten::mm", 0, 1), bytes={"aten::nm": (1, 1)})
+    with pytest.raises(ValueError, match=r"bytes of a are 3: \(bytes_read, bytes_written\) are needed"):
+        rows_of(event("a", 0, 1), bytes={"a": 3})
+    with pytest.raises(ValueError, match="bytes_read of a is -1"):
+        rows_of(event("a", 0, 1), bytes={"a": (-1, 0)})
+    assert not rows_of()
+
+
+# ---- with PyTorch ----
+
+
+@pytest.fixture
+def torch() -> Any:
+    found = pytest.importorskip("torch", reason="PyTorch is not installed")
+    found.manual_seed(0)
+    return found
+
+
+def profiled(model: Any, *inputs: Any, **how: Any) -> dict[str, bwprof.Row]:
+    frame = bwprof.torch.profile(model, *inputs, **{"roofs": False, "runs": 2, "warmup": 0} | how)
+    return {row.case: row for row in bwprof.rows(frame)}
+
+
+def hooks_on(model: Any) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_modules_of_a_model(torch: Any) -> None:
+    nn = torch.nn
+    first = nn.Linear(64, 256)
+    model = nn.Sequential(first, nn.GELU(), nn.Linear(256, 64, bias=False), first, nn.ReLU(inplace=True), nn.Flatten())
+    x = torch.ones(8, 64)
+    with torch.no_grad():
+        wanted = model(x)
+        rows = profiled(model, x)
+        assert torch.equal(model(x), wanted)
+    assert hooks_on(model) == 0
+    assert list(rows) == ["0", "1", "2", "4", "5", "(outside modules)"]
+    assert (rows["0"].operation, rows["0"].precision, rows["0"].calls) == ("Linear", "fp32", 2)
+    assert (rows["0"].bytes_read, rows["0"].bytes_written) == (2 * 4 * (8 * 64 + 64 * 256 + 256), 2 * 4 * 8 * 256)
+    assert rows["0"].flops == 2 * 2 * 8 * 64 * 256
+    assert rows["2"].arithmetic_intensity == pytest.approx(2 * 8 * 64 * 256 / (4 * (8 * 256 + 64 * 256 + 8 * 64)))
+    assert (rows["4"].bytes_read, rows["4"].bytes_written) == (8 * KIB, 8 * KIB), "what it changes it reads and writes"
+    assert (rows["5"].bytes_read, rows["5"].bandwidth_gb_s) == (0, None), "a view"
+    moved_bytes = rows["1"].bytes_read + rows["1"].bytes_written
+    assert rows["1"].bandwidth_gb_s == pytest.approx(moved_bytes / rows["1"].time_ms / 1e6)
+    assert sum(row.share_pct for row in rows.values()) == pytest.approx(100)
+    assert all(row.time_ms > 0 for name, row in rows.items() if name != "(outside modules)")
+
+
+def test_what_models_are_called_with_and_return(torch: Any) -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, x: Any, *, scale: Any = None, runs: int = 0) -> Any:
+            return {"a": (x * scale, [x + runs]), "n": None}
+
+    class Nothing(torch.nn.Module):
+        def forward(self, x: Any) -> None:
+            x.add_(1)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.odd, self.nothing, self.unused = Odd(), Nothing(), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any, *, scale: Any, runs: int = 1) -> Any:
+            self.nothing(x)
+            return self.odd(x, scale=scale, runs=runs)
+
+    frame = bwprof.torch.profile(
+        Model(), torch.ones(256), scale=torch.ones(1), kwargs={"runs": 3}, roofs=False, runs=1, warmup=0
+    )
+    rows = {row.case: row for row in bwprof.rows(frame)}
+    assert (rows["odd"].bytes_read, rows["odd"].bytes_written) == (1024 + 4, 2048)
+    assert (rows["nothing"].bytes_read, rows["nothing"].bytes_written) == (1024, 1024)
+    assert frame.attrs["model"]["not_called"] == ["unused"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_hooks_are_removed_whatever_happens(torch: Any, error: type[BaseException], at: int) -> None:
+    """In the warm-up, the counting, the rehearsal and the timing."""
+
+    class Fails(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            if self.calls == at:
+                raise error("planned")
+            return x + 1
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Fails())
+    with pytest.raises(error, match="planned"):
+        profiled(model, torch.ones(1, 4), warmup=1)
+    assert hooks_on(model) == 0
+    model[1].calls = at
+    assert torch.isfinite(model(torch.ones(1, 4))).all()
+    assert profiled(model, torch.ones(1, 4))["0"].calls == 1, "and it can be done again"
+
+
+def test_others_hooks_stay(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    model[0].register_forward_hook(lambda _module, _given, output: output + 1)
+    wanted = model(torch.ones(1, 4))
+    profiled(model, torch.ones(1, 4))
+    assert torch.equal(model(torch.ones(1, 4)), wanted)
+    assert hooks_on(model) == 1
+
+
+def test_random_numbers_are_drawn_as_without_it(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5))
+    torch.manual_seed(1)
+    wanted = torch.rand(4)
+    torch.manual_seed(1)
+    profiled(model, torch.ones(64))
+    assert torch.equal(torch.rand(4), wanted)
+
+
+def test_autocast_and_inference_mode(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(inplace=True))
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        rows = profiled(model, torch.ones(4, 64))
+    assert rows["0"].precision == "bf16"
+    assert rows["0"].bytes_written == 2 * 4 * 64
+    assert (rows["1"].bytes_read, rows["1"].bytes_written) == (512, 512)
+
+
+def test_tables_and_attention(torch: Any) -> None:
+    table = profiled(torch.nn.Embedding(1000, 64), torch.tensor([[1, 5, 5]]))["(model)"]
+    assert (table.bytes_read, table.bytes_written) == (3 * 8 + 3 * 256, 3 * 256)
+    model = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    with torch.no_grad():
+        rows = profiled(model, torch.ones(2, 16, 64))
+    attention = rows["self_attn"]
+    products = 2 * 2 * 16 * 64 * (3 * 64 + 64)  # in and out
+    scores = 2 * 2 * 2 * 16 * 16 * 64
+    assert attention.flops == products + scores
+    assert "self_attn.out_proj" not in rows
+    whole = profiled(model, torch.ones(2, 16, 64), units=[torch.nn.TransformerEncoderLayer])
+    assert list(whole) == ["(model)", "(outside modules)"]
+
+
+def test_meta_tensors_are_counted(torch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU()).to("meta")
+    rows = profiled(model, torch.ones(8, 64, device="meta"))
+    assert [row.status for row in rows.values()] == ["predicted", "predicted"]
+    assert (rows["0"].bytes_written, rows["0"].time_ms) == (4 * 8 * 256, None)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_sparse_and_quantised_tensors(torch: Any) -> None:
+    class Multiply(torch.nn.Module):
+        def forward(self, a: Any, b: Any) -> Any:
+            return torch.sparse.mm(a, b)
+
+    sparse = torch.eye(64).to_sparse()
+    row = profiled(Multiply(), sparse, torch.ones(64, 4))["(model)"]
+    assert row.bytes_read == 64 * (2 * 8 + 4) + 64 * 4 * 4
+    quantised = torch.quantize_per_tensor(torch.ones(4, 64), 0.1, 0, torch.quint8)
+    row = profiled(torch.nn.Flatten(0), quantised)["(model)"]
+    assert (row.status, row.bytes_read) == ("ok", 0)
+
+
+def test_bad_models(torch: Any) -> None:
+    with pytest.raises(TypeError, match=r"model is 3: a torch\.nn\.Module is needed"):
+        bwprof.torch.profile(3)
+    model = torch.nn.Linear(4, 4)
+    with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
+        bwprof.torch.profile(model, torch.ones(4), runs=0)
+    with pytest.raises(ValueError, match=r"several devices \(cpu, meta\)"):
+        bwprof.torch.profile(model, torch.ones(4, device="meta"))
+    model._orig_mod = None
+    with pytest.raises(ValueError, match="a compiled model runs as one"):
+        bwprof.torch.profile(model, torch.ones(4))
+
+    class Bypass(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.linear(x, self.inner.weight)
+
+    with pytest.raises(ValueError, match="none of the model's modules was called as a module"):
+        profiled(Bypass(), torch.ones(4))
+    assert [row.operation for row in profiled(Bypass(), torch.ones(4), units=[Bypass]).values()] == ["Bypass", None]
+
+
+def test_a_profile_of_pytorchs(torch: Any) -> None:
+    a, b = torch.ones(64, 64), torch.ones(64, 64)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        for _ in range(3):
+            a @ b
+    rows = {row.case: row for row in bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, a.nbytes)})}
+    assert (rows["aten::mm"].calls, rows["aten::mm"].bytes_read) == (3, 2 * 4 * 64 * 64)
+    assert rows["aten::mm"].bandwidth_gb_s > 0
+
+
+@pytest.mark.cuda
+def test_modules_on_the_gpu_against_kernel_times(torch: Any) -> None:
+    """The goal is 5 %; a test allows what events and another program may add."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096, bias=False) for _ in range(4))).cuda().half()
+    x = torch.ones(2048, 4096, device="cuda", dtype=torch.half)
+    with torch.no_grad():
+        rows = profiled(model, x, runs=5, warmup=3)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+            for _ in range(5):
+                model(x)
+            torch.cuda.synchronize()
+    kernels = bwprof.torch_profiler_rows(prof)
+    total = sum(row.total_ms for row in kernels) / 5
+    ours = sum(row.time_ms for name, row in rows.items() if name != "(outside modules)")
+    assert ours == pytest.approx(total, rel=0.15)
+    assert rows["0"].backend == "cuda"
+    assert hooks_on(model) == 0
