@@ -205,6 +205,8 @@ def test_a_rung_in_another_precision_is_a_row_too() -> None:
         ({"precision": "int8"}, "no variant of gemm on cpu takes int8"),
         ({"Q": 3}, "Q"),
         ({"cache": "warm"}, "warm"),
+        ({"cache": "both"}, "unknown cache 'both': .*Allowed: cold, hot"),
+        ({"precision": ""}, "unknown precision ''"),
         ({"max_seconds": -1}, "max_seconds"),
     ],
 )

@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import fake_torch
 import pandas as pd
 import pytest
-from commands import Here, csv_rows
+from commands import GIVE_UP_SECONDS, Here, csv_rows
 
 import bwprof
 from bwprof import _core, plot
@@ -257,3 +259,23 @@ def test_a_full_standard_output_costs_no_picture_and_no_row(
     rows = err[err.index("operation,precision") : err.index("bwprof: error")]
     assert len(csv_rows(rows)) == 3
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
+
+
+def test_a_pipe_that_nobody_reads_can_be_left(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first signal ends the waiting, and the rows are on standard error; the other file is there by then."""
+    os.mkfifo(tmp_path / "x.csv")
+    there = tmp_path / "x.json"
+
+    def leave() -> None:
+        until = time.monotonic() + GIVE_UP_SECONDS
+        while not there.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    code, _, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "--json", str(there))
+    thread.join()
+    assert code == 3
+    assert "bwprof: what was measured follows as CSV, so that it is not lost:\noperation,precision" in err
+    assert "bwprof: interrupted: what was measured until then, 3 rungs, is kept" in err

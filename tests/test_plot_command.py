@@ -121,6 +121,7 @@ def test_a_trend_of_a_folder(here: Path) -> None:
         (["results.json", "--dpi", "5"], "--dpi is 5: allowed are 10 to 2000"),
         (["results.json", "-o", "x.txt"], "unknown ending of a picture '.txt'"),
         (["results.json", "-o", "x.svg", "--output-dir", "p"], "exclude each other"),
+        (["results.json", "-o", "x.svg", "--format", "svg"], "--format is of the files in --output-dir"),
         (["roofline", "results.json", "--layout", "slide"], "--layout is no option of the kind roofline"),
         (["results.json", "-x", "N"], "-x is no option of the kind comparison"),
         (["results.json", "--layout", "slid", "-o", "x.svg"], "unknown layout 'slid': did you mean 'slide'?"),
@@ -188,3 +189,28 @@ def test_what_is_there_is_looked_at_before_anything_is_measured(
     (here / "folder.svg").mkdir()
     assert bwprof_command(arguments.format("folder.svg").split()) == 2
     assert "folder.svg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("loop.svg", "-o loop.svg: Too many levels of symbolic links"),
+        ("dangling.svg", "-o dangling.svg: there is no folder"),
+        (f"{'x' * 300}.svg", "File name too long"),
+        ("results.json/x.svg", "-o results.json/x.svg: Not a directory"),
+        ("absent/x.svg", "there is no folder absent that can be written to"),
+        ("./x.svg", "--md x.svg and -o ./x.svg cannot both have the same file"),
+        ("linked/x.svg", "--md x.svg and -o linked/x.svg cannot both have the same file"),
+    ],
+)
+def test_where_a_picture_cannot_go_is_said_first(
+    output: str, words: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bwprof.ladder import function
+
+    (here / "loop.svg").symlink_to("loop.svg")
+    (here / "dangling.svg").symlink_to(here / "gone" / "x.svg")
+    (here / "linked").symlink_to(".")
+    monkeypatch.setattr(function, "ablation", lambda *_, **__: pytest.fail("measured before it looked"))
+    assert bwprof_command(["ablation", "gemm", "--device", "cpu", "--md", "x.svg", "-o", output]) == 2
+    assert words in capsys.readouterr().err

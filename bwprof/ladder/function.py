@@ -11,7 +11,7 @@ from bwprof import hardware, kernels, registry
 from bwprof.errors import SweepError, keeping
 from bwprof.hardware import Choice, Device
 from bwprof.ladder import peers, rungs
-from bwprof.measuring.spec import DEFAULT_CACHE, Spec
+from bwprof.measuring.spec import CACHES, DEFAULT_CACHE, Spec
 from bwprof.roofs import Given
 from bwprof.roofs.given import check
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, Request
@@ -101,6 +101,8 @@ def ablation(
 
     if vs not in (None, peers.TORCH):
         raise ValueError(unknown("vs", str(vs), [peers.TORCH]))
+    if cache not in CACHES:
+        raise ValueError(unknown("cache", str(cache), CACHES))
     choice = hardware.choose(backend, device)
     ladder = _ladder(op, choice.backend, words("variant", variant))
     precision, given = _place(ladder, precision, merged(grid, params, "grid"))
@@ -229,9 +231,9 @@ def _place(
     """The precision and the parameters: with none given, those that the ladder is predicted for."""
     at = ladder[0]["at"]
     if at is None or params:
-        return registry.check_precision(precision or "fp32"), dict(params)
+        return registry.check_precision("fp32" if precision is None else precision), dict(params)
     predicted_for, shape = registry.rung_place(at)
-    return registry.check_precision(precision or predicted_for), dict(shape)
+    return registry.check_precision(predicted_for if precision is None else precision), dict(shape)
 
 
 def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:

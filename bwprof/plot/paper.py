@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.looks import DARK
 from bwprof.results.files import atomic_write
-from bwprof.text import shown, spelt, unknown, whole_number
+from bwprof.text import quoted, shown, spelt, unknown, whole_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +122,7 @@ def check_dpi(given: Any, name: str) -> int:
     """Dots per inch; ValueError with `name` where letters would be none, or the picture too large."""
     dpi = whole_number(given, name)
     if not _DPI[0] <= dpi <= _DPI[1]:
-        raise ValueError(f"{name} is {dpi}: allowed are {_DPI[0]} to {_DPI[1]}")
+        raise ValueError(f"{name} is {quoted(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
     return dpi
 
 

@@ -65,7 +65,7 @@ def _parser() -> Parser:
         "-o", "--output", metavar="PICTURE", help="the file to write; its ending says the format (KIND.png)"
     )
     made.add_argument("--output-dir", metavar="DIR", help="a file for each kind, every one that fits, in this folder")
-    made.add_argument("--format", default="png", metavar="LIST", help="of files in --output-dir: png,svg (png)")
+    made.add_argument("--format", metavar="LIST", help="of files in --output-dir: png,svg (png)")
     made.add_argument("--force", action="store_true", help="replace files that are there")
     made.add_argument("--dpi", metavar="N", help="dots per inch (150; of the comparison by name 300)")
     made.add_argument("--dark", action="store_true", help="on a dark ground")
@@ -97,6 +97,8 @@ def _draw(options: argparse.Namespace) -> int:
     _check_options(options, kind)
     if options.output is not None and options.output_dir is not None:
         raise ValueError("-o and --output-dir exclude each other: a file, or a folder of them")
+    if options.format is not None and options.output_dir is None:
+        raise ValueError("--format is of the files in --output-dir: the ending of -o says its own, leave it out")
     dpi = _dpi(options, kind)
     if options.output_dir is not None and kind is None:
         return _draw_all(options, files, dpi)
@@ -184,7 +186,12 @@ def _made(options: argparse.Namespace) -> list[str]:
 
     if not options.output_dir:
         raise ValueError("--output-dir is '': a folder is needed")
-    endings = list(dict.fromkeys(word.lower().removeprefix(".") for word in words("--format", options.format)))
+    endings = list(
+        dict.fromkeys(
+            word.lower().removeprefix(".")
+            for word in words("--format", "png" if options.format is None else options.format)
+        )
+    )
     for ending in endings:
         plot.check_ending(Path(f"x.{ending}"))
     Path(options.output_dir).mkdir(parents=True, exist_ok=True)

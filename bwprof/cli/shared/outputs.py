@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,27 +29,32 @@ def targets_of(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]
             check_open(f"--{kind} -")
         elif kind != "md" and Path(name).suffix.lower() != f".{kind}":
             raise ValueError(f"--{kind} {quoted(name)}: the name must end in .{kind}")
-        elif kind == "md" and (other := next((one for one in ("csv", "json") if targets.get(one) == name), "")):
+        elif kind == "md" and (other := next((one for one in ("csv", "json") if _is_one(targets.get(one), name)), "")):
             raise ValueError(f"--{other} {quoted(name)} and --md {quoted(name)} cannot both have the same file")
         elif any(_same(name, read) for read in inputs):
             raise ValueError(f"--{kind} {quoted(name)} is what is read: name another file for the results")
         elif is_step_summary(kind, name):
             continue
         else:
-            check_free(name, force=given.force)
             check_folder(f"--{kind}", name)
+            check_free(name, force=given.force)
     return targets
 
 
-def check_picture(option: str, name: str, *, force: bool) -> None:
-    """ValueError for a file that no picture can be written to: its ending, its folder, or one that is there."""
+def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, str] | None = None) -> None:
+    """ValueError for a file that no picture can be written to: its ending, its folder, one that is there or, of the
+    `targets` by kind, another option's.
+    """
     from bwprof import plot
 
     if name == "":
         raise ValueError(f"{option} is '': a name is needed")
     plot.check_ending(Path(name))
-    check_free(name, force=force)
     check_folder(option, name)
+    check_free(name, force=force)
+    for kind, other in (targets or {}).items():
+        if _is_one(other, name):
+            raise ValueError(f"--{kind} {quoted(other)} and {option} {quoted(name)} cannot both have the same file")
 
 
 def check_free(name: str, *, force: bool) -> None:
@@ -59,9 +65,14 @@ def check_free(name: str, *, force: bool) -> None:
 
 def check_folder(option: str, name: str) -> None:
     """ValueError for a file whose folder is not there, or cannot be written to, and for what is a folder itself."""
-    if Path(name).is_dir():
-        raise ValueError(f"{option} {quoted(name)} is a folder: a file is needed")
-    folder = Path(name).parent
+    try:
+        if stat.S_ISDIR(os.stat(name).st_mode):
+            raise ValueError(f"{option} {quoted(name)} is a folder: a file is needed")
+    except FileNotFoundError:  # nothing yet
+        pass
+    except OSError as error:  # a link to itself, a name that is too long
+        raise ValueError(f"{option} {quoted(name)}: {error.strerror}") from None
+    folder = Path(os.path.realpath(name) if os.path.islink(name) else name).parent
     if not _can_be_written(folder):
         raise ValueError(f"{option} {quoted(name)}: there is no folder {quoted(folder)} that can be written to")
 
@@ -79,6 +90,11 @@ def is_step_summary(kind: str, name: str) -> bool:
 
 def _can_be_written(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK)
+
+
+def _is_one(given: str | None, name: str) -> bool:
+    """Whether two names are one file's, also of a file that is not there yet."""
+    return given is not None and name != "-" and os.path.realpath(given) == os.path.realpath(name)
 
 
 def _same(name: str, given: str | None) -> bool:

@@ -8,12 +8,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.shared.options import add_roofs, limit, read_params, roofs
 from bwprof.cli.shared.outputs import check_picture, rescue, targets_of, write_each
+from bwprof.results.files import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text import counted, quoted
@@ -102,9 +104,7 @@ def _targets(options: argparse.Namespace) -> dict[str, str]:
     """What is written where; ValueError for what cannot be, before anything is measured."""
     targets = targets_of(options)
     if options.output is not None:
-        check_picture("-o", options.output, force=options.force)
-        if options.output in targets.values():
-            raise ValueError(f"-o {quoted(options.output)} is another option's file, too: name another")
+        check_picture("-o", options.output, force=options.force, targets=targets)
     return targets
 
 
@@ -131,13 +131,13 @@ def _keep(
     trouble: OSError | None = None
     if found.empty:  # nothing was finished
         targets, options.output = {}, None
-    piped = {kind: name for kind, name in targets.items() if name == "-"}
+    piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
     text_of = partial(_text, found)
     written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, text_of)
     try:
-        with interrupts.at_once():  # a pipe may be full, and a picture takes long
+        with interrupts.at_once():  # a pipe may be full, or have no reader, and a picture takes long
             written |= write_each(piped, text_of)
-            if not piped and not found.empty:
+            if "-" not in piped.values() and not found.empty:
                 trouble = _shown(found)
             if options.output is not None and not _drawn(found, options.output):
                 code = INCOMPLETE
