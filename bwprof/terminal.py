@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 118
 _BROAD = 10_000  # no table is
 _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks of letters
+_LEAST_PROSE = 30  # letters of a line of a column of sentences
 
 
 class Spelt:
@@ -70,7 +71,8 @@ def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> N
         return
     narrowed, left_out = _narrowed(screen, cast("Table", found), spare) if spare else (found, ())
     needed = Measurement.get(screen, screen.options.update(max_width=_BROAD), narrowed)
-    if needed.maximum <= screen.width or needed.minimum <= screen.width >= _LEAST_WIDTH:
+    folds = needed.minimum <= screen.width >= _LEAST_WIDTH or _prose(narrowed) >= needed.maximum - screen.width
+    if needed.maximum <= screen.width or folds:
         screen.print(narrowed)
     else:
         text = io.StringIO()
@@ -78,7 +80,14 @@ def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> N
         screen.file.write(text.getvalue())
     if left_out:
         names = ", ".join(name.replace("\n", " ") for name in left_out)
-        screen.print(f"(too narrow for {names}: {PLAIN_WIDTH} columns have room)")
+        screen.print(f"({PLAIN_WIDTH} columns have room for {names}, too)")
+
+
+def _prose(found: RenderableType) -> int:
+    """By how many letters a table can be narrowed so that only its sentences are folded, which one column has."""
+    columns = cast("Table", found).columns
+    widths = sorted(max(len(str(cell)) for cell in column.cells) for column in columns if column.justify != "right")
+    return widths[-1] - max([_LEAST_PROSE, *widths[:-1]]) if widths else 0
 
 
 def _narrowed(screen: Console, found: Table, spare: Sequence[str]) -> tuple[Table, Sequence[str]]:

@@ -206,7 +206,7 @@ def test_the_row_that_it_is_about_is_among_the_bottlenecks(tmp_path: Path, no_pi
     text = write_report(given, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
     identified = text.partition("## Bottlenecks Identified")[2].partition("## Fixes Applied")[0]
     assert "| small fp16" in identified.splitlines()[4]
-    assert "Of the 3 bottlenecks named above, 1 cost less than half of that time now." in text
+    assert "Of the 3 bottlenecks named above, 1 costs less than half of that time now." in text
 
 
 def test_runs_need_a_case_in_common() -> None:

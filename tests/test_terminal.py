@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -17,9 +18,11 @@ from typing import Any
 
 import pytest
 from commands import GIVE_UP_SECONDS, TINY, Here, environment
+from rich.console import Console
 from rows import row
 
 import bwprof
+from bwprof import terminal
 from bwprof.cli import main
 from bwprof.listing import html_table
 from bwprof.runs import notebook
@@ -253,3 +256,22 @@ def test_a_display_that_raises_stops_no_run(first: bool, monkeypatch: pytest.Mon
     bar.row(row("a", "fp32"))
     bar.end()
     assert bar._done == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "width"),
+    [
+        (("naive", "12.1", "one dot product per element, " * 4), 60),  # its sentences are folded
+        (("naive " * 6, "12.1", "one dot product per element, " * 4), 118),  # the name would be, too
+        (("naive", "12.1 " * 12, "one dot product"), 118),  # numbers are never
+    ],
+)
+def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int) -> None:
+    screen = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    grid = terminal.table(screen, "", ["version", "GB/s", "what it changes"], numbers=["GB/s"])
+    grid.add_row(*cells)
+    terminal.show(screen, grid)
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    assert (max(map(len, lines)) > 60) == (width > 60)
+    assert cells[1].strip() in lines[2]

@@ -134,8 +134,12 @@ def show_checklist(found: pd.DataFrame, screen: Console) -> None:
         screen.print(wrapped(f"{line['Result']:<7} {line['Item']}: {line['Figure']}", screen, "    ", 8))
 
 
-def show_table(screen: Console, title: str, found: pd.DataFrame, *, numbers: Sequence[str]) -> None:
-    """A frame of words as a table, with a title above it; nothing of an empty one."""
+def show_table(
+    screen: Console, title: str, found: pd.DataFrame, *, numbers: Sequence[str], spare: Sequence[str] = ()
+) -> None:
+    """A frame of words as a table, with a title above it; nothing of an empty one. A narrow screen does without the
+    columns in `spare`, the first ones first.
+    """
     from bwprof.terminal import show, table
 
     if not len(found):
@@ -145,7 +149,7 @@ def show_table(screen: Console, title: str, found: pd.DataFrame, *, numbers: Seq
     grid = table(screen, "", list(headers.values()), numbers=[headers[name] for name in numbers])
     for row in found.itertuples(index=False):
         grid.add_row(*map(str, row))
-    show(screen, grid)
+    show(screen, grid, [headers[name] for name in spare])
 
 
 def wrapped(text: str, screen: Console, indent: str = "", hanging: int = 2) -> str:

@@ -258,14 +258,14 @@ class ModelStep:
         """The answer, the tables and the notes, for a rich console."""
         from bwprof.terminal import table
 
-        result: list[RenderableType] = [self.answer, ""]
+        result: list[RenderableType] = ["\n".join(telling.wrapped([self.answer], screen.width)), ""]
         for title, lines in self.tables():
             headers = list(lines[0])
             grid = table(screen, title, headers, numbers=[name for name in headers if name not in telling.WORDS])
             for line in lines:
                 grid.add_row(*line.values())
             result += [grid, ""]
-        return [*result, "\n".join(telling.wrapped(self.notes()))]
+        return [*result, "\n".join(telling.wrapped(self.notes(), screen.width))]
 
     def __str__(self) -> str:
         from bwprof.terminal import console

@@ -167,6 +167,8 @@ def tokens_s(step: Step, time_ms: float | None) -> float | None:
 # ---- lines of tables ----
 
 # Headings whose columns are words.
+# Columns that a narrow screen does without, the first ones first; none that tells what is only predicted.
+SPARE = ("GB moved", "MBU %", "precision", "count", "share %", "KB of cache a token", "context", "limiter")
 WORDS = {"phase", "weights", "cache", "limiter", "role", "shape", "precision", "status", "source", "type", "fits"}
 
 
@@ -317,13 +319,13 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     return notes
 
 
-def wrapped(notes: Sequence[str]) -> list[str]:
-    """Notes as lines of a terminal."""
+def wrapped(notes: Sequence[str], width: int) -> list[str]:
+    """Notes as lines of a terminal so wide."""
     import textwrap
 
     from bwprof.terminal import PLAIN_WIDTH
 
-    return [textwrap.fill(note, PLAIN_WIDTH, subsequent_indent="  ") for note in notes]
+    return [textwrap.fill(note, min(width, PLAIN_WIDTH), subsequent_indent="  ") for note in notes]
 
 
 def _number(value: float | None) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RADII = (5.0, 13.0, 24.0, 38.0, 55.0, 75.0)  # points from what a name belongs to
 _ANGLES = tuple(math.radians(angle) for angle in (20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
-_FEW, _NEAR = 12, 4  # names, and how many of the radii more of them than these may use
+_FEW, _NEAR = 12, 3  # names, and how many of the radii more of them than these may use
 _FAR = 9.0  # from here on a thin line leads to the name
 
 
@@ -91,6 +91,9 @@ class Labels(Artist):
                 if box[0] < frame[0] or box[1] < frame[1] or box[2] > frame[2] or box[3] > frame[3]:
                     continue
                 if _overlaps(others, box):
+                    continue
+                covered = _inside(points, box, 0)
+                if covered and len(radii) < len(_RADII):
                     continue
                 cost = 4.0 * _inside(points, box, 3 * scale) + 1.0 * _inside(lines, box, 0) + radius / 40
                 if best is None or cost < best[0]:

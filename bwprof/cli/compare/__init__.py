@@ -250,9 +250,8 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
 
     everything = options.all or len(found.lines) <= _MOST_LINES
     places = telling.in_order(found, everything=everything)
-    show_table(
-        screen, f"{quoted(found.base)} -> {quoted(found.new)}", telling.table(found, places), numbers=telling.NUMBERS
-    )
+    title = f"{quoted(found.base)} -> {quoted(found.new)}"
+    show_table(screen, title, telling.table(found, places), numbers=telling.NUMBERS, spare=("limit %", "95 %"))
     if len(places) < len(found.lines):
         screen.print(f"and {len(found.lines) - len(places)} the same (--all shows them)")
     if options.power:

@@ -122,7 +122,7 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         legend_over_lines(ax, handles, len(rows), room)
     else:
         ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.axvline(1.0, color=colors.text, linewidth=0.8)
+    ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
             _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _LARGE = 9.99  # of a change, a fraction: more is told as so much
 _HUGE = math.log(1e6)  # from which on powers of ten are enough
 _MOST_NAMES = 8  # of one cause
+_MOST_WHYS = 12  # causes that are told
 _TIMES_FROM = math.log(1.5)  # a change from which on it is told as so many times
 
 NUMBERS = ("base", "new", "change %", "95 %", "limit %")
@@ -170,7 +171,9 @@ def details(comparison: Comparison, places: Sequence[int]) -> list[str]:
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
-    return [f"{verdict}: {', '.join(_first(of))}: {words}" for (verdict, words), of in found.items()]
+    lines = [f"{verdict}: {', '.join(_first(of))}: {words}" for (verdict, words), of in found.items()]
+    left = len(lines) - _MOST_WHYS
+    return lines if left <= 1 else [*lines[:_MOST_WHYS], f"and {left} more of such lines: --json has all"]
 
 
 def _first(called: list[str]) -> list[str]:

@@ -267,7 +267,8 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
     last = story.last
     found, gone = story.fixed(_TOP)
     fixed = (
-        f"Of the {counted(len(found), 'bottleneck')} named above, {len(gone)} cost less than half of that time now."
+        f"Of the {counted(len(found), 'bottleneck')} named above, {len(gone) or 'none'} "
+        f"{'costs' if len(gone) < 2 else 'cost'} less than half of that time now."
         if found
         else ""
     )

@@ -40,9 +40,11 @@ def against(base: Run, new: Run, number: int) -> Section | None:
     apart = all(devices) and not devices[0] & devices[1]
     found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
     data = found.frame()
-    headings = ("case", "precision", "variant", *_NUMBERS, "verdict", "why")
     # Why a time of another device differs needs no words in each line.
     lines = [_line(row, () if apart else ("cause",)) for row in data.to_dict(orient="records")]
+    headings = ["case", "precision", "variant", "verdict", *_NUMBERS, "why"]
+    if not any(line[-1] for line in lines):
+        headings, lines = headings[:-1], [line[:-1] for line in lines]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
@@ -63,9 +65,20 @@ def _line(row: Mapping[Hashable, Any], whys: Sequence[str]) -> list[object]:
     ]
     ratio = None if found["speedup"] is None else f"{short(found['speedup'], '.2f')}x"
     change = _said(finite_number(row["change_pct"]), "+.1f")
-    why = "; ".join(str(row[name]) for name in (*whys, "reason") if isinstance(row[name], str))
+    whys = (*whys, "reason") if row["verdict"] != "same" else ()
+    why = "; ".join(str(row[name]) for name in whys if isinstance(row[name], str))
     named = " ".join(str(row[name]) for name in ("case", "parameters") if isinstance(row[name], str) and row[name])
-    return [named, row["precision"], row["variant"], *times, ratio, *speeds, change, row["verdict"], why]
+    return [
+        named,
+        row["precision"],
+        row["variant"],
+        str(row["verdict"]).replace("_", " "),
+        *times,
+        ratio,
+        *speeds,
+        change,
+        why,
+    ]
 
 
 def _said(value: float | None, spec: str) -> str | None:
