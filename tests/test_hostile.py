@@ -37,6 +37,8 @@ from bwprof.runs.plan import Plan, Request
 from bwprof.runs.progress import Bar
 from bwprof.suites import SuiteCase
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ESCAPE = "\x1b]0;title\x07"  # sets a terminal's title
 SPELT = r"\x1b]0;title\x07"
 ONE = ["gemm", *TINY, "-p", "M=1", "--precision", "fp32"]
