@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +132,31 @@ def _short_cases() -> Iterator[None]:
     from bwprof.runs import loop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.1)
+        patch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.02)
+        yield
+
+
+_THREADS = "BWPROF_CPU_THREADS"
+_GIVEN_THREADS = os.environ.get(_THREADS)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Cases on the CPU run on one thread, as do those of commands: for files whose subject is what becomes of rows.
+    Before each cold sample all threads read more than the cache, and wait for each other beside another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_THREADS, "1")
+        yield
+
+
+@contextmanager
+def _all_threads() -> Iterator[None]:
+    """For a device that outlives a file's `one_thread`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if _GIVEN_THREADS is None:
+            patch.delenv(_THREADS, raising=False)
+        else:
+            patch.setenv(_THREADS, _GIVEN_THREADS)
         yield
 
 
@@ -140,14 +164,18 @@ def _short_cases() -> Iterator[None]:
 def device(request: pytest.FixtureRequest) -> Iterator[_core.Device]:
     """Each device in turn, open for the whole session; a test that closes a device opens its own."""
     backend, index = request.param
-    with _core.Device(backend, index) as opened:
+    with _all_threads():
+        opened = _core.Device(backend, index)
+    with opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def cpu() -> Iterator[_core.Device]:
     """The CPU, which is always there."""
-    with _core.Device("cpu", 0) as opened:
+    with _all_threads():
+        opened = _core.Device("cpu", 0)
+    with opened:
         yield opened
 
 

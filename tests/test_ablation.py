@@ -20,6 +20,8 @@ from bwprof.ladder import peers, rungs, telling
 from bwprof.ladder.function import NOT_ASKED
 from bwprof.plot.kinds.ladders import picture
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}  # rung: enough where the ladder itself is not asked about
 SHAPE = {"M": 4, "N": 32, "K": 48}

@@ -23,6 +23,8 @@ from bwprof.cli.sweep import main
 from bwprof.results import csvfile, schema
 from bwprof.suites import parse
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SECONDS = 300  # no run is waited for longer; on a busy machine it may take a minute
 QUICK = ["--no-roofs", "--target-seconds", "0.1"]
 SMALL = ["gemm", "-p", "M=1", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]

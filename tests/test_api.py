@@ -12,6 +12,8 @@ import pytest
 
 import bwprof
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 MODULES = sorted(
     found.name for found in pkgutil.walk_packages(bwprof.__path__, "bwprof.") if not found.name.endswith("__main__")
 )

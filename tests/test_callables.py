@@ -260,7 +260,7 @@ def test_it_can_measure_what_measures() -> None:
 )
 def test_bad_arguments(given: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        bwprof.measure(lambda: None, **({"device": "cpu"} | given))
+        bwprof.measure(lambda: None, **({"device": "cpu", "max_seconds": 0.01} | given))
 
 
 async def coroutine() -> None:

@@ -24,6 +24,8 @@ from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
 from bwprof.runs.executors import local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # ---- a whole run
 
 

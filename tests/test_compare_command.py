@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from commands import Here, csv_rows, make_brief, run_folder
 from test_compare import CASES, baseline, run, timed
-from toy_roofs import ROOFS
 
 import bwprof
-from bwprof import _core, plot
+from bwprof import plot
 from bwprof.cli import compare as command
 from bwprof.cli import main
 from bwprof.cli.shared.guard import coded, guarded
@@ -28,6 +27,8 @@ from bwprof.results import frame
 from bwprof.results.schema import Row
 from bwprof.runs import again
 from bwprof.runs.executors.local import LocalExecutor
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -435,44 +436,6 @@ def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) 
     assert (code, err) == (1, ""), "what cannot be measured again counts"
     assert "not measured again: Test CPU is not at hand" in " ".join(out.split())
     assert "measured twice" not in out
-
-
-def _never(*_: object) -> Any:
-    raise AssertionError("no device is opened")
-
-
-def test_cases_of_others_are_not_measured() -> None:
-    own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
-    assert again.measure_again([own], {}, _never, again.Progress()) == ["my_function is a caller's own function"]
-    other = own | {"operation": "gemm", "precision": "fp99"}
-    (said,) = again.measure_again([other], {}, _never, again.Progress())
-    assert isinstance(said, str)
-    assert said.startswith("its case cannot be told (")
-    assert again.measure_again([own | {"status": "failed"}], {}, _never, again.Progress()) == ["it is failed"]
-
-
-def test_another_machine_of_the_same_name_is_another_one() -> None:
-    device = bwprof.devices()["cpu:0"]
-    row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
-    (said,) = again.measure_again([row], {}, LocalExecutor, again.Progress())
-    assert said == f"the {device['name']} at hand is another one"
-
-
-def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:
-    facts = cpu.facts()
-    roofs = replace(ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
-    with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:
-        row = case.measure(roofs=roofs, max_seconds=0.01, rel_ci=0.5)
-    run = {"max_seconds": 0.01, "rel_ci": 0.5}
-    (found,) = again.measure_again([row], run, LocalExecutor, again.Progress(), given=roofs)
-    assert not isinstance(found, str)
-    same = ("case", "operation", "precision", "seed", "variant", "timer", "cache", "bytes_read", "attainable_gb_s")
-    assert [found[name] for name in same] == [row[name] for name in same]
-    assert found.attainable_gb_s > 0
-    assert len(found.samples_ns) == found.samples
-    (bare,) = again.measure_again([row], run, LocalExecutor, again.Progress())
-    assert not isinstance(bare, str)
-    assert bare.attainable_gb_s is None
 
 
 def test_python_m_is_the_same_command() -> None:

@@ -13,6 +13,8 @@ import bwprof
 from bwprof import analysis
 from bwprof.analysis import BandwidthAnalysis
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SAME: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "duplicates": lambda data: data.set_axis([0] * len(data)),
     "levels": lambda data: data.set_axis(

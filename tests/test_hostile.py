@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ from commands import GIVE_UP_SECONDS, PLANT, TINY, Here, command, environment, f
 from rows import pair, row
 
 import bwprof
-from bwprof import _core, hardware, plot, suites
+from bwprof import _core, plot
 from bwprof.cli.plot import main as plot_main
 from bwprof.cli.report import main as report_main
 from bwprof.cli.shared.guard import guarded
@@ -33,9 +32,10 @@ from bwprof.runs.executors import child, worker
 from bwprof.runs.executors.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.loop import OutOfTimeError
-from bwprof.runs.plan import Plan, Request
+from bwprof.runs.plan import Request
 from bwprof.runs.progress import Bar
-from bwprof.suites import SuiteCase
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 ESCAPE = "\x1b]0;title\x07"  # sets a terminal's title
 SPELT = r"\x1b]0;title\x07"
@@ -263,102 +263,6 @@ def test_a_command_in_another_thread_minds_no_signal() -> None:
     thread.start()
     thread.join()
     assert codes == [0]
-
-
-# ---- large plans
-
-
-class Counted(tuple[int, ...]):
-    """A tuple that counts how often it is gone through."""
-
-    passes = 0
-
-    def __iter__(self) -> Iterator[int]:
-        Counted.passes += 1
-        return super().__iter__()
-
-
-def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Counted, "passes", 0)
-    entry = SuiteCase("many", "gemm", {"M": Counted(range(1, 401)), "N": Counted((8, 16)), "K": (8,)})
-    specs = plan._expanded(entry, Request(), ("fp32",), True, "cpu")
-    assert len({spec.case for spec in specs}) == 800
-    assert Counted.passes <= 8
-
-
-def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
-    monkeypatch.setattr(plan, "MOST_CASES", 100)
-    for count, fits in ((2, True), (3, False)):
-        found = suites.Suite("a.toml", "", (entry,) * count, ("fp32",), None)
-        monkeypatch.setattr(suites, "load", lambda _name, found=found: found)
-        if fits:
-            assert len(plan.make(Request(suite="a.toml"), "cpu").specs) == 50, "each once"
-        else:
-            with pytest.raises(ValueError, match="more than 100 cases"):
-                plan.make(Request(suite="a.toml"), "cpu")
-
-
-def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimated: list[int] = []
-    first: list[int] = []
-
-    class Stream(io.StringIO):
-        def write(self, text: str) -> int:
-            first.append(len(estimated))
-            return super().write(text)
-
-    def made(_device: object, _facts: object, _spec: Spec, *_: object) -> tuple[list[str], float]:
-        estimated.append(1)
-        return ["gemm\x1b", *["-"] * 9], 1.0
-
-    monkeypatch.setattr(listing, "_estimated", made)
-    spec = plan.make(Request(("gemm",)), "cpu").specs[0]
-    stream = Stream()
-    listing.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
-    lines = stream.getvalue().splitlines()
-    assert len(lines) == 1 + 1200 + 1
-    assert first[0] == 500
-    assert "\x1b" not in stream.getvalue()
-    assert lines[0].split(" |")[0] == "case    ", "as wide as what stands below it"
-    assert lines[-1].startswith("1200 cases on cpu:0")
-
-
-def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
-    rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
-    axes = plot.comparison(frame.from_rows(rows), ax=plot_axes())
-    assert [label.get_text() for label in axes.get_yticklabels()] == [f"case {number}" for number in range(62)]
-    assert "the first 62 of 70 cases" in axes.get_title(loc="left")
-    assert "the picture shows the first 62 of 70 cases" in caplog.text
-
-
-def plot_axes() -> Any:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(8, 10)).add_axes((0.2, 0.1, 0.7, 0.8))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (".".join(["a"] * 50_000) + " = 1", "is nested too deeply"),
-        (" . ".join(['"a b"'] * 5_000) + " = 1", "is nested too deeply"),
-        ("text = " + "[" * 900 + "]" * 900, "nested too deeply"),
-        ("a = " + "{a = " * 900 + "1" + "}" * 900, "nested too deeply"),
-        ("#" * 10_000_001, "more than 10000000 bytes"),
-        ("target_seconds = " + "9" * 5000, "not a TOML file"),
-    ],
-)
-def test_a_suite_that_would_take_for_ever(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"a.toml: .*{said}"):
-        suites.parse(text.encode(), source="a.toml")
-
-
-def test_a_text_with_many_dots_is_no_deep_key() -> None:
-    dots = "e.g. " * 200 + "1.5, 2.5. " * 200
-    found = suites.parse(f'text = "{dots}"\n[[case]]\noperation = "gemm"\n'.encode(), source="a.toml")
-    assert found.text == dots
 
 
 # ---- a limit for every case

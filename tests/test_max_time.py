@@ -21,6 +21,8 @@ from bwprof.runs.loop import Limits, OutOfTimeError
 from bwprof.runs.plan import Request
 from bwprof.runs.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 OVER = "the {} s of --max-total-seconds were over"
 # A child that hangs leaves a mark; when it is there, so many seconds have passed by the clock of the command's process:
 # a machine that is slow has all the time that it needs until then.

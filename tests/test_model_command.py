@@ -19,6 +19,8 @@ from bwprof.measuring.row import Outcome
 from bwprof.models import architecture
 from bwprof.models.result import ModelStep
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 class Here(Pretended):
     """What the command's child process does, without a process."""

@@ -27,6 +27,8 @@ from bwprof.roofs import Roofs, Wanted
 from bwprof.roofs.model import RoofPoint
 from bwprof.runs import loop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LLAMA = architecture.named("llama-3.1-8b")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from commands import environment
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 nbformat = pytest.importorskip("nbformat", reason="nbformat, of the extra 'test', is not installed")
 nbclient = pytest.importorskip("nbclient", reason="nbclient, of the extra 'test', is not installed")
 

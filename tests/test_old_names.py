@@ -14,6 +14,8 @@ import bwprof
 from bwprof.renamed import renamed
 from bwprof.results import frame
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False}
 TINY: dict[str, Any] = {"M": 1, "N": 8, "K": 8, "precision": "fp32", **QUICK}
 

@@ -19,6 +19,8 @@ from bwprof.roofs import RoofPoint, Wanted, store
 from bwprof.runs import metadata, plan
 from bwprof.runs.executors import local
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False}
 TINY: dict[str, Any] = {"M": 1, "N": 8, "K": 8, "precision": "fp32", **QUICK}
 COMMAND = ["gemm", "--device", "cpu", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--quiet"]

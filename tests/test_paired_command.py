@@ -31,6 +31,8 @@ from bwprof.paired.sides import SideError
 from bwprof.paired.work import Call
 from bwprof.runs.interrupts import Unasked
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK = ["--device", "cpu", "--cache", "hot", "--threads", "1", "--rel-ci", "90%", "--max-seconds", "60", "--quiet"]
 
 # What is prepared is renewed without a new process: quickly.

@@ -24,6 +24,8 @@ from bwprof.runs import loop
 from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.resuming import still_to_do
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = ["gemm", "-p", "M=1,2,3", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--backend", "cpu"]
 
 

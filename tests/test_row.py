@@ -16,6 +16,8 @@ from rows import row
 import bwprof
 from bwprof.results import frame, load_samples, schema
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_seconds": 0.05}
 
 

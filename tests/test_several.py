@@ -19,6 +19,8 @@ from bwprof.runs import inprocess, loop
 from bwprof.runs.executors.local import LocalExecutor
 from bwprof.runs.interrupts import StoppedError
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = ["gemm", "-p", "M=1,2", "-p", "N=8", "-p", "K=8", "--precision", "fp32", "--cache", "hot", "--no-roofs"]
 POINT = {"N": 8, "K": 8, "precision": "fp32", "cache": "hot", "roofs": False, "max_seconds": 0}
 

@@ -21,6 +21,8 @@ from bwprof.results.files import Claim, claim_path
 from bwprof.results.writer import Store, claimed, release
 from bwprof.runs import loop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_total_seconds": 30.0}
 
 

@@ -12,6 +12,8 @@ import pytest
 import bwprof
 from bwprof import results
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "roofs": False, "max_total_seconds": 30.0}
 
 

@@ -27,6 +27,8 @@ from bwprof.cli import main
 from bwprof.listing import html_table
 from bwprof.runs import notebook
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -1,0 +1,51 @@
+"""Rows that are measured again for a comparison: which can be, and that it is done as before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from test_compare import timed
+from toy_roofs import ROOFS
+
+import bwprof
+from bwprof import _core
+from bwprof.runs import again
+from bwprof.runs.executors.local import LocalExecutor
+
+
+def _never(*_: object) -> LocalExecutor:
+    raise AssertionError("no device is opened")
+
+
+def test_cases_of_others_are_not_measured() -> None:
+    own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
+    assert again.measure_again([own], {}, _never, again.Progress()) == ["my_function is a caller's own function"]
+    other = own | {"operation": "gemm", "precision": "fp99"}
+    (said,) = again.measure_again([other], {}, _never, again.Progress())
+    assert isinstance(said, str)
+    assert said.startswith("its case cannot be told (")
+    assert again.measure_again([own | {"status": "failed"}], {}, _never, again.Progress()) == ["it is failed"]
+
+
+def test_another_machine_of_the_same_name_is_another_one() -> None:
+    device = bwprof.devices()["cpu:0"]
+    row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
+    (said,) = again.measure_again([row], {}, LocalExecutor, again.Progress())
+    assert said == f"the {device['name']} at hand is another one"
+
+
+def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:
+    facts = cpu.facts()
+    roofs = replace(ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
+    with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:
+        row = case.measure(roofs=roofs, max_seconds=0.01, rel_ci=0.5)
+    run = {"max_seconds": 0.01, "rel_ci": 0.5}
+    (found,) = again.measure_again([row], run, LocalExecutor, again.Progress(), given=roofs)
+    assert not isinstance(found, str)
+    same = ("case", "operation", "precision", "seed", "variant", "timer", "cache", "bytes_read", "attainable_gb_s")
+    assert [found[name] for name in same] == [row[name] for name in same]
+    assert found.attainable_gb_s > 0
+    assert len(found.samples_ns) == found.samples
+    (bare,) = again.measure_again([row], run, LocalExecutor, again.Progress())
+    assert not isinstance(bare, str)
+    assert bare.attainable_gb_s is None

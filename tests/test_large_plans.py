@@ -1,0 +1,112 @@
+"""Plans of many cases, and suites that would take for ever to read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import pair
+
+from bwprof import hardware, plot, suites
+from bwprof.cli.sweep import listing
+from bwprof.measuring.spec import Spec
+from bwprof.results import frame
+from bwprof.runs import plan
+from bwprof.runs.plan import Plan, Request
+from bwprof.suites import SuiteCase
+
+
+class Counted(tuple[int, ...]):
+    """A tuple that counts how often it is gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        Counted.passes += 1
+        return super().__iter__()
+
+
+def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "passes", 0)
+    entry = SuiteCase("many", "gemm", {"M": Counted(range(1, 401)), "N": Counted((8, 16)), "K": (8,)})
+    specs = plan._expanded(entry, Request(), ("fp32",), True, "cpu")
+    assert len({spec.case for spec in specs}) == 800
+    assert Counted.passes <= 8
+
+
+def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
+    monkeypatch.setattr(plan, "MOST_CASES", 100)
+    for count, fits in ((2, True), (3, False)):
+        found = suites.Suite("a.toml", "", (entry,) * count, ("fp32",), None)
+        monkeypatch.setattr(suites, "load", lambda _name, found=found: found)
+        if fits:
+            assert len(plan.make(Request(suite="a.toml"), "cpu").specs) == 50, "each once"
+        else:
+            with pytest.raises(ValueError, match="more than 100 cases"):
+                plan.make(Request(suite="a.toml"), "cpu")
+
+
+def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimated: list[int] = []
+    first: list[int] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            first.append(len(estimated))
+            return super().write(text)
+
+    def made(_device: object, _facts: object, _spec: Spec, *_: object) -> tuple[list[str], float]:
+        estimated.append(1)
+        return ["gemm\x1b", *["-"] * 9], 1.0
+
+    monkeypatch.setattr(listing, "_estimated", made)
+    spec = plan.make(Request(("gemm",)), "cpu").specs[0]
+    stream = Stream()
+    listing.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1 + 1200 + 1
+    assert first[0] == 500
+    assert "\x1b" not in stream.getvalue()
+    assert lines[0].split(" |")[0] == "case    ", "as wide as what stands below it"
+    assert lines[-1].startswith("1200 cases on cpu:0")
+
+
+def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
+    rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
+    axes = plot.comparison(frame.from_rows(rows), ax=plot_axes())
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"case {number}" for number in range(62)]
+    assert "the first 62 of 70 cases" in axes.get_title(loc="left")
+    assert "the picture shows the first 62 of 70 cases" in caplog.text
+
+
+def plot_axes() -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(8, 10)).add_axes((0.2, 0.1, 0.7, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (".".join(["a"] * 50_000) + " = 1", "is nested too deeply"),
+        (" . ".join(['"a b"'] * 5_000) + " = 1", "is nested too deeply"),
+        ("text = " + "[" * 900 + "]" * 900, "nested too deeply"),
+        ("a = " + "{a = " * 900 + "1" + "}" * 900, "nested too deeply"),
+        ("#" * 10_000_001, "more than 10000000 bytes"),
+        ("target_seconds = " + "9" * 5000, "not a TOML file"),
+    ],
+)
+def test_a_suite_that_would_take_for_ever(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"a.toml: .*{said}"):
+        suites.parse(text.encode(), source="a.toml")
+
+
+def test_a_text_with_many_dots_is_no_deep_key() -> None:
+    dots = "e.g. " * 200 + "1.5, 2.5. " * 200
+    found = suites.parse(f'text = "{dots}"\n[[case]]\noperation = "gemm"\n'.encode(), source="a.toml")
+    assert found.text == dots
