@@ -182,15 +182,17 @@ __global__ void __launch_bounds__(threads, resident)
         multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), hold_queries ? held : nullptr, scores,
                                       T());
         const bool masked = !vectors || key0 + tile_keys > open_keys;  // one piece of code where rows are slow anyway
+        int room[blocks][2];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
-            const int room[2] = {shape.causal ? min(all, own) : all, shape.causal ? min(all, own + 8) : all};
-            if (masked) {
-                bw_flash_soften<true>(scores[b], room, shape.scale, sums[b]);
-            } else {
-                bw_flash_soften<false>(scores[b], room, shape.scale, sums[b]);
-            }
+            room[b][0] = shape.causal ? min(all, own) : all;
+            room[b][1] = shape.causal ? min(all, own + 8) : all;
+        }
+        if (masked) {
+            bw_flash_soften<true>(scores, room, shape.scale, sums);
+        } else {
+            bw_flash_soften<false>(scores, room, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
@@ -231,7 +233,8 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
         // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short
         // ones.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
-        if (long_tiles >= 2 * facts->units) return choose<padded, 2, 64, padded == 64, 2, true, T>(shape, facts, out);
+        if (long_tiles >= 2 * facts->units)
+            return choose < padded, 2, padded == 64 ? 64 : 48, padded == 64, 2, true, T > (shape, facts, out);
     }
     return choose < padded, 1, keys, padded <= 128, padded == 64 ? 3 : 2, true, T > (shape, facts, out);
 }

@@ -284,15 +284,17 @@ __global__ void __launch_bounds__(threads, resident)
         float scores[blocks][keys / 8][4];
         multiply_keys<padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores);
         const bool masked = key0 + keys > open_keys;
+        int room[blocks][2];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
-            const int room[2] = {shape.causal ? min(all, own) : all, shape.causal ? min(all, own + 8) : all};
-            if (masked) {
-                bw_flash_soften<true>(scores[b], room, shape.scale, sums[b]);
-            } else {
-                bw_flash_soften<false>(scores[b], room, shape.scale, sums[b]);
-            }
+            room[b][0] = shape.causal ? min(all, own) : all;
+            room[b][1] = shape.causal ? min(all, own + 8) : all;
+        }
+        if (masked) {
+            bw_flash_soften<true>(scores, room, shape.scale, sums);
+        } else {
+            bw_flash_soften<false>(scores, room, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
@@ -335,7 +337,7 @@ bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_
 bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_prepared *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
-    if (shape.head_dim <= 64) return choose<64, 2, 32, true, 2>(shape, facts, out);
+    if (shape.head_dim <= 64) return choose<64, 1, 64, true, 2>(shape, facts, out);
     if (shape.head_dim <= 128) return choose<128, 1, 64, true, 2>(shape, facts, out);
     return choose<256, 1, 16, true, 2>(shape, facts, out);
 }
