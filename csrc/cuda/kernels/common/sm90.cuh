@@ -125,8 +125,8 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
 #define BW_REGISTERS_32                                                      \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define BW_REGISTERS_40 BW_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define BW_REGISTERS_48 BW_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define BW_REGISTERS_48 \
+    BW_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define BW_REGISTERS_64                                                                \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -148,7 +148,6 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
 #define BW_FLOATS_4(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define BW_FLOATS_16(d, i) BW_FLOATS_4(d, i), BW_FLOATS_4(d, i + 1), BW_FLOATS_4(d, i + 2), BW_FLOATS_4(d, i + 3)
 #define BW_FLOATS_32(d, i) BW_FLOATS_16(d, i), BW_FLOATS_16(d, i + 4)
-#define BW_FLOATS_40(d, i) BW_FLOATS_32(d, i), BW_FLOATS_4(d, i + 8), BW_FLOATS_4(d, i + 9)
 #define BW_FLOATS_48(d, i) BW_FLOATS_32(d, i), BW_FLOATS_16(d, i + 8)
 #define BW_FLOATS_64(d, i) BW_FLOATS_32(d, i), BW_FLOATS_32(d, i + 8)
 #define BW_FLOATS_96(d, i) BW_FLOATS_64(d, i), BW_FLOATS_32(d, i + 16)
@@ -166,8 +165,6 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
     }
 BW_PRODUCT(64, 32, __half, "k16.f32.f16.f16", ", 0, 0", 32, 33, 34)
 BW_PRODUCT(64, 32, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 32, 33, 34)
-BW_PRODUCT(80, 40, __half, "k16.f32.f16.f16", ", 0, 0", 40, 41, 42)
-BW_PRODUCT(80, 40, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 40, 41, 42)
 BW_PRODUCT(96, 48, __half, "k16.f32.f16.f16", ", 0, 0", 48, 49, 50)
 BW_PRODUCT(96, 48, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 48, 49, 50)
 BW_PRODUCT(128, 64, __half, "k16.f32.f16.f16", ", 0, 0", 64, 65, 66)
