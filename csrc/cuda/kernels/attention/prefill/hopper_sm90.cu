@@ -1,6 +1,6 @@
-// attention_prefill on Hopper's tensor cores, FP16 and BF16, head_dim up to 128: padded to 64 or 128.
-//   - a producer thread brings Q, and K and V 128 keys at a time, two stages of each, by TMA; what lies beyond a
-//     sequence or head_dim is zeros;
+// attention_prefill on Hopper's tensor cores, FP16 and BF16; head_dim is padded to 64, 128, 192 or 256.
+//   - a producer thread brings Q, and K and V 128 keys at a time (96 and 64 of the wider two), two stages of each, by
+//     TMA; what lies beyond a sequence or head_dim is zeros;
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
 //   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
