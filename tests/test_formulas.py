@@ -160,6 +160,7 @@ def test_formulas_as_text(operation, precision, params, read, written, flops):
     sizes = {found["name"]: found["block_bytes"] / found["block_elems"] for found in _core.dtypes()}
     whole = _core.complete(operation, precision, params)
     names = {f"e_{role}": sizes.get(roles[role], 0) for role in ("activation", "weight", "cache", "result", "scale")}
+    names["e_cache"] = names["e_cache"] or names["e_activation"]
     names |= whole | {"keys": whole.get("batch", 1) * whole.get("kv_len", 1), "ceil": math.ceil}
     if precision == "q4_0":  # of a row's last weights the whole block counts
         names["e_weight"] *= 32 * math.ceil(whole["K"] / 32) / whole["K"]

@@ -88,7 +88,7 @@ def test_more_tiles_than_multiprocessors(
     """Blocks that take several tiles, over buffer sets with addresses of their own."""
     complete = _complete(operation, params)
     for variant in gpu.variants(operation, precision, complete):
-        if variant["name"] in ("wgmma", "flash", "hopper") and not variant["refuses"]:
+        if variant["name"] in ("wgmma", "flash", "split", "hopper") and not variant["refuses"]:
             with _core.Case(gpu, operation, precision, complete, variant=variant["name"]) as case:
                 assert case.verify()["verified"], variant["name"]
                 assert case.measure(max_seconds=0.05)["verified"], variant["name"]
@@ -97,7 +97,7 @@ def test_more_tiles_than_multiprocessors(
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     ("head_dim", "precision", "runs"),
-    [(64, "fp16", True), (40, "bf16", True), (33, "fp16", False), (136, "fp16", False), (64, "fp32", False)],
+    [(64, "fp16", True), (40, "bf16", True), (33, "fp16", False), (136, "fp16", True), (256, "bf16", True)],
 )
 def test_hopper_is_the_default_where_it_runs(gpu: _core.Device, head_dim: int, precision: str, runs: bool) -> None:
     params = _complete("attention_prefill", {"seq_len": 300, "head_dim": head_dim})
@@ -108,6 +108,13 @@ def test_hopper_is_the_default_where_it_runs(gpu: _core.Device, head_dim: int, p
     else:
         assert (rows["hopper"]["refuses"] == "") == runs
         assert rows["hopper" if runs else "flash"]["default"]
+
+
+@pytest.mark.cuda
+def test_fp32_prefill_is_split_where_tensor_cores_are_worth_it(gpu: _core.Device) -> None:
+    rows = {row["name"]: row for row in gpu.variants("attention_prefill", "fp32", _complete("attention_prefill", {}))}
+    capability = (gpu.facts()["major"], gpu.facts()["minor"])
+    assert rows["split" if capability in [(8, 0), (9, 0), (10, 0)] else "flash"]["default"]
 
 
 def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:

@@ -26,6 +26,7 @@ SPACING = {"fp32": 2.0**-149, "tf32": 2.0**-136, "fp16": 2.0**-24, "bf16": 2.0**
 HEADS = [(1, 1, 1), (7, 1, 80), (14, 2, 64), (6, 3, 256), (4, 4, 33), (32, 8, 128), (20, 1, 40)]
 PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1, 64, 200), (2, 3, 129)]
 LONG_PREFILLS = [((3, 1, 64), (2, 301, 700)), ((5, 1, 128), (1, 270, 270)), ((2, 2, 128), (2, 140, 515))]
+LONG_PREFILLS += [((3, 1, 72), (1, 70, 150)), ((8, 1, 192), (1, 135, 140)), ((5, 5, 160), (1, 40, 290))]
 DECODES = [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)]
 APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
 
@@ -187,6 +188,8 @@ REFERENCES = {
 def allowed_error(operation: str, precision: str, p: dict[str, int]) -> float:
     """Relative to the larger of the value and the outputs' root mean square; 0 = equal."""
     unit = ROUNDOFF[RESULT[precision]]
+    if precision == "tf32" and operation.startswith("attention"):  # queries and weights are rounded to it
+        unit = ROUNDOFF[precision]
     if operation == "gemm":  # one rounding; FP32 sums of K products, in any order, some units truncating
         return unit + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
     if operation.startswith("attention"):  # the result, the weights and the scores may each be rounded
@@ -498,6 +501,28 @@ def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_dev
                         first = max(0, 41 - 40) if operation == "attention_prefill" else 0
                         hit[0, first:, 2:] = True
                     np.testing.assert_array_equal(np.isnan(out), hit, err_msg=f"{variant['name']} {name} {payload:#x}")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_key_of_infinite_score_below_zero_weighs_nothing(kernel_device, precision):
+    """An element of K is infinite and met by negative ones of q alone."""
+    params = NAN_SHAPES["attention_prefill"]
+    for variant in kernel_device.variants("attention_prefill", precision, params):
+        if variant["refuses"]:
+            continue
+        with _core.Case(kernel_device, "attention_prefill", precision, params, variant=variant["name"]) as case:
+            operands = {operand["name"]: operand for operand in case.operands}
+            bits = case.inputs()
+            given = {name: decode(operands[name], data) for name, data in bits.items()}
+            given["q"][..., 5] = -1.0
+            given["k"][0, 41, 1, 5] = np.inf
+            bits = {name: _core.encode(precision, given[name].astype(np.float32)) for name in given}
+            found = decode(operands["out"], case.run(bits)["out"])
+            assert np.isfinite(found).all(), variant["name"]
+            with np.errstate(invalid="ignore"):
+                expected = attention(case, bits, given, case.params)["out"]
+            limit = allowed_error("attention_prefill", precision, case.params)
+            assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
 
 
 def test_a_callers_indices_are_held_to_their_range(kernel_device):

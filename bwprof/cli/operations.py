@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _DESCRIPTION = "What can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."
 _LEGEND = """\
 In formulas e_activation, e_weight, e_cache, e_result and e_scale are the bytes of an element of that role in the
-precision (0 where it has none; q4_0 weights: 18 bytes for each 32, a row's last ones counted as whole), and keys is
-batch*kv_len, or the sum of kv_lens. Each operand is moved once: what a variant stores and reads in between comes on top
-(algorithmic_bytes_*). Intensity is FLOPs a byte with the default parameters.
+precision (0 where it has none, but tf32's e_cache is e_activation; q4_0 weights: 18 bytes for each 32, a row's last
+ones counted as whole), and keys is batch*kv_len, or the sum of kv_lens. Each operand is moved once: what a variant
+stores and reads in between comes on top (algorithmic_bytes_*). Intensity is FLOPs a byte with the default parameters.
 """
 
 

@@ -39,7 +39,8 @@ typedef struct bw_dims {
 } bw_dims;
 
 /* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
- * of an element of that role in the precision, 0 where it has none), and keys: batch * kv_len, or the sum of kv_lens.
+ * of an element of that role in the precision, 0 where it has none; e_cache then is e_activation), and keys: batch *
+ * kv_len, or the sum of kv_lens.
  */
 typedef struct bw_formula {
     const char *bytes_read, *bytes_written, *flops;

@@ -46,6 +46,12 @@ RULES = [
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 19, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
     Rule("stream.cu", r"read", 4, 1, "a stream's read"),
+    # Limited by arithmetic: what matters of them here is that they do not spill.
+    Rule("fp32.cu", r"attention_flash", 0, 0, "sums in registers"),
+    Rule("tf32.cu", r"attention_tf32", 0, 0, "sums in registers"),
+    Rule("mma.cu", r"attention_flash", 0, 0, "sums in registers"),
+    Rule("hopper_sm90.cu", r"attention_hopper", 0, 0, "sums in registers"),
+    Rule("unfused_mma.cu", r"attention_(scores|output)", 0, 0, "sums in registers"),
 ]
 USED_FIRST = ("ST", "RED", "BRA", "BAR", "EXIT", "CALL", "RET")  # all of their operands are read
 

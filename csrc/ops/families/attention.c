@@ -115,7 +115,7 @@ static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_co
     bw_checked keys = keys_in_all(s);
     bw_checked heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
     bw_checked q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked kv = bw_bytes_of(precision->cache, bw_mul(heads, bw_num(s->dim)));
+    bw_checked kv = bw_bytes_of(bw_attention_kv_dtype(precision), bw_mul(heads, bw_num(s->dim)));
     kv = bw_add(kv, bw_bytes_of(precision->scale, heads));
     bw_checked pairs = bw_mul(keys, bw_num(s->seq));
     if (s->causal) {
@@ -128,7 +128,7 @@ static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_co
 }
 
 static int shape_operands(const shape *s, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    const bw_dtype cache = precision->cache, result = precision->result, scale = precision->scale;
+    const bw_dtype cache = bw_attention_kv_dtype(precision), result = precision->result, scale = precision->scale;
     out[BW_ATTENTION_Q] = bw_operand_make("q", BW_IN, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
     out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
     out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
@@ -236,11 +236,12 @@ static bw_status shape_reference(const shape *s, const bw_precision *precision, 
  * to one roundoff u, evenly distributed: a mean square of u^2 / 3 at most, and with scores of variance 1/9 another u^2
  * / 27. The weights' errors are independent, so the result's, relative to its scale, has the same mean square. Weights
  * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
- * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4. */
+ * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4.
+ * TF32 rounds queries and weights alike, though results are FP32. */
 static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precision, bool rounds_once) {
     double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len));
     if (rounds_once) return (bw_tolerance){accumulation, 0.0};
-    double roundoff = bw_dtype_roundoff(precision->result);
+    double roundoff = bw_dtype_roundoff(precision->compute == BW_TF32 ? BW_TF32 : precision->result);
     double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
     if (precision->result == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
     return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
@@ -287,7 +288,7 @@ const bw_op bw_op_attention_prefill = {
     .text = "attention of a prompt: seq_len queries per sequence",
     .params = prefill_params,
     .param_count = sizeof prefill_params / sizeof prefill_params[0],
-    .precisions = BW_CACHE_PRECISIONS,
+    .precisions = BW_CACHE_PRECISIONS | BW_MASK(TF32),
     .formula = {"batch*seq_len*num_heads*head_dim*e_result + 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)",
                 "batch*seq_len*num_heads*head_dim*e_result",
                 "4*batch*num_heads*head_dim*(seq_len*kv_len - causal*seq_len*(seq_len - 1)/2)"},

@@ -5,6 +5,8 @@
 #ifndef BW_OPS_ATTENTION_H
 #define BW_OPS_ATTENTION_H
 
+#include "base/types/precision.h"
+
 enum {
     BW_PREFILL_BATCH,
     BW_PREFILL_SEQ_LEN,
@@ -18,7 +20,8 @@ enum {
 enum { BW_DECODE_BATCH, BW_DECODE_KV_LEN, BW_DECODE_NUM_HEADS, BW_DECODE_NUM_KV_HEADS, BW_DECODE_HEAD_DIM };
 
 /* KV_LENS (int32, one per batch entry) is there only for a decode with kv_lens; K_SCALE, V_SCALE(B, L, G), one per
- * token and head, for precisions with scales beside the values. K and V are a cache's, Q and OUT results. */
+ * token and head, for precisions with scales beside the values. K and V are a cache's
+ * (bw_attention_kv_dtype), Q and OUT results. */
 enum {
     BW_ATTENTION_Q,
     BW_ATTENTION_K,
@@ -31,5 +34,10 @@ enum {
 };
 
 enum { BW_HEAD_DIM_MAX = 256 };
+
+/* Of K and V: a cache's type; in a precision without one (tf32) what a prompt just made. */
+static inline bw_dtype bw_attention_kv_dtype(const bw_precision *precision) {
+    return precision->cache != BW_NONE ? precision->cache : precision->activation;
+}
 
 #endif

@@ -19,6 +19,7 @@ bw_cuda_choose bw_unfused_choose;
 const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bool bw_flash_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_flash_choose;
+bw_cuda_choose bw_split_choose; /* of what flash does not refuse */
 const char *bw_prefill_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_prefill_strided_choose;
 bw_cuda_choose bw_prefill_shared_choose;

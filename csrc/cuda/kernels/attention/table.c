@@ -3,6 +3,7 @@
  *                      strided, shared, padded   online softmax, a query a warp: what memory lines, shared memory and
  *                                its banks are worth (prefill/ladder.cu)
  *                      flash     online softmax, nothing in memory but the operands (prefill/)
+ *                      split     the same in FP32 on tensor cores, three products in TF32 for one (prefill/tf32.cu)
  *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
  *                                warpgroups at once (prefill/hopper_sm90.cu)
  *   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
@@ -18,6 +19,7 @@ BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
 BW_CUDA_PREPARE(shared, bw_prefill_shared_choose)
 BW_CUDA_PREPARE(padded, bw_prefill_padded_choose)
 BW_CUDA_PREPARE(flash, bw_flash_choose)
+BW_CUDA_PREPARE(split, bw_split_choose)
 BW_CUDA_PREPARE(simple, bw_simple_choose)
 
 /* The rungs of ladder.cu, which refuse alike. */
@@ -31,7 +33,7 @@ BW_CUDA_PREPARE(simple, bw_simple_choose)
 static const bw_variant prefill_rows[] = {
     {.name = "unfused",
      .text = "scores and weights stored in memory: three kernels",
-     .rung = {.changes = "the baseline: scores and weights go to memory, three kernels"},
+     .rung = {.changes = "the baseline: scores and weights go to memory, three kernels; 16 bits on tensor cores"},
      .precisions = PRECISIONS,
      .refuses = bw_unfused_refuses,
      .scratch_bytes = bw_unfused_scratch_bytes,
@@ -42,9 +44,9 @@ static const bw_variant prefill_rows[] = {
      .describe = unfused_describe},
     ROWS(strided, .text = "online softmax, a query a warp; each lane walks its own key's row",
          .rung = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
-                  .predicted = 0.07,
+                  .predicted = 0.015,
                   .because = "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
-                             "than the traffic of the scores"}),
+                             "than the traffic of the scores, and unfused has tensor cores"}),
     ROWS(shared, .text = "online softmax, a query a warp; K and V tiles through shared memory",
          .rung = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
                   .predicted = 1.1,
@@ -54,17 +56,31 @@ static const bw_variant prefill_rows[] = {
                   .predicted = 7.0,
                   .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
     {.name = "flash",
-     .text = "online softmax over tiles of keys; tensor cores in 16-bit precisions",
+     .text = "online softmax over tiles of keys; tensor cores in TF32 and 16-bit precisions",
      .rung = {.changes = "tiles of 64 to 128 queries on tensor cores, scores in registers, asynchronous copies",
               .predicted = 30.0,
               .because = "16 times the arithmetic rate, and each key is read for 128 queries instead of one"},
-     .precisions = PRECISIONS,
+     .precisions = PRECISIONS | BW_MASK(TF32),
      .refuses = bw_flash_refuses,
      .prefers = bw_flash_prefers,
      .prepare = flash_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = flash_describe},
+    {.name = "split",
+     .text = "online softmax over tiles of keys; FP32 elements as sums of two TF32 ones on tensor cores",
+     .rung = {.changes = "FP32 on tensor cores: an element is two TF32 numbers, three products for one",
+              .predicted = 2.0,
+              .because =
+                  "mma.sync in TF32 reaches some 300 TFLOP/s: a third is 100, of which taking the elements apart, "
+                  "softmax and waits leave two thirds; CUDA cores reach 32",
+              .at = "fp32 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
+     .precisions = BW_MASK(FP32),
+     .refuses = bw_flash_refuses,
+     .prepare = split_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = split_describe},
     {.name = "hopper",
      .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA; two or three warpgroups",
      .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",

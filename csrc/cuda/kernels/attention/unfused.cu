@@ -3,8 +3,9 @@
 //   softmax  P overwrites S row by row
 //   output   P v
 // Every score is written and read twice: what flash attention saves is this traffic.
+// The products are sums of FP32 products in FP32, and on tensor cores (unfused_mma.cu) in 16-bit precisions.
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/attention/unfused.h"
 #include "cuda/kernels/common/fma_tile.cuh"
 #include "cuda/launch/choose.cuh"
 
@@ -23,10 +24,9 @@ BW_DEVICE int64_t row_at(int64_t batch, int64_t row, int64_t head, int64_t rows,
 }
 
 // Block: ((batch, head), tile of queries, tile of keys).
-template <typename T>
 __global__ void __launch_bounds__(bw_tile_threads)
-    attention_scores_kernel(const T *q, const T *k, T *scores, bw_attention_shape shape, int64_t query_tiles,
-                            int64_t key_tiles) {
+    attention_scores_kernel(const float *q, const float *k, float *scores, bw_attention_shape shape,
+                            int64_t query_tiles, int64_t key_tiles) {
     __shared__ bw_tile_shared shared;
     const int64_t key0 = (int64_t)blockIdx.x % key_tiles * bw_tile_rows;
     const int64_t rest = (int64_t)blockIdx.x / key_tiles;
@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(bw_tile_threads)
     const bool masked = shape.causal && key0 > reach + min(query0 + bw_tile_rows, shape.queries) - 1;
     float acc[4][4] = {};
     if (!masked) {
-        const bw_tile_view<T> left = {q + row_at(batch, query0, head, shape.queries, shape.heads, shape.head_dim),
-                                      shape.queries - query0, shape.head_dim, shape.heads * shape.head_dim};
-        const bw_tile_view<T> right = {
+        const bw_tile_view<float> left = {q + row_at(batch, query0, head, shape.queries, shape.heads, shape.head_dim),
+                                          shape.queries - query0, shape.head_dim, shape.heads * shape.head_dim};
+        const bw_tile_view<float> right = {
             k + row_at(batch, key0, head / shape.group, shape.keys, shape.kv_heads, shape.head_dim), shape.keys - key0,
             shape.head_dim, shape.kv_heads * shape.head_dim};
         bw_tile_multiply<true>(shared, left, right, acc);
@@ -110,18 +110,17 @@ __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *s
 }
 
 // Block: ((batch, head), tile of queries, tile of head_dim). All keys are walked: masked ones weigh 0.
-template <typename T>
 __global__ void __launch_bounds__(bw_tile_threads)
-    attention_output_kernel(const T *weights, const T *v, T *out, bw_attention_shape shape, int64_t query_tiles,
-                            int64_t dim_tiles) {
+    attention_output_kernel(const float *weights, const float *v, float *out, bw_attention_shape shape,
+                            int64_t query_tiles, int64_t dim_tiles) {
     __shared__ bw_tile_shared shared;
     const int64_t dim0 = (int64_t)blockIdx.x % dim_tiles * bw_tile_rows;
     const int64_t rest = (int64_t)blockIdx.x / dim_tiles;
     const int64_t query0 = rest % query_tiles * bw_tile_rows, pair = rest / query_tiles;
     const int64_t batch = pair / shape.heads, head = pair % shape.heads;
-    const bw_tile_view<T> left = {weights + (pair * shape.queries + query0) * shape.keys, shape.queries - query0,
-                                  shape.keys, shape.keys};
-    const bw_tile_view<T> right = {
+    const bw_tile_view<float> left = {weights + (pair * shape.queries + query0) * shape.keys, shape.queries - query0,
+                                      shape.keys, shape.keys};
+    const bw_tile_view<float> right = {
         v + row_at(batch, 0, head / shape.group, shape.keys, shape.kv_heads, shape.head_dim) + dim0,
         shape.head_dim - dim0, shape.keys, shape.kv_heads * shape.head_dim};
     float acc[4][4] = {};
@@ -132,27 +131,34 @@ __global__ void __launch_bounds__(bw_tile_threads)
         for (int j = 0; j < 4; j++) {
             const int64_t query = query0 + threadIdx.x / 16 + 16 * i, dim = dim0 + threadIdx.x % 16 + 16 * j;
             if (query >= shape.queries || dim >= shape.head_dim) continue;
-            T *to = out + row_at(batch, query, head, shape.queries, shape.heads, shape.head_dim) + dim;
+            float *to = out + row_at(batch, query, head, shape.queries, shape.heads, shape.head_dim) + dim;
             bw_from_float(acc[i][j], to);
         }
     }
 }
 
+bw_status choose_scores(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+    const int64_t query_tiles = tile_count(shape.queries), key_tiles = tile_count(shape.keys);
+    bw_choose(out, attention_scores_kernel, dim3((unsigned)(shape.batch * shape.heads * query_tiles * key_tiles)),
+              dim3(bw_tile_threads), 0, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K),
+              bw_from_scratch(0), shape, query_tiles, key_tiles);
+    return BW_OK;
+}
+
 template <typename T>
-bw_status choose(const bw_attention_shape &shape, bw_cuda_prepared *out) {
-    const int64_t pairs = shape.batch * shape.heads, keys = shape.keys;
-    const int64_t query_tiles = tile_count(shape.queries), key_tiles = tile_count(keys);
-    const int64_t dim_tiles = tile_count(shape.head_dim);
-    const bool kept = keys <= softmax_kept_keys;
-    bw_choose(out, attention_scores_kernel<T>, dim3((unsigned)(pairs * query_tiles * key_tiles)), dim3(bw_tile_threads),
-              0, bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_scratch(0), shape,
-              query_tiles, key_tiles);
+bw_status choose_softmax(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+    const bool kept = shape.keys <= softmax_kept_keys;
     bw_choose(out, kept ? attention_softmax_kernel<true, T> : attention_softmax_kernel<false, T>,
-              dim3((unsigned)(pairs * shape.queries)), dim3(softmax_threads), kept ? (size_t)keys * sizeof(float) : 0,
-              bw_from_scratch(0), keys);
-    bw_choose(out, attention_output_kernel<T>, dim3((unsigned)(pairs * query_tiles * dim_tiles)), dim3(bw_tile_threads),
-              0, bw_from_scratch(0), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT), shape,
-              query_tiles, dim_tiles);
+              dim3((unsigned)(shape.batch * shape.heads * shape.queries)), dim3(softmax_threads),
+              kept ? (size_t)shape.keys * sizeof(float) : 0, bw_from_scratch(0), shape.keys);
+    return BW_OK;
+}
+
+bw_status choose_output(const bw_attention_shape &shape, bw_cuda_prepared *out) {
+    const int64_t query_tiles = tile_count(shape.queries), dim_tiles = tile_count(shape.head_dim);
+    bw_choose(out, attention_output_kernel, dim3((unsigned)(shape.batch * shape.heads * query_tiles * dim_tiles)),
+              dim3(bw_tile_threads), 0, bw_from_scratch(0), bw_from_operand(BW_ATTENTION_V),
+              bw_from_operand(BW_ATTENTION_OUT), shape, query_tiles, dim_tiles);
     return BW_OK;
 }
 
@@ -189,8 +195,9 @@ bw_status bw_unfused_extra_cost(const bw_dims *dims, const bw_precision *precisi
 bw_status bw_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                             bw_cuda_prepared *out) {
     const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    return bw_cuda_by_type(precision->cache, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return choose<T>(shape, out);
-    });
+    const bw_dtype dtype = precision->cache;
+    const bool tensor = dtype != BW_FP32;
+    BW_TRY(tensor ? bw_unfused_mma_scores(dtype, shape, out) : choose_scores(shape, out));
+    BW_TRY(bw_cuda_by_type(dtype, [&](auto tag) { return choose_softmax<typename decltype(tag)::type>(shape, out); }));
+    return tensor ? bw_unfused_mma_output(dtype, shape, out) : choose_output(shape, out);
 }

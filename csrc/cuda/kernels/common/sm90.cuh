@@ -125,11 +125,17 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
 #define BW_REGISTERS_32                                                      \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define BW_REGISTERS_48 \
+    BW_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define BW_REGISTERS_64                                                                \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define BW_REGISTERS_96                                                                  \
+    BW_REGISTERS_64                                                                      \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define BW_REGISTERS_128                                                                           \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
@@ -142,7 +148,9 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
 #define BW_FLOATS_4(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define BW_FLOATS_16(d, i) BW_FLOATS_4(d, i), BW_FLOATS_4(d, i + 1), BW_FLOATS_4(d, i + 2), BW_FLOATS_4(d, i + 3)
 #define BW_FLOATS_32(d, i) BW_FLOATS_16(d, i), BW_FLOATS_16(d, i + 4)
+#define BW_FLOATS_48(d, i) BW_FLOATS_32(d, i), BW_FLOATS_16(d, i + 8)
 #define BW_FLOATS_64(d, i) BW_FLOATS_32(d, i), BW_FLOATS_32(d, i + 8)
+#define BW_FLOATS_96(d, i) BW_FLOATS_64(d, i), BW_FLOATS_32(d, i + 16)
 #define BW_FLOATS_128(d, i) BW_FLOATS_64(d, i), BW_FLOATS_64(d, i + 16)
 
 // d = a b (+ d where `more`): both from shared memory, K within their rows.
@@ -155,6 +163,10 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
                      : BW_FLOATS_##floats(d, 0)                                                    \
                      : "l"(a), "l"(b), "r"(more));                                                 \
     }
+BW_PRODUCT(64, 32, __half, "k16.f32.f16.f16", ", 0, 0", 32, 33, 34)
+BW_PRODUCT(64, 32, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 32, 33, 34)
+BW_PRODUCT(96, 48, __half, "k16.f32.f16.f16", ", 0, 0", 48, 49, 50)
+BW_PRODUCT(96, 48, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 48, 49, 50)
 BW_PRODUCT(128, 64, __half, "k16.f32.f16.f16", ", 0, 0", 64, 65, 66)
 BW_PRODUCT(128, 64, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 64, 65, 66)
 BW_PRODUCT(128, 64, float, "k8.f32.tf32.tf32", "", 64, 65, 66)
@@ -176,6 +188,10 @@ BW_PRODUCT_TRANSPOSED(64, 32, __half, "k16.f32.f16.f16", 32, 33, 34, 35, 36, 37)
 BW_PRODUCT_TRANSPOSED(64, 32, __nv_bfloat16, "k16.f32.bf16.bf16", 32, 33, 34, 35, 36, 37)
 BW_PRODUCT_TRANSPOSED(128, 64, __half, "k16.f32.f16.f16", 64, 65, 66, 67, 68, 69)
 BW_PRODUCT_TRANSPOSED(128, 64, __nv_bfloat16, "k16.f32.bf16.bf16", 64, 65, 66, 67, 68, 69)
+BW_PRODUCT_TRANSPOSED(192, 96, __half, "k16.f32.f16.f16", 96, 97, 98, 99, 100, 101)
+BW_PRODUCT_TRANSPOSED(192, 96, __nv_bfloat16, "k16.f32.bf16.bf16", 96, 97, 98, 99, 100, 101)
+BW_PRODUCT_TRANSPOSED(256, 128, __half, "k16.f32.f16.f16", 128, 129, 130, 131, 132, 133)
+BW_PRODUCT_TRANSPOSED(256, 128, __nv_bfloat16, "k16.f32.bf16.bf16", 128, 129, 130, 131, 132, 133)
 
 // ---- results ----
 

@@ -6,7 +6,7 @@
 
 // The smallest tile is 32 queries.
 const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     // Tiles are counted in int.
     if (shape.keys > INT32_MAX - 512) return "2^31 - 512 keys and more";
     const bw_checked blocks = bw_mul3(shape.batch, shape.heads, bw_ceil_div(shape.queries, 32));
@@ -14,14 +14,18 @@ const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision,
                                                                : nullptr;
 }
 
-// One tile of each: hopper's copies, barriers and registers cost more than its products save (3.9 us against 4.8).
-bool bw_flash_prefers(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+// FP32: three products in TF32 for one are worth it where tensor cores are several times as fast as CUDA cores. 16
+// bits: with one tile of each, hopper's copies, barriers and registers cost more than its products save (3.9 us
+// against 4.8).
+bool bw_flash_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    if (precision->id == BW_PRECISION_FP32) return !(facts->peak_tflops[BW_TF32] > 4 * facts->peak_tflops[BW_FP32]);
     return dims->value[BW_PREFILL_KV_LEN] <= 64;
 }
 
 bw_status bw_flash_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_prepared *out) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    if (precision->cache == BW_FP32) return bw_flash_fp32_choose(shape, facts, out);
+    const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
+    if (precision->id == BW_PRECISION_FP32) return bw_flash_fp32_choose(shape, facts, out);
+    if (precision->id == BW_PRECISION_TF32) return bw_flash_tf32_choose(shape, facts, out);
     return bw_flash_mma_choose(precision->cache, shape, facts, out);
 }

@@ -1,4 +1,4 @@
-// The kernels of flash: fp32.cu; mma.cu for FP16 and BF16.
+// The kernels of flash: fp32.cu, tf32.cu, and mma.cu for FP16 and BF16.
 #ifndef BW_CUDA_PREFILL_FLASH_H
 #define BW_CUDA_PREFILL_FLASH_H
 
@@ -6,6 +6,7 @@
 #include "cuda/launch/prepared.h"
 
 bw_status bw_flash_fp32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out);
+bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out);
 bw_status bw_flash_mma_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts,
                               bw_cuda_prepared *out);
 

@@ -48,7 +48,7 @@ template <int padded, int own_rows, int own_keys>
 BW_DEVICE void multiply_scores(const float *queries, const float *keys, float (&scores)[own_rows][own_keys]) {
     constexpr int stride = padded + 4;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
-#pragma unroll 4
+#pragma unroll 1  // 64 products a step: two steps at once do not fit into the registers
     for (int d = 0; d < padded; d += 4) {
         float4 left[own_rows], right[own_keys];
 #pragma unroll
@@ -89,7 +89,7 @@ BW_DEVICE void multiply_values(const float *weights, const float *values, float 
 // Masks and exponentiates one tile of scores, leaves the weights in shared memory and rescales what was summed before.
 // `last[i]` is the last key that row i attends. The first tile holds key 0, which every row attends: `top` is finite.
 template <int columns, int own_rows, int own_keys>
-BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int64_t key0, const int64_t (&last)[own_rows], float scale,
+BW_DEVICE void soften(float (&scores)[own_rows][own_keys], int key0, const int (&last)[own_rows], float scale,
                       float (&top)[own_rows], float (&sum)[own_rows], float (&out)[own_rows][columns], float *weights) {
     constexpr int weight_stride = own_keys * 16 + 4;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
@@ -148,26 +148,26 @@ __global__ void __launch_bounds__(threads, padded <= 128 ? 2 : 1)
     const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
     const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
     const int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
-    const int64_t reach = shape.keys - shape.queries;
-    const int64_t key_end = shape.causal ? min(shape.keys, reach + query0 + rows) : shape.keys;
+    const int all_keys = (int)shape.keys, reach = (int)(shape.keys - shape.queries + query0);
+    const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
 
     float acc[own_rows][columns] = {}, top[own_rows], sum[own_rows] = {};
-    int64_t last[own_rows];
+    int last[own_rows];
 #pragma unroll
     for (int i = 0; i < own_rows; i++) {
         top[i] = -INFINITY;
-        last[i] = shape.causal ? min(shape.keys - 1, reach + query0 + ty + 16 * i) : shape.keys - 1;
+        last[i] = shape.causal ? min(all_keys - 1, reach + ty + 16 * i) : all_keys - 1;
     }
     fetch<padded, rows>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim, shape.vectors);
-    for (int64_t key0 = 0; key0 < key_end; key0 += keys) {
+    for (int key0 = 0; key0 < key_end; key0 += keys) {
         float scores[own_rows][own_keys] = {};
         const int64_t at = kv_at + key0 * kv_stride;
-        fetch<padded, keys>(tile, k + at, kv_stride, shape.keys - key0, shape.head_dim, shape.vectors);
+        fetch<padded, keys>(tile, k + at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
         __syncthreads();
         multiply_scores<padded>(queries, tile, scores);
         __syncthreads();
-        fetch<padded, keys>(tile, v + at, kv_stride, shape.keys - key0, shape.head_dim, shape.vectors);
+        fetch<padded, keys>(tile, v + at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
         soften(scores, key0, last, shape.scale, top, sum, acc, weights);
         __syncthreads();
         multiply_values<padded, keys>(weights, tile, acc);

@@ -1,6 +1,6 @@
-// attention_prefill on Hopper's tensor cores, FP16 and BF16, head_dim up to 128: padded to 64 or 128.
-//   - a producer thread brings Q, and K and V 128 keys at a time, two stages of each, by TMA; what lies beyond a
-//     sequence or head_dim is zeros;
+// attention_prefill on Hopper's tensor cores, FP16 and BF16; head_dim is padded to 64, 128, 192 or 256.
+//   - a producer thread brings Q, and K and V 128 keys at a time (96 and 64 of the wider two), two stages of each, by
+//     TMA; what lies beyond a sequence or head_dim is zeros;
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
 //   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
@@ -20,15 +20,15 @@
 
 namespace {
 
-constexpr int tile_keys = 128, stages = 2;
-constexpr int key_eights = tile_keys / 8, key_steps = tile_keys / 16;
+constexpr int stages = 2;
 constexpr int panel_columns = 64;  // of 16-bit elements
 
-template <int padded, int consumers>
+template <int padded, int consumers, int keys>
 struct hopper_layout {
+    static constexpr int tile_keys = keys;
     static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
     static constexpr int panels = padded / panel_columns;
-    static constexpr int query_panel = rows * bw_panel_bytes, key_panel = tile_keys * bw_panel_bytes;
+    static constexpr int query_panel = rows * bw_panel_bytes, key_panel = keys * bw_panel_bytes;
     static constexpr int query_bytes = panels * query_panel, key_bytes = panels * key_panel;
     static constexpr int k_at = query_bytes, v_at = k_at + stages * key_bytes, barriers_at = v_at + stages * key_bytes;
     static constexpr int barriers = 2 + 4 * stages;
@@ -92,15 +92,16 @@ struct hopper_tasks {
     bool causal;
 };
 
-template <int rows>
+template <typename layout>
 BW_DEVICE hopper_task find_task(const hopper_tasks &tasks, unsigned index) {
     if (index >= tasks.count) return {0, 0, 0, 0};
     const unsigned first = index / (tasks.section * tasks.query_tiles) * tasks.section;
     const unsigned within = index - first * tasks.query_tiles, pairs = min(tasks.section, tasks.pairs - first);
     const unsigned pair = first + within % pairs;
-    const int query0 = (int)(tasks.query_tiles - 1 - within / pairs) * rows;
-    const int key_end = tasks.causal ? min(tasks.keys, tasks.keys - tasks.queries + query0 + rows) : tasks.keys;
-    return {(int)(pair / tasks.heads), (int)(pair % tasks.heads), query0, (key_end + tile_keys - 1) / tile_keys};
+    const int query0 = (int)(tasks.query_tiles - 1 - within / pairs) * layout::rows;
+    const int key_end = tasks.causal ? min(tasks.keys, tasks.keys - tasks.queries + query0 + layout::rows) : tasks.keys;
+    return {(int)(pair / tasks.heads), (int)(pair % tasks.heads), query0,
+            (key_end + layout::tile_keys - 1) / layout::tile_keys};
 }
 
 // In the scratch, 0 before and after a launch: tasks that were taken beside each block's first; blocks that are done.
@@ -119,20 +120,20 @@ BW_DEVICE void produce_tile(uint32_t to, const CUtensorMap &map, uint32_t barrie
     bw_barrier_expect(barrier, layout::key_bytes);
 #pragma unroll
     for (int i = 0; i < layout::panels; i++) {
-        bw_tensor_load(to + i * layout::key_panel, map, barrier, i * panel_columns, kv_head, tile * tile_keys,
+        bw_tensor_load(to + i * layout::key_panel, map, barrier, i * panel_columns, kv_head, tile * layout::tile_keys,
                        task.batch);
     }
 }
 
-template <int padded, int consumers>
+template <int padded, int consumers, int keys>
 BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const CUtensorMap &v_map,
                        const hopper_tasks &tasks, hopper_counters *counters, uint32_t shared,
                        const hopper_barriers &barriers) {
-    using layout = hopper_layout<padded, consumers>;
+    using layout = hopper_layout<padded, consumers, keys>;
     uint32_t loaded = 0;  // tiles so far
     unsigned index = blockIdx.x;
     for (int round = 0;; round++) {
-        const hopper_task task = find_task<layout::rows>(tasks, index);
+        const hopper_task task = find_task<layout>(tasks, index);
         const int kv_head = task.head / tasks.group;
         bw_barrier_wait(barriers.query_empty(), round & 1 ^ 1);
         publish(shared + layout::task_at, task);
@@ -169,7 +170,7 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &k_map, const
 
 // Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
 // the tile's first on, that a row attends.
-template <bool masked>
+template <bool masked, int key_eights>
 BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], float scale, float slack, float (&top)[2],
                       float (&sum)[2], float (&shrink)[2]) {
     const int column = (int)threadIdx.x % 4 * 2;
@@ -206,17 +207,18 @@ BW_DEVICE void soften(float (&scores)[key_eights][4], const int (&room)[2], floa
     }
 }
 
-template <typename T>
-BW_DEVICE void round_weights(const float (&scores)[key_eights][4], uint32_t (&weights)[key_steps][4]) {
+template <typename T, int key_steps>
+BW_DEVICE void round_weights(const float (&scores)[2 * key_steps][4], uint32_t (&weights)[key_steps][4]) {
 #pragma unroll
     for (int i = 0; i < key_steps; i++) bw_tensor_weights(weights[i], scores[2 * i], scores[2 * i + 1], T());
 }
 
 // What a warpgroup's thread holds, and its place in the rings.
-template <int padded, int consumers, typename T>
+template <int padded, int consumers, int keys, typename T>
 struct hopper_consumer {
-    using layout = hopper_layout<padded, consumers>;
-    float out[padded / 8][4], scores[key_eights][4];
+    using layout = hopper_layout<padded, consumers, keys>;
+    static constexpr int key_steps = keys / 16;
+    float out[padded / 8][4], scores[keys / 8][4];
     uint32_t weights[key_steps][4];
     float top[2], sum[2], shrink[2];
     uint32_t shared, used;  // tiles of K so far
@@ -260,7 +262,7 @@ struct hopper_consumer {
 
     template <bool masked>
     __device__ __forceinline__ void soften_tile(int tile) {
-        const int room[2] = {reach[0] - tile * tile_keys, reach[1] - tile * tile_keys};
+        const int room[2] = {reach[0] - tile * keys, reach[1] - tile * keys};
         soften<masked>(scores, room, scale, slack, top, sum, shrink);
     }
 
@@ -310,10 +312,10 @@ struct hopper_consumer {
     }
 };
 
-template <int padded, int consumers, typename T>
+template <int padded, int consumers, int keys, typename T>
 BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared, const hopper_barriers &barriers) {
-    using layout = hopper_layout<padded, consumers>;
-    hopper_consumer<padded, consumers, T> self;
+    using layout = hopper_layout<padded, consumers, keys>;
+    hopper_consumer<padded, consumers, keys, T> self;
     self.shared = shared;
     self.barriers = barriers;
     self.used = 0;
@@ -333,8 +335,7 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
             self.sum[half] = 0.0f;
         }
         // Tiles that end before the warpgroup's first row's last key need no mask.
-        const int open =
-            (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys) / tile_keys;
+        const int open = (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys) / keys;
         int tile = task.tiles - 1;
         self.first(tile);
         int more = 0;
@@ -352,12 +353,12 @@ BW_DEVICE void consume(T *out, const bw_attention_shape &shape, uint32_t shared,
     }
 }
 
-template <int padded, int consumers, typename T>
-__global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
+template <int padded, int consumers, int keys, typename T>
+__global__ void __launch_bounds__(hopper_layout<padded, consumers, keys>::threads, 1)
     attention_hopper_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                             const __grid_constant__ CUtensorMap v_map, T *out, bw_attention_shape shape,
                             hopper_tasks tasks, hopper_counters *counters) {
-    using layout = hopper_layout<padded, consumers>;
+    using layout = hopper_layout<padded, consumers, keys>;
     const uint32_t shared = bw_panels_shared();
     const hopper_barriers barriers = {shared + layout::barriers_at};
     if (threadIdx.x == 0) {
@@ -376,11 +377,11 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers>::threads, 1)
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<consumers == 2 ? 24 : 32>();
         if (threadIdx.x == 0) {
-            produce<padded, consumers>(q_map, k_map, v_map, tasks, counters, shared, barriers);
+            produce<padded, consumers, keys>(q_map, k_map, v_map, tasks, counters, shared, barriers);
         }
     } else {
         bw_registers_more<consumers == 2 ? 240 : 160>();
-        consume<padded, consumers>(out, shape, shared, barriers);
+        consume<padded, consumers, keys>(out, shape, shared, barriers);
     }
 }
 
@@ -403,20 +404,20 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, const bw_attention_shape &sh
     return view;
 }
 
-template <int padded, int consumers, typename T>
+template <int padded, int consumers, int keys, typename T>
 bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    using layout = hopper_layout<padded, consumers>;
+    using layout = hopper_layout<padded, consumers, keys>;
     const int64_t query_tiles = bw_ceil_div(shape.queries, layout::rows);
     const bw_flash_order order = bw_flash_order_make(shape, query_tiles, sizeof(T), facts->cache_bytes);
     const int64_t pairs = shape.batch * shape.heads, count = query_tiles * pairs;
     const hopper_tasks tasks = {(unsigned)count, (unsigned)query_tiles, (unsigned)order.section,
                                 (unsigned)pairs, (unsigned)shape.heads, (int)shape.queries,
                                 (int)shape.keys, (int)shape.group,      shape.causal};
-    bw_choose(out, attention_hopper_kernel<padded, consumers, T>, dim3((unsigned)bw_min64(count, facts->units)),
+    bw_choose(out, attention_hopper_kernel<padded, consumers, keys, T>, dim3((unsigned)bw_min64(count, facts->units)),
               dim3(layout::threads), layout::shared_bytes,
               view_of(BW_ATTENTION_Q, dtype, shape, shape.heads, shape.queries, layout::rows),
-              view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
-              view_of(BW_ATTENTION_V, dtype, shape, shape.kv_heads, shape.keys, tile_keys),
+              view_of(BW_ATTENTION_K, dtype, shape, shape.kv_heads, shape.keys, keys),
+              view_of(BW_ATTENTION_V, dtype, shape, shape.kv_heads, shape.keys, keys),
               bw_from_operand(BW_ATTENTION_OUT), shape, tasks, bw_from_scratch(0));
     return BW_OK;
 }
@@ -424,28 +425,31 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_devic
 }  // namespace
 
 const char *bw_hopper_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
-    if (shape.head_dim > 128 || !shape.vectors) return "head_dim must be a multiple of 8 up to 128";
+    if (!shape.vectors) return "head_dim must be a multiple of 8";
     if (shape.keys > INT32_MAX / 2 || shape.queries > INT32_MAX / 2) return "sequences of 2^30 tokens and more";
     if (bw_flash_refuses(dims, precision, facts)) return bw_flash_refuses(dims, precision, facts);
     const bw_tensor_view views[] = {
-        view_of(BW_ATTENTION_Q, precision->cache, shape, shape.heads, shape.queries, tile_keys),
-        view_of(BW_ATTENTION_K, precision->cache, shape, shape.kv_heads, shape.keys, tile_keys)};
+        view_of(BW_ATTENTION_Q, bw_attention_kv_dtype(precision), shape, shape.heads, shape.queries, 128),
+        view_of(BW_ATTENTION_K, bw_attention_kv_dtype(precision), shape, shape.kv_heads, shape.keys, 128)};
     const char *refusal = bw_tensor_view_refuses(&views[0]);
     return refusal ? refusal : bw_tensor_view_refuses(&views[1]);
 }
 
 bw_status bw_hopper_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                            bw_cuda_prepared *out) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    return bw_cuda_by_half_type(precision->cache, [&](auto tag) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
+    return bw_cuda_by_half_type(bw_attention_kv_dtype(precision), [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim > 64) return choose<128, 2, T>(precision->cache, shape, facts, out);
+        if (shape.head_dim > 192) return choose<256, 2, 64, T>(bw_attention_kv_dtype(precision), shape, facts, out);
+        if (shape.head_dim > 128) return choose<192, 2, 96, T>(bw_attention_kv_dtype(precision), shape, facts, out);
+        if (shape.head_dim > 64) return choose<128, 2, 128, T>(bw_attention_kv_dtype(precision), shape, facts, out);
         // Long tiles read K and V less often; short ones fill more multiprocessors.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 192);
-        if (long_tiles < 3 * facts->units) return choose<64, 2, T>(precision->cache, shape, facts, out);
-        return choose<64, 3, T>(precision->cache, shape, facts, out);
+        if (long_tiles < 3 * facts->units)
+            return choose<64, 2, 128, T>(bw_attention_kv_dtype(precision), shape, facts, out);
+        return choose<64, 3, 128, T>(bw_attention_kv_dtype(precision), shape, facts, out);
     });
 }
 

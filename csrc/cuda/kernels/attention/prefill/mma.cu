@@ -6,18 +6,13 @@
 //   - a causal block stops at its diagonal, and blocks with the longest rows start first.
 // head_dim is padded to 64, 128 or 256 with zeros in shared memory. 64 or 128 queries a block, as suits the grid.
 #include "cuda/kernels/attention/prefill/order.cuh"
-#include "cuda/kernels/common/softmax.cuh"
+#include "cuda/kernels/attention/prefill/soften.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/launch/choose.cuh"
 
 namespace {
 
 constexpr int warps = 4, threads = warps * 32;
-
-// Keys of a tile. For 16 rows a lane holds padded / 2 sums and a score per two keys: 64 + 32 registers at 128 columns,
-// 128 + 16 at 256.
-template <int padded>
-constexpr int tile_keys_for = padded <= 128 ? 64 : 32;
 
 // bw_tensor_fetch for rows that are aligned: a thread's rows are a multiple of eight apart, so that its chunks' places
 // differ by constants.
@@ -41,40 +36,6 @@ BW_DEVICE void fetch(T *tile, const T *from, int64_t stride, int64_t valid, int 
         fetch_aligned<padded, rows>(tile, from, stride, (int)min(valid, (int64_t)rows), head_dim);
     } else {
         bw_tensor_fetch<padded>(tile, from, stride, rows, valid, head_dim, vectors, (int)threadIdx.x, threads);
-    }
-}
-
-// Scores to weights, in place. `room[half]` is the last key, from the tile's first on, that the lane's rows attend;
-// where the whole tile lies before it, `masked` is false. The first tile holds key 0, which every row attends, so that
-// maxima are finite.
-template <bool masked, int padded, int eights>
-BW_DEVICE void soften(float (&scores)[eights][4], const int (&room)[2], float scale, bw_softmax_sums<padded, 2> &sums) {
-    const int column = (int)threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float best = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < eights; n++) {
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                float &score = scores[n][2 * half + c];
-                if (masked && 8 * n + column + c > room[half]) score = -INFINITY;
-                best = fmaxf(best, score);
-            }
-        }
-        best = bw_quad_max(best) * scale;
-        const bool rises = best > sums.top[half] + bw_softmax_slack;
-        if (!rises) best = sums.top[half];
-        if (__any_sync(bw_all_lanes, rises)) bw_softmax_rescale(sums, half, best, best);
-#pragma unroll
-        for (int n = 0; n < eights; n++) {
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const float weight = bw_exp2(fmaf(scores[n][2 * half + c], scale, -best));
-                scores[n][2 * half + c] = weight;
-                sums.sum[half] += weight;
-            }
-        }
     }
 }
 
@@ -144,9 +105,9 @@ BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stri
     }
 }
 
-template <int padded, int blocks, typename T>
+template <int padded, int blocks, int eights, typename T>
 BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*held)[4],
-                             float (&scores)[blocks][tile_keys_for<padded> / 8][4], T) {
+                             float (&scores)[blocks][eights][4], T) {
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
         uint32_t left[blocks][4];
@@ -160,7 +121,7 @@ BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*h
             }
         }
 #pragma unroll
-        for (int n = 0; n < tile_keys_for<padded> / 16; n++) {
+        for (int n = 0; n < eights / 2; n++) {
             uint32_t right[4];
             bw_load_matrix(right, move_address<padded>(keys, 16 * n, step));
 #pragma unroll
@@ -174,12 +135,11 @@ BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*h
 
 // Block: (batch, head) and tile of queries, in bw_flash_order. A warp owns `blocks` times 16 rows. `vectors`:
 // shape.vectors.
-template <int padded, int blocks, bool vectors, typename T>
-__global__ void __launch_bounds__(threads, padded *blocks <= 64 ? 3 : 2)
+template <int padded, int blocks, int tile_keys, bool hold_queries, int resident, bool vectors, typename T>
+__global__ void __launch_bounds__(threads, resident)
     attention_flash_tensor_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
                                   bw_flash_order order) {
-    constexpr bool hold_queries = padded * blocks <= 128;
-    constexpr int tile_keys = tile_keys_for<padded>, rows = warps * 16 * blocks, steps = padded / 16;
+    constexpr int rows = warps * 16 * blocks, steps = padded / 16;
     const int thread = (int)threadIdx.x, warp_row = thread / 32 * 16 * blocks;
     T *queries = (T *)bw_dynamic_shared(), *keys = queries + rows * padded, *values = keys + tile_keys * padded;
     int64_t pair, tile_index;
@@ -222,15 +182,17 @@ __global__ void __launch_bounds__(threads, padded *blocks <= 64 ? 3 : 2)
         multiply_keys<padded, blocks>(forget(q_fragment), forget(k_fragment), hold_queries ? held : nullptr, scores,
                                       T());
         const bool masked = !vectors || key0 + tile_keys > open_keys;  // one piece of code where rows are slow anyway
+        int room[blocks][2];
 #pragma unroll
         for (int b = 0; b < blocks; b++) {
             const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
-            const int room[2] = {shape.causal ? min(all, own) : all, shape.causal ? min(all, own + 8) : all};
-            if (masked) {
-                soften<true>(scores[b], room, shape.scale, sums[b]);
-            } else {
-                soften<false>(scores[b], room, shape.scale, sums[b]);
-            }
+            room[b][0] = shape.causal ? min(all, own) : all;
+            room[b][1] = shape.causal ? min(all, own + 8) : all;
+        }
+        if (masked) {
+            bw_flash_soften<true>(scores, room, shape.scale, sums);
+        } else {
+            bw_flash_soften<false>(scores, room, shape.scale, sums);
         }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
@@ -249,13 +211,13 @@ __global__ void __launch_bounds__(threads, padded *blocks <= 64 ? 3 : 2)
     }
 }
 
-template <int padded, int blocks, bool vectors, typename T>
+template <int padded, int blocks, int tile_keys, bool hold_queries, int resident, bool vectors, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
     constexpr int rows = warps * 16 * blocks;
     const int64_t tiles = bw_ceil_div(shape.queries, rows);
     const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(T), facts->cache_bytes);
-    const size_t shared_bytes = (size_t)(rows + 2 * tile_keys_for<padded>)*padded * sizeof(T);
-    bw_choose(out, attention_flash_tensor_kernel<padded, blocks, vectors, T>,
+    const size_t shared_bytes = (size_t)(rows + 2 * tile_keys) * padded * sizeof(T);
+    bw_choose(out, attention_flash_tensor_kernel<padded, blocks, tile_keys, hold_queries, resident, vectors, T>,
               dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads), shared_bytes,
               bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
               bw_from_operand(BW_ATTENTION_OUT), shape, order);
@@ -264,14 +226,17 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 
 template <int padded, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    if (!shape.vectors) return choose<padded, 1, false, T>(shape, facts, out);
+    constexpr int keys = padded <= 128 ? 64 : 32;
+    if (!shape.vectors)
+        return choose < padded, 1, keys, padded <= 128, padded == 64 ? 3 : 2, false, T > (shape, facts, out);
     if constexpr (padded <= 128) {
         // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short
         // ones.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
-        if (long_tiles >= 2 * facts->units) return choose<padded, 2, true, T>(shape, facts, out);
+        if (long_tiles >= 2 * facts->units)
+            return choose < padded, 2, padded == 64 ? 64 : 48, padded == 64, 2, true, T > (shape, facts, out);
     }
-    return choose<padded, 1, true, T>(shape, facts, out);
+    return choose < padded, 1, keys, padded <= 128, padded == 64 ? 3 : 2, true, T > (shape, facts, out);
 }
 
 }  // namespace

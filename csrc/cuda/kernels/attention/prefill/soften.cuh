@@ -1,0 +1,59 @@
+// Softmax of the flash kernels by mma.sync: of a tile of scores that lies in C fragments.
+#ifndef BW_CUDA_PREFILL_SOFTEN_CUH
+#define BW_CUDA_PREFILL_SOFTEN_CUH
+
+#include "cuda/kernels/common/softmax.cuh"
+
+// Scores to weights, in place, of a warp's `blocks` times 16 rows. `room[b][half]` is the last key, from the tile's
+// first on, that the lane's rows attend; where the whole tile lies before all of them, `masked` is false. The first
+// tile holds key 0, which every row attends, so that maxima are finite. All rows side by side: alone, each is a chain
+// of instructions that wait for each other.
+template <bool masked, int padded, int blocks, int eights>
+BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&room)[blocks][2], float scale,
+                               bw_softmax_sums<padded, 2> (&sums)[blocks]) {
+    const int column = (int)threadIdx.x % 4 * 2;
+    float reference[blocks][2], best[blocks][4];  // of even columns and odd ones, row by row
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float &score = scores[b][n][e];
+                if (masked && 8 * n + column + e % 2 > room[b][e / 2]) score = -INFINITY;
+                best[b][e] = n == 0 ? fmaxf(score, -INFINITY) : fmaxf(best[b][e], score);
+            }
+        }
+    }
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = bw_quad_max(fmaxf(best[b][2 * half], best[b][2 * half + 1])) * scale;
+            const bool rises = top > sums[b].top[half] + bw_softmax_slack;
+            if (!rises) top = sums[b].top[half];
+            if (__any_sync(bw_all_lanes, rises)) bw_softmax_rescale(sums[b], half, top, top);
+            reference[b][half] = top;
+        }
+    }
+    float part[blocks][4] = {};
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float weight = bw_exp2(fmaf(scores[b][n][e], scale, -reference[b][e / 2]));
+                scores[b][n][e] = weight;
+                part[b][e] += weight;
+            }
+        }
+    }
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) sums[b].sum[half] += part[b][2 * half] + part[b][2 * half + 1];
+    }
+}
+
+#endif

@@ -1,0 +1,372 @@
+// attention_prefill on tensor cores in TF32, and in FP32 as products of two TF32 numbers each (`split`): online
+// softmax, as in mma.cu. What 32-bit elements change:
+//   - mma takes 8 columns of head_dim, or 8 keys, at a time. Of which key is which of a step's 8 only the weights and V
+//     must agree: keys 2 c and 2 c + 1 are c and c + 4, so that C fragments of scores are A fragments of weights;
+//   - ldmatrix does not transpose them: a lane reads four neighbours of V at once, which are its column in four
+//   products;
+//   - rows are padded by 16 bytes: both ways of reading find all banks.
+// FP32: an element is a sum of two TF32 numbers, of which the products of high by high, low by high and high by low are
+// taken: what is left out is below 2^-20 of a product. Tensor cores cut sums off where FP32 arithmetic rounds them, so
+// each tile's product is added to the output by the CUDA cores.
+#include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/attention/prefill/order.cuh"
+#include "cuda/kernels/attention/prefill/soften.cuh"
+#include "cuda/launch/choose.cuh"
+
+namespace {
+
+constexpr int warps = 4, threads = warps * 32;
+constexpr int group = 32;  // columns of head_dim that are met at once: those beyond it are zeros
+
+// head_dim up to `padded`; a warp owns `blocks` times 16 queries; `exact`: FP32.
+template <int padded, int blocks, int keys, bool exact>
+struct tf32_layout {
+    static constexpr int stride = padded + 4, rows = warps * 16 * blocks;
+    static constexpr int shared_bytes = (rows + 2 * keys) * stride * (int)sizeof(float);
+};
+
+// Rows [0, valid) of a strided matrix into shared memory, everything else zero; asynchronous where rows are aligned.
+template <int padded, int rows>
+BW_DEVICE void fetch(float *to, const float *from, int64_t stride, int64_t valid, int head_dim, bool vectors) {
+    constexpr int chunks = padded / 4;
+    for (int i = (int)threadIdx.x; i < rows * chunks; i += threads) {
+        const int row = i / chunks, column = i % chunks * 4;
+        const bool there = row < valid && column < head_dim;
+        const float *at = there ? from + row * stride + column : from;
+        float *cell = to + row * (padded + 4) + column;
+        if (vectors) {
+            bw_copy_async(cell, at, there);
+        } else {
+            *(uint4 *)cell = bw_gather_chunk(at, there ? head_dim - column : 0);
+        }
+    }
+}
+
+BW_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+BW_DEVICE uint32_t round_tf32(float value) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+}
+
+// Fragments of factors: of the numbers themselves, or of their high and low parts.
+template <int count, bool exact>
+struct factors {
+    uint32_t high[count], low[exact ? count : 1];
+    // `careful`: cut off, a NaN may become an infinity; a sum is a NaN that does not.
+    template <bool careful = false>
+    __device__ __forceinline__ void set(int i, uint32_t bits) {
+        if constexpr (exact) {
+            const float value = careful ? __fadd_rn(__uint_as_float(bits), 0.0f) : __uint_as_float(bits);
+            high[i] = __float_as_uint(value) & 0xffffe000u;
+            low[i] = __float_as_uint(value - __uint_as_float(high[i]));
+        } else {
+            high[i] = bits;
+        }
+    }
+};
+
+// Sums of products: those of high parts by themselves. The low part of an infinity is no number, and neither is what it
+// is multiplied with: sums that are not finite are worked out again with care, where high parts say what comes out.
+template <bool exact>
+struct sums_of {
+    float big[4], small[exact ? 4 : 1];
+    template <bool careful>
+    __device__ __forceinline__ float total(int e) const {
+        if constexpr (!exact) return big[e];
+        return !careful || isfinite(big[e]) ? big[e] + small[e] : big[e];
+    }
+};
+
+BW_DEVICE bool is_wild(float value) {
+    return !(fabsf(value) < INFINITY);
+}
+
+// sums[i] += a b of registers 2 i and 2 i + 1. Kind by kind: a product waits for the one before with the same sums.
+template <int count, bool exact>
+BW_DEVICE void multiply_add(sums_of<exact> *sums, const factors<4, exact> &a, const factors<2 * count, exact> &b) {
+    if constexpr (exact) {
+#pragma unroll
+        for (int i = 0; i < count; i++) multiply(sums[i].small, a.low, b.high[2 * i], b.high[2 * i + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < count; i++) multiply(sums[i].big, a.high, b.high[2 * i], b.high[2 * i + 1]);
+    if constexpr (exact) {
+#pragma unroll
+        for (int i = 0; i < count; i++) multiply(sums[i].small, a.high, b.low[2 * i], b.low[2 * i + 1]);
+    }
+}
+
+// scores = Q K^T of a tile. The addresses are a lane's in its first fragments. Whether a lane of the warp got scores
+// that are not finite.
+template <bool careful, int padded, int blocks, int keys, bool exact>
+BW_DEVICE bool multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+    constexpr int row_bytes = (padded + 4) * (int)sizeof(float), at_once = keys % 32 == 0 ? 4 : 2;
+    sums_of<exact> sums[blocks][keys / 8] = {};
+    for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
+#pragma unroll
+        for (int step = 0; step < group / 8; step++) {
+            factors<4, exact> left[blocks];
+#pragma unroll
+            for (int b = 0; b < blocks; b++) {
+                uint32_t bits[4];
+                bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
+#pragma unroll
+                for (int i = 0; i < 4; i++) left[b].template set<careful>(i, bits[i]);
+            }
+#pragma unroll
+            for (int n = 0; n < keys / 8; n += at_once) {
+                factors<2 * at_once, exact> right;
+#pragma unroll
+                for (int x = 0; x < at_once / 2; x++) {
+                    uint32_t bits[4];
+                    bw_load_matrix(bits, tile + (8 * n + 16 * x) * row_bytes + 32 * step);
+#pragma unroll
+                    for (int i = 0; i < 4; i++) right.template set<careful>(4 * x + i, bits[i]);
+                }
+#pragma unroll
+                for (int b = 0; b < blocks; b++) multiply_add<at_once>(&sums[b][n], left[b], right);
+            }
+        }
+    }
+    bool wild = false;
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                scores[b][n][e] = sums[b][n].template total<careful>(e);
+                wild |= is_wild(scores[b][n][e]);
+            }
+        }
+    }
+    return exact && __any_sync(bw_all_lanes, wild);
+}
+
+// out += weights V of a tile. Which column element e of out[n] is:
+//   FP32  32 (n / 4) + 4 (2 c + e % 2) + n % 4: a lane's columns of four products lie side by side in V
+//   TF32  8 n + 2 c + e % 2, as everywhere: two loads put the two registers of a product side by side
+template <bool exact>
+BW_DEVICE int column_of(int n, int e) {
+    const int c = (int)threadIdx.x % 4;
+    return exact ? n / 4 * group + 4 * (2 * c + e % 2) + n % 4 : 8 * n + 2 * c + e % 2;
+}
+
+// The sums of 32 columns; whether a lane of the warp got some that are not finite.
+template <bool careful, int padded, int eights>
+BW_DEVICE bool multiply_group(const factors<4, true> (&left)[eights], const float *values, float (&out)[4][4]) {
+    sums_of<true> part[4] = {};
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+        const uint4 even = *(const uint4 *)&values[8 * n * (padded + 4)];
+        const uint4 odd = *(const uint4 *)&values[(8 * n + 1) * (padded + 4)];
+        const uint32_t word[8] = {even.x, odd.x, even.y, odd.y, even.z, odd.z, even.w, odd.w};
+        factors<8, true> right;
+#pragma unroll
+        for (int i = 0; i < 8; i++) right.template set<careful>(i, word[i]);
+        multiply_add<4>(part, left[n], right);
+    }
+    bool wild = false;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            out[j][e] = part[j].template total<careful>(e);
+            wild |= is_wild(out[j][e]);
+        }
+    }
+    return __any_sync(bw_all_lanes, wild);
+}
+
+template <int padded, int blocks, int keys, bool exact>
+BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], const float *values, int head_dim,
+                               bw_softmax_sums<padded, 2> (&sums)[blocks]) {
+    constexpr int stride = padded + 4;
+    factors<4, exact> left[blocks][keys / 8];
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float weight = weights[b][n][i % 2 * 2 + i / 2];
+                left[b][n].set(i, exact ? __float_as_uint(weight) : round_tf32(weight));
+            }
+        }
+    }
+#pragma unroll
+    for (int g = 0; g < padded / group; g++) {
+        if (g > 0 && g * group >= head_dim) break;
+        if constexpr (exact) {
+#pragma unroll
+            for (int b = 0; b < blocks; b++) {
+                float part[4][4];
+                if (multiply_group<false, padded>(left[b], values + g * group, part)) {
+                    multiply_group<true, padded>(left[b], values + g * group, part);
+                }
+#pragma unroll
+                for (int i = 0; i < 16; i++) sums[b].out[4 * g + i / 4][i % 4] += part[i / 4][i % 4];
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < keys / 8; n++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const float *at = &values[8 * n * stride + g * group + 8 * j];
+                    const uint32_t even = __float_as_uint(at[0]), odd = __float_as_uint(at[stride]);
+#pragma unroll
+                    for (int b = 0; b < blocks; b++) multiply(sums[b].out[4 * g + j], left[b][n].high, even, odd);
+                }
+            }
+        }
+    }
+}
+
+// Rows first_row and first_row + 8 of a lane's output, normalised; `to` is row 0.
+template <bool exact, int padded>
+BW_DEVICE void store_rows(const bw_softmax_sums<padded, 2> &sums, float *to, int64_t stride, int64_t first_row,
+                          int64_t rows, int head_dim, bool vectors) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float inverse = 1.0f / bw_quad_sum(sums.sum[half]);
+        if (first_row + 8 * half >= rows) continue;
+        float *row = to + (first_row + 8 * half) * stride;
+#pragma unroll
+        for (int n = 0; n < padded / 8; n += exact ? 4 : 1) {
+#pragma unroll
+            for (int odd = 0; odd < 2; odd++) {
+                const int e = 2 * half + odd, column = column_of<exact>(n, e);
+                if (exact && vectors) {
+                    if (column >= head_dim) continue;
+                    *(float4 *)&row[column] = make_float4(sums.out[n][e] * inverse, sums.out[n + 1][e] * inverse,
+                                                          sums.out[n + 2][e] * inverse, sums.out[n + 3][e] * inverse);
+                } else if (!exact && vectors) {
+                    if (odd || column >= head_dim) continue;
+                    *(float2 *)&row[column] = make_float2(sums.out[n][e] * inverse, sums.out[n][e + 1] * inverse);
+                } else {
+#pragma unroll
+                    for (int j = 0; j < (exact ? 4 : 1); j++) {
+                        if (column + j < head_dim) row[column + j] = sums.out[n + j][e] * inverse;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Block: (batch, head) and tile of queries, in bw_flash_order.
+template <int padded, int blocks, int keys, bool exact, int resident>
+__global__ void __launch_bounds__(threads, resident)
+    attention_tf32_kernel(const float *q, const float *k, const float *v, float *out, bw_attention_shape shape,
+                          bw_flash_order order) {
+    using layout = tf32_layout<padded, blocks, keys, exact>;
+    constexpr int stride = layout::stride, rows = layout::rows;
+    const int lane = (int)threadIdx.x % 32, warp_row = (int)threadIdx.x / 32 * 16 * blocks;
+    float *queries = (float *)bw_dynamic_shared(), *key_tile = queries + rows * stride;
+    float *value_tile = key_tile + keys * stride;
+    int64_t pair, tile_index;
+    bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
+    const int64_t query0 = tile_index * rows;
+    const int64_t batch = pair / shape.heads, head = pair % shape.heads;
+    const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
+    const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
+    int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
+    const int all_keys = (int)shape.keys, reach = (int)(shape.keys - shape.queries + query0);
+    const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
+    // The warp's first row attends the fewest keys: tiles that end before them need no mask.
+    const int open_keys = shape.causal ? min(all_keys, reach + warp_row + 1) : all_keys;
+    const int first_last = reach + warp_row + lane / 4;  // the last key of the lane's first row, if causal
+    bw_softmax_sums<padded, 2> sums[blocks] = {};
+#pragma unroll
+    for (int b = 0; b < blocks; b++) sums[b].top[0] = sums[b].top[1] = -INFINITY;
+
+    fetch<padded, rows>(queries, q + q_at, q_stride, shape.queries - query0, shape.head_dim, shape.vectors);
+    fetch<padded, keys>(key_tile, k + kv_at, kv_stride, all_keys, shape.head_dim, shape.vectors);
+    bw_copy_commit();
+    bw_copy_wait<0>();
+    __syncthreads();
+    if (!exact) {  // a warp's own queries
+        for (int i = lane; i < 16 * blocks * stride; i += 32) {
+            float *cell = &queries[warp_row * stride + i];
+            *(uint32_t *)cell = round_tf32(*cell);
+        }
+        __syncwarp();
+    }
+    const uint32_t q_fragment = bw_shared_address(&queries[(warp_row + lane % 16) * stride + lane / 16 * 4]);
+    const uint32_t k_fragment = bw_shared_address(&key_tile[(lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 4]);
+    const float *v_fragment = &value_tile[lane % 4 * 2 * stride + lane / 4 * (exact ? 4 : 1)];
+    for (int key0 = 0; key0 < key_end; key0 += keys) {
+        // This tile's K is there, and nobody reads the last tile's V any more.
+        fetch<padded, keys>(value_tile, v + kv_at, kv_stride, all_keys - key0, shape.head_dim, shape.vectors);
+        bw_copy_commit();
+        kv_at += keys * kv_stride;
+        float scores[blocks][keys / 8][4];
+        if (multiply_keys<false, padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores) &&
+            exact) {
+            multiply_keys<true, padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores);
+        }
+        const bool masked = key0 + keys > open_keys;
+        int room[blocks][2];
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+            const int all = all_keys - 1 - key0, own = first_last + 16 * b - key0;
+            room[b][0] = shape.causal ? min(all, own) : all;
+            room[b][1] = shape.causal ? min(all, own + 8) : all;
+        }
+        if (masked) {
+            bw_flash_soften<true>(scores, room, shape.scale, sums);
+        } else {
+            bw_flash_soften<false>(scores, room, shape.scale, sums);
+        }
+        bw_copy_wait<0>();
+        __syncthreads();  // V is there, and nobody reads this tile's K any more
+        if (key0 + keys < key_end) {
+            fetch<padded, keys>(key_tile, k + kv_at, kv_stride, all_keys - key0 - keys, shape.head_dim, shape.vectors);
+        }
+        bw_copy_commit();
+        multiply_values<padded, blocks, keys, exact>(scores, v_fragment, shape.head_dim, sums);
+        bw_copy_wait<0>();
+        __syncthreads();
+    }
+#pragma unroll
+    for (int b = 0; b < blocks; b++) {
+        store_rows<exact>(sums[b], out + q_at, q_stride, warp_row + 16 * b + lane / 4, shape.queries - query0,
+                          shape.head_dim, shape.vectors);
+    }
+}
+
+template <int padded, int blocks, int keys, bool exact, int resident>
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    using layout = tf32_layout<padded, blocks, keys, exact>;
+    const int64_t tiles = bw_ceil_div(shape.queries, layout::rows);
+    const bw_flash_order order = bw_flash_order_make(shape, tiles, sizeof(float), facts->cache_bytes);
+    bw_choose(out, attention_tf32_kernel<padded, blocks, keys, exact, resident>,
+              dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads), layout::shared_bytes,
+              bw_from_operand(BW_ATTENTION_Q), bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
+              bw_from_operand(BW_ATTENTION_OUT), shape, order);
+    return BW_OK;
+}
+
+}  // namespace
+
+// Short tiles of keys at 256 columns: what shared memory of 99 KiB holds.
+bw_status bw_flash_tf32_choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    if (shape.head_dim <= 64) return choose<64, 2, 64, false, 2>(shape, facts, out);
+    if (shape.head_dim <= 128) return choose<128, 2, 32, false, 2>(shape, facts, out);
+    return choose<256, 1, 16, false, 2>(shape, facts, out);
+}
+
+bw_status bw_split_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                          bw_cuda_prepared *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, bw_attention_kv_dtype(precision));
+    if (shape.head_dim <= 64) return choose<64, 1, 64, true, 2>(shape, facts, out);
+    if (shape.head_dim <= 128) return choose<128, 1, 64, true, 2>(shape, facts, out);
+    return choose<256, 1, 16, true, 2>(shape, facts, out);
+}
