@@ -133,6 +133,7 @@ def test_a_running_range_and_a_reset(tmp_path: Path) -> None:
 # ---- schedules ----
 
 
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
 def test_phases_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch.profiler", reason="PyTorch is not installed")
     names = {"NONE": Phase.OFF, "WARMUP": Phase.WARM_UP, "RECORD": Phase.ACTIVE, "RECORD_AND_SAVE": Phase.LAST}
