@@ -42,6 +42,7 @@ struct bw_ranges {
     range *ended; /* a ring with space for mark_count */
     int64_t first, ended_count, started;
     origin origin;
+    bool keeps_begins;
     times *names;
     int64_t name_count;
 };
@@ -182,12 +183,13 @@ static bw_status read_oldest(bw_ranges *self) {
     self->ended_count--;
     self->unused[self->unused_count++] = oldest.stop;
     bw_status status = backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns);
-    if (!status) status = begin_of(self, &oldest, &begin_ns);
-    if (status) {
+    if (!status && self->keeps_begins) status = begin_of(self, &oldest, &begin_ns);
+    if (status || !self->keeps_begins) {
         self->unused[self->unused_count++] = oldest.start;
-        return status;
+        if (status) return status;
+    } else {
+        release_start(self, &oldest, begin_ns);
     }
-    release_start(self, &oldest, begin_ns);
     return keep(&self->names[oldest.id], begin_ns, ns);
 }
 
@@ -261,6 +263,10 @@ bw_status bw_ranges_read(bw_ranges *self) {
 const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
     *count = self->names[id].count;
     return self->names[id].ns;
+}
+
+void bw_ranges_keep_begins(bw_ranges *self) {
+    self->keeps_begins = true;
 }
 
 const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count) {

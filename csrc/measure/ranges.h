@@ -32,7 +32,9 @@ void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 bw_status bw_ranges_read(bw_ranges *ranges);
 /* The times read so far, ns, in the order of their ends; valid until the next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
-/* When they began, ns since a moment that stays the same: the first one that was read. */
+/* When they began, ns since a moment that stays the same: the first one that was read. NaN unless they are kept from
+ * before: on a GPU that is one more question to the driver for each range. */
+void bw_ranges_keep_begins(bw_ranges *ranges);
 const double *bw_ranges_begins(const bw_ranges *ranges, int64_t id, int64_t *count);
 void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
 

@@ -64,6 +64,7 @@ static void ranges_know_when_they_began(int op_index) {
     opened o;
     int64_t count = 0, marks = 0;
     if (OK(open_ranges(&o, 8))) {
+        bw_ranges_keep_begins(o.ranges);
         fake.marks_taken = 0;
         for (int turn = 0; turn < 3; turn++) {
             OK(bw_ranges_start(o.ranges, o.outer)); /* 1, and 2 s later each turn */
@@ -161,6 +162,7 @@ static void ranges_wait_for_nothing(int op_index) {
 static bw_status all_of_it(void) {
     opened o;
     bw_status status = open_ranges(&o, 2);
+    if (!status) bw_ranges_keep_begins(o.ranges);
     fake.marks_passed = 6;
     for (int i = 0; i < 8 && !status; i++) {
         status = bw_ranges_start(o.ranges, o.inner);
