@@ -1,12 +1,12 @@
 // gemm with 2 to 16 rows of A on tensor cores (mma.sync): the time is that of reading B once, whatever M is, where
 // gemv's arithmetic grows with M until it takes longer than the memory does.
-//   - rows of A are the 16 rows of m16n8k16 (m16n8k8 for 4-byte elements), 8 rows of B its columns: one instruction
-//     serves all rows of A, and what lies behind the last of them is never loaded;
-//   - k may be in any order if both operands have it in the same one. Lane 4 r + c loads 16 bytes of row r of each, the
-//     c-th of 64: words 0 and 1 are its fragments of one product, words 2 and 3 those of the next. So B goes from
-//     memory to registers to tensor cores: no shared memory, no ldmatrix, no shuffles;
-//   - `steps` such loads of each of `tiles` times 8 rows of B are under way in each lane before the first is waited
-//     for; A, read again by every block, comes from L1, which B passes by;
+//   - B goes from memory to registers to tensor cores: no shared memory, no ldmatrix, no shuffles. A warp loads 128
+//     bytes of 4 rows at a time, lane 8 i + j the j-th 16 bytes of row i, and lanes hold them as they come: k may be in
+//     any order where both operands have it in the same one, and a column of m16n8k16 (m16n8k8 for 4-byte elements)
+//     that lanes 4 r to 4 r + 3 hold is then half a line: row r / 2 of B, its even or its odd 64 bytes. Rows of A are
+//     loaded and held alike. So of each product's 16 x 8 sums the half counts whose row and column are alike;
+//   - `steps` such loads of each of `tiles` times 4 rows are under way in each lane before the first is waited for; A,
+//     read again by every block, comes from L1, which B passes by;
 //   - a block's warps share its rows of B, each takes every so-many-th piece of K, and their sums meet in shared
 //   memory.
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is
@@ -20,30 +20,22 @@
 namespace {
 
 constexpr int most_rows = 16;
-constexpr int tile = 8;         // rows of B
-constexpr int step_chunks = 4;  // chunks of 16 bytes of a row in a step: one for each of four lanes
+constexpr int tile = 4;         // rows, of A or of B, whose 128 bytes a warp loads at once
+constexpr int step_chunks = 8;  // those 128 bytes, in chunks of 16
 
 struct skinny_shape {
     int m, chunks;  // of K
     int64_t n;
 };
 
-// Fragments of one step of all rows of A: of row r, and r + 8.
-struct left_step {
-    uint4 low, high;
-};
-
 template <bool exact>
 struct arithmetic {};
 
-BW_DEVICE float tf32_part(float x) {
-    return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
-}
 BW_DEVICE void split(const uint32_t (&bits)[4], uint32_t (&high)[4], uint32_t (&low)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float x = __uint_as_float(bits[i]), part = tf32_part(x);
-        high[i] = __float_as_uint(part), low[i] = __float_as_uint(x - part);
+        high[i] = bits[i] & 0xffffe000u;
+        low[i] = __float_as_uint(__uint_as_float(bits[i]) - __uint_as_float(high[i]));
     }
 }
 
@@ -78,10 +70,10 @@ BW_DEVICE uint4 load_there(const uint4 *from, bool there) {
 // something stands between (tests/benchmarks/sass.py looks). `left` chunks there are from the lane's first one on;
 // where the turn is not `full`, what lies behind them counts as 0, of A too: a product with whatever is there might be
 // no number.
-template <bool full, typename T, bool exact, bool wide, int tiles, int steps, bool ahead>
-BW_DEVICE void add_turn(const uint4 *const (&a)[2], const uint4 *const (&b)[tiles], int left,
-                        float (&sum)[tiles][2][4]) {
-    uint4 of_b[steps][tiles], of_a[steps][2];
+template <bool full, typename T, bool exact, int quads, int tiles, int steps, bool ahead>
+BW_DEVICE void add_turn(const uint4 *const (&a)[quads], const uint4 *const (&b)[tiles], int left,
+                        float (&sum)[tiles][(quads + 1) / 2][4]) {
+    uint4 of_b[steps][tiles], of_a[steps][quads + quads % 2];
     const uint4 none = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int s = 0; s < steps; s++) {
@@ -95,58 +87,75 @@ BW_DEVICE void add_turn(const uint4 *const (&a)[2], const uint4 *const (&b)[tile
 #pragma unroll
     for (int s = 0; s < steps; s++) {
         const bool there = full || s * step_chunks < left;
-        of_a[s][0] = there ? bw_load_cached(a[0] + s * step_chunks) : none;
-        of_a[s][1] = wide && there ? bw_load_cached(a[1] + s * step_chunks) : none;
+#pragma unroll
+        for (int q = 0; q < quads + quads % 2; q++) {
+            of_a[s][q] = q < quads && there ? bw_load_cached(a[q < quads ? q : 0] + s * step_chunks) : none;
+        }
     }
     if (ahead) __syncwarp();
 #pragma unroll
     for (int s = 0; s < steps; s++) {
-        const uint4 low = of_a[s][0], high = of_a[s][1];
-        const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
-        for (int t = 0; t < tiles; t++) {
-            add_product<T>(sum[t][0], first, of_b[s][t].x, of_b[s][t].y, arithmetic<exact>());
-            add_product<T>(sum[t][1], second, of_b[s][t].z, of_b[s][t].w, arithmetic<exact>());
+        for (int pair = 0; pair < (quads + 1) / 2; pair++) {
+            const uint4 low = of_a[s][2 * pair], high = of_a[s][2 * pair + 1];
+            const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+#pragma unroll
+            for (int t = 0; t < tiles; t++) {
+                add_product<T>(sum[t][pair], first, of_b[s][t].x, of_b[s][t].y, arithmetic<exact>());
+            }
+#pragma unroll
+            for (int t = 0; t < tiles; t++) {
+                add_product<T>(sum[t][pair], second, of_b[s][t].z, of_b[s][t].w, arithmetic<exact>());
+            }
         }
     }
 }
 
-template <typename T, bool exact, bool wide, int tiles, int steps, bool ahead, int most_warps, int residents>
+// `quads` times 4 rows of A.
+template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
 __global__ void __launch_bounds__(most_warps * 32, residents)
     gemm_skinny_kernel(const T *a, const T *b, const T *c, T *d, skinny_shape shape) {
-    constexpr int columns = tiles * tile, rows = wide ? 16 : 8, turn = steps * step_chunks;
+    constexpr int columns = tiles * tile, rows = (quads + quads % 2) * tile, turn = steps * step_chunks;
     float *shared = (float *)bw_dynamic_shared();
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int row = lane / 4, pace = warps * turn;
+    const int row = lane / step_chunks, pace = warps * turn;
     const int64_t column0 = (int64_t)blockIdx.x * columns, last = shape.n - 1;
-    const int first = warp * turn + lane % 4;
-    const uint4 *a_from[2], *b_from[tiles];
+    const int first = warp * turn + lane % step_chunks;
+    const uint4 *a_from[quads], *b_from[tiles];
 #pragma unroll
     for (int t = 0; t < tiles; t++) {
         b_from[t] = (const uint4 *)b + min(column0 + t * tile + row, last) * shape.chunks + first;
     }
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        a_from[half] = (const uint4 *)a + (int64_t)min(row + half * 8, shape.m - 1) * shape.chunks + first;
+    for (int q = 0; q < quads; q++) {
+        a_from[q] = (const uint4 *)a + (int64_t)min(q * tile + row, shape.m - 1) * shape.chunks + first;
     }
-    float sum[tiles][2][4] = {};
+    float sum[tiles][(quads + 1) / 2][4] = {};
     int left = shape.chunks - warp * turn;  // the same for all lanes
 #pragma unroll 1
     for (; left >= turn; left -= pace) {
-        add_turn<true, T, exact, wide, tiles, steps, ahead>(a_from, b_from, left, sum);
+        add_turn<true, T, exact, quads, tiles, steps, ahead>(a_from, b_from, left, sum);
 #pragma unroll
         for (int t = 0; t < tiles; t++) b_from[t] += pace;
-        a_from[0] += pace, a_from[1] += pace;
+#pragma unroll
+        for (int q = 0; q < quads; q++) a_from[q] += pace;
     }
-    if (left > 0) add_turn<false, T, exact, wide, tiles, steps, ahead>(a_from, b_from, left - lane % 4, sum);
+    if (left > 0) {
+        add_turn<false, T, exact, quads, tiles, steps, ahead>(a_from, b_from, left - lane % step_chunks, sum);
+    }
 
-    float *own = shared + warp * rows * columns + row * columns + lane % 4 * 2;
+    // A lane's sums are of rows r and r + 8 and of columns 2 j, 2 j + 1: halves r % 2, r % 2, 0 and 1 of a line. Those
+    // of the other half are with the neighbour, lane ^ 4: each keeps one row's and gives the other's away.
+    const bool odd = lane / 4 % 2 != 0;
+    float *own = shared + (warp * rows + (odd ? tile : 0) + lane / 8) * columns + lane % 4;
 #pragma unroll
     for (int t = 0; t < tiles; t++) {
 #pragma unroll
-        for (int half = 0; half < (wide ? 2 : 1); half++) {
-            *(float2 *)(own + half * 8 * columns + t * tile) = make_float2(
-                sum[t][0][2 * half] + sum[t][1][2 * half], sum[t][0][2 * half + 1] + sum[t][1][2 * half + 1]);
+        for (int pair = 0; pair < (quads + 1) / 2; pair++) {
+            const float(&four)[4] = sum[t][pair];
+            const float low = odd ? four[1] : four[0], high = odd ? four[3] : four[2];
+            const float other = __shfl_xor_sync(bw_all_lanes, odd ? low : high, 4);
+            own[pair * 2 * tile * columns + t * tile] = (odd ? high : low) + other;
         }
     }
     __syncthreads();
@@ -159,21 +168,23 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     }
 }
 
-template <typename T, bool exact, bool wide, int tiles, int steps, bool ahead, int most_warps, int residents>
+template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
 bw_status choose(const skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
     const int64_t rounds = bw_ceil_div(turns, most_warps), warps = bw_ceil_div(turns, rounds);
-    bw_choose(out, gemm_skinny_kernel<T, exact, wide, tiles, steps, ahead, most_warps, residents>,
+    constexpr int rows = (quads + quads % 2) * tile;
+    bw_choose(out, gemm_skinny_kernel<T, exact, quads, tiles, steps, ahead, most_warps, residents>,
               dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
-              (size_t)warps * (wide ? 16 : 8) * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
+              (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
               bw_from_operand(BW_GEMM_B), bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
     return BW_OK;
 }
 
 template <typename T, bool exact>
 bw_status choose_for(const skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
-    if (shape.m > 8) return choose<T, exact, true, 2, 4, true, 8, 1>(shape, adds, out);
-    return choose<T, exact, false, 2, 4, true, 8, 1>(shape, adds, out);
+    if (shape.m > 8) return choose<T, exact, 4, 4, 2, true, 4, 1>(shape, adds, out);
+    if (shape.m > 4) return choose<T, exact, 2, 4, 2, true, 4, 1>(shape, adds, out);
+    return choose<T, exact, 1, 4, 2, true, 4, 1>(shape, adds, out);
 }
 
 }  // namespace
