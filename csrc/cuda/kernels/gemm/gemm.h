@@ -37,6 +37,7 @@ bw_cuda_choose bw_gemv_choose;
 
 /* skinny.cu */
 const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_skinny_choose;
 
 /* wgmma_sm90.cu */

@@ -10,7 +10,7 @@
 //   - a block's warps share its rows of B, each takes every so-many-th piece of K, and their sums meet in shared
 //   memory.
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is
-// 2^-22 of a product.
+// 2^-21 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/tiles.cuh"
@@ -168,11 +168,12 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     }
 }
 
+// At most `warps` of them share a row, each in as many turns.
 template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
-bw_status choose(const skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
+bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_prepared *out) {
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
-    const int64_t rounds = bw_ceil_div(turns, most_warps), warps = bw_ceil_div(turns, rounds);
     constexpr int rows = (quads + quads % 2) * tile;
+    warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
     bw_choose(out, gemm_skinny_kernel<T, exact, quads, tiles, steps, ahead, most_warps, residents>,
               dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
               (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
@@ -180,11 +181,17 @@ bw_status choose(const skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
     return BW_OK;
 }
 
+// Where there is a block for each multiprocessor and hardly more, twice as many warps share its rows. More than 8 rows
+// of A take registers: they leave room for 4 blocks of 4 warps. For many short rows of B a block's own time counts, and
+// what it reads of A: it takes 16 rows then.
 template <typename T, bool exact>
-bw_status choose_for(const skinny_shape &shape, bool adds, bw_cuda_prepared *out) {
-    if (shape.m > 8) return choose<T, exact, 4, 4, 2, true, 4, 1>(shape, adds, out);
-    if (shape.m > 4) return choose<T, exact, 2, 4, 2, true, 4, 1>(shape, adds, out);
-    return choose<T, exact, 1, 4, 2, true, 4, 1>(shape, adds, out);
+bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
+    const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
+    if (shape.m > 8) return choose<T, exact, 4, 4, 2, true, 4, 4>(shape, 4, adds, out);
+    const bool many = shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
+    if (shape.m > 4 && many) return choose<T, exact, 2, 4, 2, true, 4, 4>(shape, 4, adds, out);
+    if (shape.m > 4) return choose<T, exact, 2, 2, 4, true, 16, 1>(shape, warps, adds, out);
+    return choose<T, exact, 1, 2, 4, true, 16, 1>(shape, warps, adds, out);
 }
 
 }  // namespace
@@ -199,7 +206,17 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     return nullptr;
 }
 
-bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A, and cuBLASLt. Timed on an
+// H200 at 26 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 8192.
+bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
+    if (bw_dtype_get(precision->weight)->block_bytes == 4) return m > 4;
+    if (m > 8) return k <= 50 * 1000 * 1000 / 2 / n;
+    if (m > 2) return true;
+    return m == 2 && k < 8192 && n > 8 * (int64_t)facts->units;
+}
+
+bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                            bw_cuda_prepared *out) {
     const int64_t *value = dims->value;
     const bool adds = value[BW_GEMM_BETA] != 0;
@@ -207,7 +224,8 @@ bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, c
         using T = typename decltype(tag)::type;
         const skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
                                     value[BW_GEMM_N]};
-        if (sizeof(T) == 4 && precision->compute == BW_FP32) return choose_for<T, sizeof(T) == 4>(shape, adds, out);
-        return choose_for<T, false>(shape, adds, out);
+        if (sizeof(T) == 4 && precision->compute == BW_FP32)
+            return choose_for<T, sizeof(T) == 4>(shape, adds, facts, out);
+        return choose_for<T, false>(shape, adds, facts, out);
     });
 }

@@ -79,6 +79,7 @@ static const bw_variant rows[] = {
                   .at = "fp16 M=1 N=14336 K=4096"}),
     RUNG(skinny, bw_skinny_refuses, PRECISIONS,
          .text = "up to 16 rows of A on tensor cores (mma.sync), B from memory straight into their registers",
+         .prefers = bw_skinny_prefers,
          .rung = {.changes = "few rows of A on tensor cores: B's fragments are loaded as they lie, 16 bytes a lane",
                   .predicted = 1.65,
                   .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
