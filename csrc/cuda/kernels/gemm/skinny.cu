@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int most_rows = 16;
+constexpr int most_rows = 16, most_elements = 1 << 28;
 constexpr int tile = 4;         // rows, of A or of B, whose 128 bytes a warp loads at once
 constexpr int step_chunks = 8;  // those 128 bytes, in chunks of 16
 
@@ -71,15 +71,15 @@ BW_DEVICE uint4 load_there(const uint4 *from, bool there) {
 // where the turn is not `full`, what lies behind them counts as 0, of A too: a product with whatever is there might be
 // no number.
 template <bool full, typename T, bool exact, int quads, int tiles, int steps, bool ahead>
-BW_DEVICE void add_turn(const uint4 *const (&a)[quads], const uint4 *const (&b)[tiles], int left,
-                        float (&sum)[tiles][(quads + 1) / 2][4]) {
+BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 *b, const int (&b_rows)[tiles],
+                        int left, float (&sum)[tiles][(quads + 1) / 2][4]) {
     uint4 of_b[steps][tiles], of_a[steps][quads + quads % 2];
     const uint4 none = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int s = 0; s < steps; s++) {
 #pragma unroll
         for (int t = 0; t < tiles; t++) {
-            const uint4 *from = b[t] + s * step_chunks;
+            const uint4 *from = b + b_rows[t] + s * step_chunks;
             of_b[s][t] = full ? bw_load_streaming(from) : load_there(from, s * step_chunks < left);
         }
     }
@@ -89,7 +89,7 @@ BW_DEVICE void add_turn(const uint4 *const (&a)[quads], const uint4 *const (&b)[
         const bool there = full || s * step_chunks < left;
 #pragma unroll
         for (int q = 0; q < quads + quads % 2; q++) {
-            of_a[s][q] = q < quads && there ? bw_load_cached(a[q < quads ? q : 0] + s * step_chunks) : none;
+            of_a[s][q] = q < quads && there ? bw_load_cached(a + a_rows[q < quads ? q : 0] + s * step_chunks) : none;
         }
     }
     if (ahead) __syncwarp();
@@ -121,27 +121,22 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     const int row = lane / step_chunks, pace = warps * turn;
     const int64_t column0 = (int64_t)blockIdx.x * columns, last = shape.n - 1;
     const int first = warp * turn + lane % step_chunks;
-    const uint4 *a_from[quads], *b_from[tiles];
+    const uint4 *a_from = (const uint4 *)a + first, *b_from = (const uint4 *)b + column0 * shape.chunks + first;
+    int a_rows[quads], b_rows[tiles];  // where they begin, in chunks: half the registers that addresses would take
 #pragma unroll
-    for (int t = 0; t < tiles; t++) {
-        b_from[t] = (const uint4 *)b + min(column0 + t * tile + row, last) * shape.chunks + first;
-    }
+    for (int t = 0; t < tiles; t++) b_rows[t] = (int)min((int64_t)(t * tile + row), last - column0) * shape.chunks;
 #pragma unroll
-    for (int q = 0; q < quads; q++) {
-        a_from[q] = (const uint4 *)a + (int64_t)min(q * tile + row, shape.m - 1) * shape.chunks + first;
-    }
+    for (int q = 0; q < quads; q++) a_rows[q] = min(q * tile + row, shape.m - 1) * shape.chunks;
     float sum[tiles][(quads + 1) / 2][4] = {};
     int left = shape.chunks - warp * turn;  // the same for all lanes
 #pragma unroll 1
     for (; left >= turn; left -= pace) {
-        add_turn<true, T, exact, quads, tiles, steps, ahead>(a_from, b_from, left, sum);
-#pragma unroll
-        for (int t = 0; t < tiles; t++) b_from[t] += pace;
-#pragma unroll
-        for (int q = 0; q < quads; q++) a_from[q] += pace;
+        add_turn<true, T, exact, quads, tiles, steps, ahead>(a_from, a_rows, b_from, b_rows, left, sum);
+        a_from += pace, b_from += pace;
     }
     if (left > 0) {
-        add_turn<false, T, exact, quads, tiles, steps, ahead>(a_from, b_from, left - lane % step_chunks, sum);
+        add_turn<false, T, exact, quads, tiles, steps, ahead>(a_from, a_rows, b_from, b_rows, left - lane % step_chunks,
+                                                              sum);
     }
 
     // A lane's sums are of rows r and r + 8 and of columns 2 j, 2 j + 1: halves r % 2, r % 2, 0 and 1 of a line. Those
@@ -187,7 +182,7 @@ bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_pr
 template <typename T, bool exact>
 bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
-    if (shape.m > 8) return choose<T, exact, 4, 4, 2, true, 4, 4>(shape, 4, adds, out);
+    if (shape.m > 8) return choose < T, exact, 4, 4, 2, true, 4, exact ? 3 : 4 > (shape, 4, adds, out);
     const bool many = shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
     if (shape.m > 4 && many) return choose<T, exact, 2, 4, 2, true, 4, 4>(shape, 4, adds, out);
     if (shape.m > 4) return choose<T, exact, 2, 2, 4, true, 16, 1>(shape, warps, adds, out);
@@ -201,8 +196,8 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     if (m > most_rows) return "skinny takes at most 16 rows of A";
     if (k * bw_dtype_get(precision->weight)->block_bytes % 16 != 0)
         return "skinny takes rows of a multiple of 16 bytes";
-    if (!bw_cuda_grid_fits(n) || !bw_cuda_grid_fits(k))
-        return "skinny takes at most 2^31 - 1 rows of B, and of as many elements";
+    if (!bw_cuda_grid_fits(n)) return "skinny takes at most 2^31 - 1 rows of B";
+    if (k > most_elements) return "skinny takes rows of at most 2^28 elements";
     return nullptr;
 }
 
