@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
         }
     }
     __syncthreads();
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < shape.m * columns; i += (int)blockDim.x) {
         const int64_t column = column0 + i % columns;
         if (column > last) continue;
