@@ -95,5 +95,12 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// m16n8k8 of TF32: a fragment's registers are those of 16-bit elements, one element each.
+BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 #endif
