@@ -16,10 +16,11 @@ constexpr int tile_keys = 16, group_heads = 8;  // a matrix instruction's rows a
 // reads, and hold all that is needed to ask for the keys.
 struct direct_work {
     const void *k, *v, *q;
-    int64_t batch_elems;  // of k and v
+    int64_t batch_bytes;  // of k and v
     int split_keys, keys;
     unsigned kv_heads;
-    uint8_t group, head_dim, ragged;
+    uint16_t head_dim;
+    uint8_t group, ragged;
     const int *kv_lens;
     void *out;
     float scale;
@@ -36,6 +37,40 @@ BW_DEVICE uint4 load_there(const void *from, bool there) {
     return there ? bw_load_streaming(from) : make_uint4(0, 0, 0, 0);
 }
 
+// A lane's elements of q, 16 bytes of each chunk: in registers or, where keys need them all, in its warp's part of the
+// shared memory that later takes the sums. A lane reads there what it wrote itself.
+template <int chunks, bool shared>
+struct lane_query {
+    uint4 held[chunks];
+    __device__ __forceinline__ explicit lane_query(float *) {
+    }
+    __device__ __forceinline__ void set(int j, uint4 bits) {
+        held[j] = bits;
+    }
+    __device__ __forceinline__ uint4 get(int j) const {
+        return held[j];
+    }
+};
+template <int chunks>
+struct lane_query<chunks, true> {
+    uint32_t at;
+    __device__ __forceinline__ explicit lane_query(float *shared)
+        : at(bw_shared_address((uint4 *)shared + threadIdx.x % 32)) {
+    }
+    __device__ __forceinline__ void set(int j, uint4 bits) {
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at + j * 512), "r"(bits.x), "r"(bits.y),
+                     "r"(bits.z), "r"(bits.w)
+                     : "memory");
+    }
+    __device__ __forceinline__ uint4 get(int j) const {  // volatile: to be read again rather than kept
+        uint4 bits;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "r"(at + j * 512));
+        return bits;
+    }
+};
+
 // 16 keys in 16-bit precisions. Lane 4 r + c of a warp:
 //   K: rows r and r + 8, of every 32 elements the eight from 8 c on: an m16n8k16 step takes the first four of them, the
 //      next one the others, from K and q alike
@@ -46,9 +81,7 @@ struct key_tile {
     static constexpr int k_chunks = padded / 32, v_chunks = padded / 64, k_chunk = 32, v_chunk = 64, per_load = 8;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
-    struct query {
-        uint4 q[k_chunks];
-    };
+    using query = lane_query<k_chunks, (padded > 192)>;
 
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 2 * c + i % 2 + i / 2 * 8;
@@ -60,8 +93,9 @@ struct key_tile {
         for (int j = 0; j < k_chunks; j++) {
             const uint32_t first[4] = {k[0][j].x, k[1][j].x, k[0][j].y, k[1][j].y};
             const uint32_t second[4] = {k[0][j].z, k[1][j].z, k[0][j].w, k[1][j].w};
-            bw_multiply(out, first, query.q[j].x, query.q[j].y, T());
-            bw_multiply(out, second, query.q[j].z, query.q[j].w, T());
+            const uint4 q = query.get(j);
+            bw_multiply(out, first, q.x, q.y, T());
+            bw_multiply(out, second, q.z, q.w, T());
         }
     }
     // Rows r and r + 8 of out[2 p] and out[2 p + 1]: elements element(p) .. + 3, for heads 2 c and 2 c + 1.
@@ -137,9 +171,7 @@ struct key_tile<float, padded> {
     static constexpr int k_chunks = padded / 16, v_chunks = padded / 32, k_chunk = 16, v_chunk = 32, per_load = 4;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
-    struct query {
-        uint4 q[k_chunks];
-    };
+    using query = lane_query<k_chunks, false>;
 
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 4 * i + c;
@@ -148,12 +180,13 @@ struct key_tile<float, padded> {
         split_sums sums[2] = {};  // of every other step
 #pragma unroll
         for (int j = 0; j < k_chunks; j++) {
+            const uint4 q = query.get(j);
             sums[0].multiply(__uint_as_float(k[0][j].x), __uint_as_float(k[1][j].x), __uint_as_float(k[0][j].y),
-                             __uint_as_float(k[1][j].y), split_float(__uint_as_float(query.q[j].x)),
-                             split_float(__uint_as_float(query.q[j].y)));
+                             __uint_as_float(k[1][j].y), split_float(__uint_as_float(q.x)),
+                             split_float(__uint_as_float(q.y)));
             sums[1].multiply(__uint_as_float(k[0][j].z), __uint_as_float(k[1][j].z), __uint_as_float(k[0][j].w),
-                             __uint_as_float(k[1][j].w), split_float(__uint_as_float(query.q[j].z)),
-                             split_float(__uint_as_float(query.q[j].w)));
+                             __uint_as_float(k[1][j].w), split_float(__uint_as_float(q.z)),
+                             split_float(__uint_as_float(q.w)));
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) out[e] = sums[0].total(e) + sums[1].total(e);
@@ -192,43 +225,63 @@ struct key_tile<float, padded> {
     }
 };
 
-// What a lane reads of a step: `left` keys from its warp's first on.
-template <typename T, int padded, int tiles>
+// What a lane reads of a step: `left` keys from its warp's first on. `exact`: rows are as long as tiles are wide. Most
+// steps are whole, which the warp knows as one: nothing is asked of their loads one by one.
+template <typename T, int padded, int tiles, bool exact>
 struct step_reader {
     using tile = key_tile<T, padded>;
-    const T *from_k, *from_v;
-    int key_elems, head_dim;
+    static constexpr int keys = tiles * tile_keys;
+    const unsigned char *from_k, *from_v;
+    int64_t key_bytes;
+    int head_dim;
 
-    __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
+    // Row `key` of those that the lane reads, chunk by chunk.
+    template <int chunks, int pace, bool whole>
+    __device__ __forceinline__ void load_row(uint4 (&to)[chunks], const unsigned char *row, bool there,
+                                             int elem) const {
+#pragma unroll
+        for (int j = 0; j < chunks; j++) {
+            const unsigned char *at = row + j * pace * (int)sizeof(T);
+            if constexpr (whole && exact) {
+                to[j] = bw_load_streaming(at);
+            } else {
+                to[j] = load_there(at, there && (exact || j * pace + elem < head_dim));
+            }
+        }
+    }
+    template <bool whole>
+    __device__ __forceinline__ void load_k_rows(tile (&to)[tiles], int left) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-#pragma unroll
-                for (int j = 0; j < tile::k_chunks; j++) {
-                    const bool there =
-                        u * tile_keys + i * 8 + r < left && j * tile::k_chunk + c * tile::per_load < head_dim;
-                    to[u].k[i][j] = load_there(from_k + (u * tile_keys + i * 8) * key_elems + j * tile::k_chunk, there);
-                }
+                const int key = u * tile_keys + i * 8;
+                load_row<tile::k_chunks, tile::k_chunk, whole>(to[u].k[i], from_k + key * key_bytes, key + r < left,
+                                                               c * tile::per_load);
             }
         }
     }
-    __device__ __forceinline__ void load_v(tile (&to)[tiles], int left) const {
+    template <bool whole>
+    __device__ __forceinline__ void load_v_rows(tile (&to)[tiles], int left) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-#pragma unroll
-                for (int g = 0; g < tile::v_chunks; g++) {
-                    const bool there =
-                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::per_load < head_dim;
-                    to[u].v[i][g] =
-                        load_there(from_v + (u * tile_keys + tile::v_key(i, 0)) * key_elems + g * tile::v_chunk, there);
-                }
+                const int key = u * tile_keys + tile::v_key(i, 0);
+                load_row<tile::v_chunks, tile::v_chunk, whole>(
+                    to[u].v[i], from_v + key * key_bytes, u * tile_keys + tile::v_key(i, c) < left, r * tile::per_load);
             }
         }
+    }
+    __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
+        if (exact && left >= keys) return load_k_rows<true>(to, left);
+        load_k_rows<false>(to, left);
+    }
+    __device__ __forceinline__ void load_v(tile (&to)[tiles], int left) const {
+        if (exact && left >= keys) return load_v_rows<true>(to, left);
+        load_v_rows<false>(to, left);
     }
 };
 
@@ -309,7 +362,7 @@ BW_DEVICE void spread(decode_sums<padded> &sums, const Cells &cells) {
     }
 }
 
-template <typename T, int padded, int tiles, int warps, int resident>
+template <typename T, int padded, int tiles, int warps, int resident, bool exact>
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_direct_kernel(const __grid_constant__ direct_work work) {
     using tile = key_tile<T, padded>;
@@ -317,8 +370,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     constexpr int pace = warps * tiles * tile_keys;
     __shared__ __align__(16) float cell_memory[warps * group_heads * (cells_type::stride + 2) + 1];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
-    const int head_dim = work.head_dim, group = work.group;
-    const int64_t column = (int64_t)blockIdx.z * work.kv_heads + blockIdx.x;
+    const int head_dim = exact ? padded : work.head_dim, group = work.group;
     const int first = (int)blockIdx.y * work.split_keys;
     int length = work.keys;
     if (work.ragged) length = min(max(work.kv_lens[blockIdx.z], 1), length);
@@ -327,27 +379,34 @@ __global__ void __launch_bounds__(warps * 32, resident)
     int left = place.keys - warp * tiles * tile_keys;
 
     // Keys first: everything else happens while they are on their way.
-    step_reader<T, padded, tiles> reader;
-    reader.key_elems = (int)work.kv_heads * head_dim;
+    step_reader<T, padded, tiles, exact> reader;
+    const unsigned key_bytes = work.kv_heads * (unsigned)(head_dim * (int)sizeof(T));
+    reader.key_bytes = key_bytes;
     reader.head_dim = head_dim;
-    const int64_t at = (int64_t)blockIdx.z * work.batch_elems + (int64_t)blockIdx.x * head_dim +
-                       (int64_t)(first + warp * tiles * tile_keys) * reader.key_elems;
-    reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
-    reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
+    const int64_t at = (int64_t)blockIdx.z * work.batch_bytes + blockIdx.x * (unsigned)(head_dim * (int)sizeof(T)) +
+                       (uint64_t)(unsigned)(first + warp * tiles * tile_keys) * key_bytes;
+    reader.from_k = (const unsigned char *)work.k + at + (r * key_bytes + c * 16u);
+    reader.from_v = (const unsigned char *)work.v + at + ((unsigned)tile::v_key(0, c) * key_bytes + r * 16u);
     tile step[tiles];
     reader.load_k(step, left);
-    typename tile::query query;
+    typename tile::query query(cell_memory + warp * group_heads * cells_type::stride);
+    uint4 query_bits[tile::k_chunks];
+    const int64_t column = (int64_t)blockIdx.z * work.kv_heads + blockIdx.x;
     place.row0 = column * group;
-    const T *from_q = (const T *)work.q + (place.row0 + r) * head_dim + c * tile::per_load;
+    const T *from_q = (const T *)work.q + (place.row0 + min(r, group - 1)) * head_dim + c * tile::per_load;
 #pragma unroll
-    for (int j = 0; j < tile::k_chunks; j++) {
-        const bool there = r < group && j * tile::k_chunk + c * tile::per_load < head_dim;
-        query.q[j] = there ? bw_load_cached(from_q + j * tile::k_chunk) : make_uint4(0, 0, 0, 0);
+    for (int j = 0; j < tile::k_chunks; j++) {  // past the group its last head once more, whose result nobody wants
+        const bool there = exact || j * tile::k_chunk + c * tile::per_load < head_dim;
+        query_bits[j] = there ? bw_load_cached(from_q + j * tile::k_chunk) : make_uint4(0, 0, 0, 0);
     }
     reader.load_v(step, left);
+#pragma unroll
+    for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
     const unsigned ticket = bw_decode_ticket(work.exchange, column);
     place.heads = group;
     place.splits = work.ragged ? (length + work.split_keys - 1) / work.split_keys : work.exchange.splits;
+    const bw_decode_slots slots(work.exchange, place.row0);
+    bw_decode_fetch_records(slots, group);
 
     decode_sums<padded> sums = {};
     sums.top[0] = sums.top[1] = -INFINITY;
@@ -357,26 +416,29 @@ __global__ void __launch_bounds__(warps * 32, resident)
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].score(query, score[u]);
         const bool more = left > pace;
-        reader.from_k += (int64_t)pace * reader.key_elems;
+        reader.from_k += (int64_t)pace * reader.key_bytes;
         if (more) reader.load_k(step, left - pace);
         weigh<padded>(score, left, work.scale, sums);
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out);
-        reader.from_v += (int64_t)pace * reader.key_elems;
+        reader.from_v += (int64_t)pace * reader.key_bytes;
         left -= pace;
         if (more) reader.load_v(step, left);
     }
     const cells_type cells(cell_memory, warps, warps, 0);
     spread<tile>(sums, cells);
-    bw_decode_finish<warps == 4 ? 8 : 4>(cells, work.exchange, place, {head_dim, true}, ticket, (T *)work.out);
+    bw_decode_finish<warps == 4 ? 8 : 4, padded / 4>(cells, work.exchange, slots, place, {head_dim, true}, ticket,
+                                                     (T *)work.out);
 }
 
 template <typename T, int padded, int tiles, int warps, int resident>
 bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, const direct_work &work,
                  bw_cuda_prepared *out) {
-    bw_cuda_kernel *kernel = bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
-                                       dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                                       dim3(warps * 32), 0, work);
+    bw_cuda_kernel *kernel = bw_choose(
+        out,
+        shape.head_dim == padded ? attention_decode_direct_kernel<T, padded, tiles, warps, resident, true>
+                                 : attention_decode_direct_kernel<T, padded, tiles, warps, resident, false>,
+        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch), dim3(warps * 32), 0, work);
     bw_choose_place(kernel, 0, offsetof(direct_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(direct_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(direct_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -392,17 +454,19 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
                                   const bw_decode_exchange &exchange, bw_cuda_prepared *out) {
     direct_work work = {};
     work.ragged = plan.ragged;
-    work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
+    work.batch_bytes = shape.keys * shape.kv_heads * shape.head_dim * bw_dtype_get(dtype)->block_bytes;
     work.split_keys = (int)plan.split_keys;
     work.keys = (int)shape.keys;
     work.kv_heads = (unsigned)shape.kv_heads;
     work.group = (uint8_t)shape.group;
-    work.head_dim = (uint8_t)shape.head_dim;
+    work.head_dim = (uint16_t)shape.head_dim;
     work.scale = shape.scale;
     work.exchange = exchange;
     if (dtype == BW_FP32) return choose<float, 64, 1, 4, 2>(shape, plan, work, out);
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        if (shape.head_dim > 192) return choose<T, 256, 1, 4, 2>(shape, plan, work, out);
+        if (shape.head_dim > 128) return choose<T, 192, 1, 4, 2>(shape, plan, work, out);
         if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
         if (plan.warps == 4) return choose<T, 64, 1, 4, 3>(shape, plan, work, out);
         return choose<T, 64, 2, 8, 2>(shape, plan, work, out);

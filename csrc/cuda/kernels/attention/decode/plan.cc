@@ -99,6 +99,7 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
+    plan->at_once = bw_mul(bw_num(plan->columns), bw_num(plan->splits)).value <= places;
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
@@ -120,7 +121,7 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
-    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
+    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 256) || !bw_attention_vectors(head_dim, dtype)) return false;
     // The kernel counts keys, a split more included, in 32 bits.
     if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
@@ -132,7 +133,7 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     plan->direct = true;
     plan->warps = small ? 4 : 8;
     plan->step_keys = small ? 64 : 256;
-    plan->resident = small && dtype != BW_FP32 ? 3 : 2;
+    plan->resident = small && dtype != BW_FP32 && head_dim <= 128 ? 3 : 2;
     plan->head_slots = 1;
     plan->block_heads = 8;
     plan->shared_bytes = 0;
@@ -179,7 +180,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
         // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
-        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        const int64_t staged = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        const int64_t per_unit = plan.direct ? plan.resident : staged;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
@@ -187,5 +189,6 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
 }
 
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
+    if (plan.at_once) return plan.columns * plan.splits <= (int64_t)resident * units;
     return plan.combiners <= 1 || (plan.combiners - 1) * plan.columns < (int64_t)resident * units;
 }

@@ -26,6 +26,7 @@ struct bw_decode_plan {
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes
+    bool at_once;        // all blocks run at the same time
     // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
     // is one split.
     int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
@@ -39,6 +40,7 @@ struct bw_decode_exchange {
     int splits, row_records;
     unsigned record_magic;  // ceil(2^20 / row_records)
     int combiners, combiner_items;
+    int at_once;
 };
 
 // A row of q and out.

@@ -17,6 +17,7 @@ bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
     exchange.record_magic = (unsigned)bw_ceil_div(1 << 20, plan.row_records);
     exchange.combiners = plan.combiners;
     exchange.combiner_items = plan.combiner_items;
+    exchange.at_once = plan.at_once;
     return exchange;
 }
 
@@ -49,13 +50,13 @@ bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, con
 bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_prepared *prepared) {
     const int units = device->facts.units;
     int resident = 0;
-    if (plan.combiners <= 1) return BW_OK;
+    if (plan.splits == 1) return BW_OK;
     BW_TRY(bw_cuda_resident_blocks(device, &prepared->kernel[0], &resident));
     if (bw_decode_plan_holds(plan, resident, units)) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
                    "multiprocessors at once",
-                   (long long)((plan.combiners - 1) * plan.columns), resident, units);
+                   (long long)(plan.columns * (plan.at_once ? plan.splits : plan.combiners - 1)), resident, units);
 }
 
 // Tickets start at 0 and records empty; every launch leaves them so.
