@@ -58,16 +58,10 @@ struct lane_query<chunks, true> {
         : at(bw_shared_address((uint4 *)shared + threadIdx.x % 32)) {
     }
     __device__ __forceinline__ void set(int j, uint4 bits) {
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at + j * 512), "r"(bits.x), "r"(bits.y),
-                     "r"(bits.z), "r"(bits.w)
-                     : "memory");
+        bw_spare_store(at + j * 512, bits);
     }
-    __device__ __forceinline__ uint4 get(int j) const {  // volatile: to be read again rather than kept
-        uint4 bits;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                     : "r"(at + j * 512));
-        return bits;
+    __device__ __forceinline__ uint4 get(int j) const {
+        return bw_spare_load(at + j * 512);
     }
 };
 

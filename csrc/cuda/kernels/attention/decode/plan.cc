@@ -38,10 +38,11 @@ size_t cell_bytes(int cells, int cell_heads, int padded) {
 // Mirrors the rings of staged_mma.cuh: 16 keys of K and V a stage, per share of the keys.
 void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
-    plan->warps = 4 * ring <= (size_t)shared_limit ? 4 : 2;
+    const size_t spare = (size_t)bw_decode_spare_steps(padded) * 512;
+    plan->warps = 4 * (ring + spare) <= (size_t)shared_limit ? 4 : 2;
     plan->head_slots = slots_for(group, 16, plan->warps);
     plan->block_heads = 16 * plan->head_slots;
-    const size_t rings = ring * (size_t)(plan->warps / plan->head_slots);
+    const size_t rings = ring * (size_t)(plan->warps / plan->head_slots) + spare * (size_t)plan->warps;
     plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
