@@ -197,54 +197,27 @@ BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row
     }
 }
 
-// A block's result is made of quads, four neighbouring values each: `row_quads` of a head when this is compiled, where
-// that is known (else 0), of which those past the row's last record are not there.
-template <int row_quads>
-struct bw_decode_quad {
-    int head, dim, record;  // record of the head's
-    bool there;
-
-    __device__ __forceinline__ bw_decode_quad(const bw_decode_slots &slots, int i) {
-        if constexpr (row_quads > 0) {
-            head = i / row_quads;
-            dim = i % row_quads * 4;
-            record = dim / bw_decode_record_dims;
-            there = record < slots.row_records;
-        } else {
-            const int item = i / bw_record_quads;
-            head = slots.head(item);
-            record = item - head * slots.row_records;
-            dim = record * bw_decode_record_dims + i % bw_record_quads * 4;
-            there = true;
-        }
-    }
-    static __device__ __forceinline__ int count(const bw_decode_slots &slots, int heads) {
-        return heads * (row_quads > 0 ? row_quads : slots.row_records * bw_record_quads);
-    }
-};
-
 // The block's result: to `out` when the entry has one split, else to scratch. Every split has at least one key, so that
 // sums are positive.
-template <int row_quads, typename Cells, typename T>
+template <typename Cells, typename T>
 BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots, const bw_decode_place &place,
                                const bw_decode_row &row, T *out) {
-    using quad_type = bw_decode_quad<row_quads>;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < quad_type::count(slots, place.heads); i += (int)blockDim.x) {
-        const quad_type quad(slots, i);
-        if (!quad.there) continue;
+    for (int i = (int)threadIdx.x; i < place.heads * slots.row_records * bw_record_quads; i += (int)blockDim.x) {
+        const int item = i / bw_record_quads, quad = i % bw_record_quads, head = slots.head(item);
+        const int dim = ((item - head * slots.row_records) * bw_record_quads + quad) * 4;
         float2 stand;
-        const float4 total = cells.total(quad.head, quad.dim, stand);
+        const float4 total = cells.total(head, dim, stand);
         if (place.splits == 1) {
             const float inverse = __fdividef(1.0f, stand.y);
             const float value[4] = {total.x * inverse, total.y * inverse, total.z * inverse, total.w * inverse};
-            bw_decode_write(value, row, quad.dim, out + (place.row0 + quad.head) * row.head_dim);
+            bw_decode_write(value, row, dim, out + (place.row0 + head) * row.head_dim);
         } else {
-            const int record = (quad.head * slots.row_records + quad.record) * slots.splits + (int)blockIdx.y;
-            bw_record_store(slots.values + (record * bw_record_quads + i % bw_record_quads),
+            const int record = item * slots.splits + (int)blockIdx.y;
+            bw_record_store(slots.values + record * bw_record_quads + quad,
                             make_float4(bw_record_word(total.x), bw_record_word(total.y), bw_record_word(total.z),
                                         bw_record_word(total.w)));
-            if (i % bw_record_quads == 0) {
+            if (quad == 0) {
                 bw_record_store(slots.sums + record, make_float2(bw_record_word(stand.x), bw_record_word(stand.y)));
             }
         }
@@ -254,25 +227,10 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
 // -- a column's splits --
 
 // Taken by thread 0 while the block's keys are on their way. Every block of the grid takes one, so that the count comes
-// back to 0 whatever the entries' lengths. Nobody needs one where all blocks run at once: the first of a column
-// combine.
+// back to 0 whatever the entries' lengths.
 BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column) {
-    if (exchange.splits == 1 || exchange.at_once || threadIdx.x != 0) return 0;
+    if (exchange.splits == 1 || threadIdx.x != 0) return 0;
     return atomicInc(&exchange.tickets[column], (unsigned)exchange.splits - 1);
-}
-
-// Asks for the block's records, in the L2, while its keys are on their way: a launch that may be long past emptied
-// them, and who polls one too early, or stores a part of a sector, would wait for memory itself.
-BW_DEVICE void bw_decode_fetch_records(const bw_decode_slots &slots, int heads) {
-    if (slots.splits == 1) return;
-    const int records = heads * slots.row_records;
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < 3 * records; i += (int)blockDim.x) {
-        const int record = (i < records ? i : (i - records) / 2) * slots.splits + (int)blockIdx.y;
-        const void *sector = slots.sums + record;
-        if (i >= records) sector = slots.values + record * bw_record_quads + (i - records) % 2 * 2;
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(sector));
-    }
 }
 
 struct bw_decode_sum {
@@ -295,68 +253,52 @@ struct bw_decode_sum {
     }
 };
 
-// Where a lane reads an item's records: four values of splits sub, sub + 8, ...; `left` counts splits from its first
-// on.
-struct bw_decode_reader {
-    float4 *values;
-    float2 *sums;
-    int left;
-
-    __device__ __forceinline__ void advance(int splits) {
-        values += splits * bw_record_quads;
-        sums += splits;
-        left -= splits;
-    }
-    // For the next launch. A record's sum is read by four lanes and emptied by one of them.
-    template <int ahead>
-    __device__ __forceinline__ void empty() const {
-        const float word = __uint_as_float(bw_decode_empty);
-#pragma unroll
-        for (int u = 0; u < ahead; u++) {
-            const int split = u * bw_split_lanes;
-            if (split >= left) continue;
-            bw_record_store(values + split * bw_record_quads, make_float4(word, word, word, word));
-            if (threadIdx.x % bw_record_quads == 0) bw_record_store(sums + split, make_float2(word, word));
-        }
-    }
-};
-
-// Adds up the lane's next `ahead` splits, all of them in flight at once. What is missing is a NaN, and so is then the
-// sum: only then are words looked at one by one.
+// A lane's share of an item's records: four of the values of splits sub, sub + 8, ..., `ahead` of them in flight.
 template <int ahead>
-BW_DEVICE void bw_decode_add_turn(const bw_decode_reader &reader, bw_decode_sum &sum) {
-    bool again;
-    bw_decode_sum turn;
-    do {
+BW_DEVICE bw_decode_sum bw_decode_gather(const bw_decode_slots &slots, int item, int splits) {
+    const int quad = (int)threadIdx.x % bw_record_quads, sub = (int)threadIdx.x % 32 / bw_record_quads;
+    const float empty = __uint_as_float(bw_decode_empty);
+    float4 *values = slots.values + item * slots.splits * bw_record_quads + quad;
+    float2 *sums = slots.sums + item * slots.splits;
+    bw_decode_sum sum = {-INFINITY, 0.0f, {}};
+#pragma unroll 1
+    for (int first = 0; first < splits; first += ahead * bw_split_lanes) {
         float4 part[ahead];
         float2 stand[ahead];
 #pragma unroll
         for (int u = 0; u < ahead; u++) {
-            const int split = u * bw_split_lanes;
-            part[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            stand[u] = make_float2(-INFINITY, 0.0f);
-            if (split < reader.left) {
-                part[u] = bw_record_load(reader.values + split * bw_record_quads);
-                stand[u] = bw_record_load(reader.sums + split);
-            }
+            const bool wanted = first + u * bw_split_lanes + sub < splits;
+            part[u] = make_float4(wanted ? empty : 0.0f, 0.0f, 0.0f, 0.0f);
+            stand[u] = make_float2(wanted ? empty : -INFINITY, 0.0f);
         }
-        float top = sum.top;
+        bool all;
+        do {  // what is missing, at once: a round trip is long
 #pragma unroll
-        for (int u = 0; u < ahead; u++) top = fmaxf(top, stand[u].x);
-        turn = sum;
-        turn.shrink_to(top);
-#pragma unroll
-        for (int u = 0; u < ahead; u++) turn.add(part[u], stand[u]);
-        const float probe = turn.weight + ((turn.value[0] + turn.value[1]) + (turn.value[2] + turn.value[3]));
-        again = __any_sync(bw_all_lanes, probe != probe);
-        if (again) {
-            bool all = true;
+            for (int u = 0; u < ahead; u++) {
+                const int split = first + u * bw_split_lanes + sub;
+                if (!bw_words_there(part[u])) part[u] = bw_record_load(values + split * bw_record_quads);
+                if (!bw_words_there(stand[u])) stand[u] = bw_record_load(sums + split);
+            }
+            all = true;
 #pragma unroll
             for (int u = 0; u < ahead; u++) all = all && bw_words_there(part[u]) && bw_words_there(stand[u]);
-            again = __any_sync(bw_all_lanes, !all);
+        } while (!all);
+        __syncwarp();  // a record's sum is read by four lanes and emptied by one of them
+        float top = sum.top;
+#pragma unroll
+        for (int u = 0; u < ahead; u++) {
+            const int split = first + u * bw_split_lanes + sub;
+            if (split < splits) {
+                bw_record_store(values + split * bw_record_quads, make_float4(empty, empty, empty, empty));
+                if (quad == 0) bw_record_store(sums + split, make_float2(empty, empty));
+            }
+            top = fmaxf(top, stand[u].x);
         }
-    } while (again);
-    sum = turn;
+        sum.shrink_to(top);
+#pragma unroll
+        for (int u = 0; u < ahead; u++) sum.add(part[u], stand[u]);
+    }
+    return sum;
 }
 
 // Integers in the order of the floats whose bits they are made of, and back.
@@ -375,25 +317,19 @@ BW_DEVICE void bw_decode_add_lanes(bw_decode_sum &sum) {
     }
 }
 
-// An item: a warp takes all splits of one record, four of its values to a lane. Emptying comes last, where nobody
-// waits.
+// One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane.
 template <int ahead, typename T>
-BW_DEVICE void bw_decode_combine_item(const bw_decode_slots &slots, const bw_decode_place &place,
-                                      const bw_decode_row &row, int item, T *out) {
-    const int lane = (int)threadIdx.x % 32, quad = lane % bw_record_quads, sub = lane / bw_record_quads;
-    const int record = item * slots.splits + sub;
-    bw_decode_reader reader = {slots.values + record * bw_record_quads + quad, slots.sums + record, place.splits - sub};
-    bw_decode_sum sum = {-INFINITY, 0.0f, {}};
-    const int turn = ahead * bw_split_lanes;
-    bw_decode_add_turn<ahead>(reader, sum);
+BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
+                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
+    const int first = combiner * exchange.combiner_items;
+    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
+    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll 1
-    for (int done = turn; done < place.splits; done += turn) {
-        reader.empty<ahead>();
-        reader.advance(turn);
-        bw_decode_add_turn<ahead>(reader, sum);
-    }
-    bw_decode_add_lanes(sum);
-    if (lane < bw_record_quads) {
+    for (int item = first + warp; item < end; item += warps) {
+        bw_decode_sum sum = place.splits <= 2 * bw_split_lanes ? bw_decode_gather<2>(slots, item, place.splits)
+                                                               : bw_decode_gather<ahead>(slots, item, place.splits);
+        bw_decode_add_lanes(sum);
+        if (lane >= bw_record_quads) continue;
         const float inverse = __fdividef(1.0f, sum.weight);
 #pragma unroll
         for (int e = 0; e < 4; e++) sum.value[e] *= inverse;
@@ -401,40 +337,21 @@ BW_DEVICE void bw_decode_combine_item(const bw_decode_slots &slots, const bw_dec
         bw_decode_write(sum.value, row, ((item - head * slots.row_records) * bw_record_quads + lane) * 4,
                         out + (place.row0 + head) * row.head_dim);
     }
-    reader.empty<ahead>();
-}
-
-// One combiner's share of a column's records.
-template <int ahead, typename T>
-BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
-                                 const bw_decode_place &place, const bw_decode_row &row, int combiner, T *out) {
-    const int first = combiner * exchange.combiner_items;
-    const int end = min(first + exchange.combiner_items, place.heads * slots.row_records);
-    const int warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-#pragma unroll 1
-    for (int item = first + warp; item < end; item += warps) {
-        if (place.splits <= 2 * bw_split_lanes) {
-            bw_decode_combine_item<2>(slots, place, row, item, out);
-        } else {
-            bw_decode_combine_item<ahead>(slots, place, row, item, out);
-        }
-    }
 }
 
 // The end of every decode kernel, once each warp has filled its cells. `ahead`: how many records a lane may ask for at
 // a time, as the kernel's registers allow.
-template <int ahead, int row_quads, typename Cells, typename T>
-BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_slots &slots,
-                                const bw_decode_place &place, const bw_decode_row &row, unsigned ticket, T *out) {
+template <int ahead, typename Cells, typename T>
+BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &exchange, const bw_decode_place &place,
+                                const bw_decode_row &row, unsigned ticket, T *out) {
+    const bw_decode_slots slots(exchange, place.row0);
     if (threadIdx.x == 0) *cells.ticket = ticket;
     __syncthreads();
-    if (place.keys > 0) bw_decode_store<row_quads>(cells, slots, place, row, out);
+    if (place.keys > 0) bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
     __syncwarp();  // no lane may poll for what its neighbours have yet to store
-    const int combiner =
-        exchange.at_once ? (int)blockIdx.y : (int)*cells.ticket - (exchange.splits - exchange.combiners);
-    if (combiner < 0 || combiner >= exchange.combiners) return;
-    bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
+    const int combiner = (int)*cells.ticket - (exchange.splits - exchange.combiners);
+    if (combiner >= 0) bw_decode_combine<ahead>(exchange, slots, place, row, combiner, out);
 }
 
 // -- what a kernel is launched with --

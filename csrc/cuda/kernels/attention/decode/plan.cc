@@ -100,7 +100,6 @@ void choose_combiners(bw_decode_plan *plan, int64_t block_heads, int64_t places)
     const int64_t items = block_heads * plan->row_records;
     plan->combiners = (int)bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items));
     plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
-    plan->at_once = bw_mul(bw_num(plan->columns), bw_num(plan->splits)).value <= places;
 }
 
 void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
@@ -155,7 +154,7 @@ void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units,
 
 }  // namespace
 
-bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
@@ -163,7 +162,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
-    if (split && divide_direct(&plan, dims, dtype, units)) {
+    if (divide_direct(&plan, dims, dtype, units)) {
         // nothing else to divide
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
@@ -177,12 +176,11 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     plan.ragged = dims->list != nullptr;
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
-    if (!split || columns.overflow) return plan;
+    if (columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
         // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
-        const int64_t staged = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        const int64_t per_unit = plan.direct ? plan.resident : staged;
+        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
@@ -190,6 +188,5 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
 }
 
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units) {
-    if (plan.at_once) return plan.columns * plan.splits <= (int64_t)resident * units;
     return plan.combiners <= 1 || (plan.combiners - 1) * plan.columns < (int64_t)resident * units;
 }

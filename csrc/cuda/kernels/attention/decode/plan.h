@@ -26,7 +26,6 @@ struct bw_decode_plan {
     int row_records;     // records of combine.cuh that a head's output takes
     int combiners;       // blocks that add up a column's splits
     int combiner_items;  // records of a block's heads, over all splits, that each of them takes
-    bool at_once;        // all blocks run at the same time
     // Scratch: a ticket per column, then the values and the sums of each (row of out, record, split); all 0 when there
     // is one split.
     int64_t ticket_bytes, value_bytes, sum_bytes, scratch_bytes;
@@ -40,7 +39,6 @@ struct bw_decode_exchange {
     int splits, row_records;
     unsigned record_magic;  // ceil(2^20 / row_records)
     int combiners, combiner_items;
-    int at_once;
 };
 
 // A row of q and out.
@@ -92,7 +90,7 @@ struct bw_decode_lanes {
     static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
 };
 
-bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes staged_fp32.cu; staged_fp16.cu and

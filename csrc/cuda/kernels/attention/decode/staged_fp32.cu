@@ -233,8 +233,6 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     }
 
     const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
-    const bw_decode_slots records(work.exchange, place.row0);
-    bw_decode_fetch_records(records, place.heads);
     row_part<Lanes> queries[Lanes::heads];
     const int heads = place.heads - slot * Lanes::heads;
     const float *query = q + (place.row0 + slot * Lanes::heads) * shape.head_dim;
@@ -262,7 +260,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     const bw_decode_cells<Lanes::heads, Lanes::padded, Lanes::parts, one_slot ? Lanes::warps : 0> cells(
         (float *)bw_dynamic_shared(), Lanes::warps * Lanes::parts, work.shares, work.slot_bits);
     spread(sums, cells, warp * Lanes::parts + part, lane);
-    bw_decode_finish<4, 0>(cells, work.exchange, records, place, {shape.head_dim, shape.vectors}, ticket, out);
+    bw_decode_finish<4>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <typename Lanes>

@@ -212,8 +212,6 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
     const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
-    const bw_decode_slots records(work.exchange, place.row0);
-    bw_decode_fetch_records(records, place.heads);
     query_fragments<padded> queries;
     queries.spare = bw_shared_address(bw_dynamic_shared() + (few_heads ? largest_warps : work.shares) * stages *
                                                                 stage_elems * (int)sizeof(T)) +
@@ -243,7 +241,7 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     const bw_decode_cells<8 * halves, padded, 1, few_heads ? largest_warps : 0> cells(
         (float *)bw_dynamic_shared(), (int)blockDim.x / 32, work.shares, work.slot_bits);
     spread(sums, cells, warp);
-    bw_decode_finish<2, 0>(cells, work.exchange, records, place, {shape.head_dim, shape.vectors}, ticket, out);
+    bw_decode_finish<2>(cells, work.exchange, place, {shape.head_dim, shape.vectors}, ticket, out);
 }
 
 template <int padded, typename T>
