@@ -86,16 +86,16 @@ constexpr int sharers = 4;  // lanes that add up the parts of four elements of a
 template <int padded, int warps, int blocks>
 struct cluster_memory {
     using cells_type = bw_decode_cells<group_heads, padded, 1, warps>;
-    static constexpr int row_items = padded / 4, most_items = (group_heads * row_items + blocks - 1) / blocks;
+    static constexpr int row_items = padded / 4, share = group_heads * row_items / blocks;  // items a block adds up
     float cells[warps * group_heads * (cells_type::stride + 2) + 4];
-    float4 values[most_items * blocks];  // of this block's items, by each block
-    float2 stands[most_items * blocks];  // maximum, sum of the weights
+    float4 values[share * blocks];  // of this block's items, by each block
+    float2 stands[share * blocks];  // maximum, sum of the weights
     uint64_t barrier;
 };
 
 // The block's part of each item, to the block whose item it is. Eight neighbouring items a warp at a time.
 template <typename Memory, int padded, int warps, int blocks>
-BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cells, int rank, int items, int share) {
+BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cells, int rank, int items) {
     const int lane = (int)threadIdx.x % 32, sharer = lane / 8;
 #pragma unroll 1
     for (int item = (int)threadIdx.x / 32 * 8 + lane % 8; item < items; item += warps * 8) {
@@ -118,7 +118,7 @@ BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cel
         }
         sum.add_lane(8);
         sum.add_lane(16);
-        const int owner = item / share, slot = (item - owner * share) * blocks + rank;
+        const int owner = item / Memory::share, slot = item % Memory::share * blocks + rank;
         const uint32_t barrier = address_in(bw_shared_address(&memory.barrier), owner);
         if (sharer == 0) push(address_in(bw_shared_address(&memory.values[slot]), owner), sum.value, barrier);
         if (sharer == 1) {
@@ -189,8 +189,8 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
     for (int j = 0; j < tile::k_chunks; j++) query.set(j, bw_load_cached(from_q + j * tile::k_chunk));
     reader.load_v(step, left);
 
-    const int items = group * memory_type::row_items, share = (items + blocks - 1) / blocks;
-    const int own = rank * share, own_end = min(own + share, items);
+    const int items = group * memory_type::row_items;
+    const int own = rank * memory_type::share, own_end = min(own + memory_type::share, items);
     if (threadIdx.x == 0) {
         const uint32_t barrier = bw_shared_address(&memory.barrier);
         bw_barrier_init(barrier, 1);
@@ -221,7 +221,7 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
     spread<tile>(sums, cells);
     __syncthreads();
     cluster_wait();  // all barriers are there
-    push_items<memory_type, padded, warps, blocks>(memory, cells, rank, items, share);
+    push_items<memory_type, padded, warps, blocks>(memory, cells, rank, items);
     add_items<T, memory_type, blocks>(memory, own, own_end, padded, (T *)work.out + row0 * padded);
 }
 
