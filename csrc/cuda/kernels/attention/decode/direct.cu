@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     using tile = key_tile<T, padded>;
     using cells_type = bw_decode_cells<group_heads, padded, 1, warps>;
     constexpr int pace = warps * tiles * tile_keys;
-    __shared__ __align__(16) float cell_memory[warps * group_heads * (cells_type::stride + 2) + 1];
+    float *cell_memory = (float *)bw_dynamic_shared();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;
     const int head_dim = work.head_dim, group = work.group;
     const int64_t column = (int64_t)blockIdx.z * work.kv_heads + blockIdx.x;
@@ -95,7 +95,7 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
                  bw_cuda_prepared *out) {
     bw_cuda_kernel *kernel = bw_choose(out, attention_decode_direct_kernel<T, padded, tiles, warps, resident>,
                                        dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                                       dim3(warps * 32), 0, work);
+                                       dim3(warps * 32), plan.shared_bytes, work);
     bw_choose_place(kernel, 0, offsetof(direct_work, k), bw_from_operand(BW_ATTENTION_K));
     bw_choose_place(kernel, 0, offsetof(direct_work, v), bw_from_operand(BW_ATTENTION_V));
     bw_choose_place(kernel, 0, offsetof(direct_work, q), bw_from_operand(BW_ATTENTION_Q));
@@ -122,8 +122,9 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
     if (dtype == BW_FP32) return choose<float, 64, 1, 4, 2>(shape, plan, work, out);
     return bw_cuda_by_half_type(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (shape.head_dim > 192) return choose<T, 256, 1, 4, 2>(shape, plan, work, out);
-        if (shape.head_dim > 128) return choose<T, 192, 1, 4, 2>(shape, plan, work, out);
+        if (shape.head_dim > 192) return choose<T, 256, 1, 8, 1>(shape, plan, work, out);
+        if (shape.head_dim > 128) return choose<T, 192, 1, 8, 1>(shape, plan, work, out);
+        if (shape.head_dim > 64 && plan.warps == 8) return choose<T, 128, 1, 8, 1>(shape, plan, work, out);
         if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
         if (plan.warps == 4) return choose<T, 64, 1, 4, 3>(shape, plan, work, out);
         return choose<T, 64, 2, 8, 2>(shape, plan, work, out);

@@ -129,14 +129,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     }
     const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
     const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
-    const bool small = few || head_dim > 64 || dtype == BW_FP32;
+    const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
+    const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
-    plan->step_keys = small ? 64 : 256;
-    plan->resident = small && dtype != BW_FP32 && head_dim <= 128 ? 3 : 2;
+    plan->step_keys = small ? 64 : alone ? 128 : 256;
+    plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
+    plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
     plan->block_heads = 8;
-    plan->shared_bytes = 0;
     return true;
 }
 
@@ -179,8 +180,10 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     if (columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
-        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        // Registers allow two staged blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the
+        // driver.
+        const int64_t staged = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }
