@@ -43,7 +43,7 @@ RULES = [
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li(8|16)ELi\dELi\dELi\dELb1E", 10, 2, "more rows of A"),
     # A step of direct decode: 2 x 2 loads of K, 4 of V (twice that for 128 elements), and the queries'.
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li64ELi1E", 10, 1, "a step of K and V"),
-    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 19, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 18, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li192E", 24, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li256E", 32, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
