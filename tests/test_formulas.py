@@ -224,7 +224,7 @@ def test_a_split_decode_stores_its_parts(precision, heads, kv_lens, extra):
 
 
 PLAIN_DECODES = [
-    # 396 blocks (3 for each of 132 multiprocessors) for 14 query heads: 28 splits of 147 keys; 64 values, a maximum, a sum
+    # 396 blocks (3 for each of 132 multiprocessors) for 14 query heads: 28 splits of 147 keys, of 64 + 2 floats each
     ("split", [4096], 28 * 14 * 66 * 4),
     # 14 splits of 293 keys, and one of the second entry's
     ("split", [4096, 64], (14 + 1) * 14 * 66 * 4),

@@ -102,8 +102,8 @@ static const bw_variant decode_rows[] = {
      .text = "a query head's keys divided among blocks; a second kernel adds the parts up",
      .rung = {.changes = "the keys of a query head divided among blocks, whose parts a second kernel adds up",
               .predicted = 11.0,
-              .because = "32 blocks of 8 warps that wait for memory at every key become 384 (3 a multiprocessor): 12 "
-                         "times as many bytes on their way; the second kernel takes a few microseconds"},
+              .because = "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
+                         "their way; adding up takes a few microseconds"},
      .precisions = PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_split_scratch_bytes,
