@@ -127,7 +127,7 @@ BW_DEVICE int64_t length_of(const bw_attention_shape &shape, const int *kv_lens,
 }
 
 template <int heads, typename T>
-__global__ void __launch_bounds__(threads, heads == 1 ? 3 : 1)
+__global__ void __launch_bounds__(threads, heads == 1 ? 2 : 1)
     attention_decode_rows_kernel(const T *q, const T *k, const T *v, T *out, rows_work work, bw_attention_shape shape) {
     float *cells = (float *)bw_dynamic_shared();
     const int head_dim = shape.head_dim;
