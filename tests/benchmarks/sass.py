@@ -47,8 +47,13 @@ RULES = [
     Rule("skinny.cu", r"gemm_skinny_kernelI.*Lb[01]ELi4ELi\dELi\dE", 16, 2, "up to 16 rows of A on tensor cores"),
     # A step of direct decode: 2 x 2 loads of K, 4 of V (twice that for 128 elements), and the queries'.
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li64ELi1E", 10, 1, "a step of K and V"),
-    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 19, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 18, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li192E", 24, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li256E", 32, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi1E", 10, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi2E", 18, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li128E", 20, 1, "a step of K and V"),
     Rule("stream.cu", r"read", 4, 1, "a stream's read"),
     # Limited by arithmetic: what matters of them here is that they do not spill.
     Rule("fp32.cu", r"attention_flash", 0, 0, "sums in registers"),

@@ -44,6 +44,20 @@ BW_DEVICE uint32_t bw_shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+// 16 bytes of shared memory that a thread keeps there because registers are short: they are read again, not kept.
+BW_DEVICE void bw_spare_store(uint32_t shared, uint4 bits) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+                 "r"(bits.w)
+                 : "memory");
+}
+BW_DEVICE uint4 bw_spare_load(uint32_t shared) {
+    uint4 bits;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                 : "r"(shared));
+    return bits;
+}
+
 // 16 bytes from global to shared memory; zeros when `there` is false (`from` is then not read).
 BW_DEVICE void bw_copy_async(void *to_shared, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(bw_shared_address(to_shared)),
