@@ -30,7 +30,7 @@ struct bw_ranges {
     range *ended; /* a ring with space for mark_count */
     int64_t first, ended_count;
     times *names;
-    int64_t name_count;
+    int64_t name_count, name_capacity;
     int64_t stopped, settled; /* so far */
     bw_ranges_limits limits;
 };
@@ -99,7 +99,11 @@ void bw_ranges_free(bw_ranges *self) {
 }
 
 bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
-    BW_TRY(resize((void **)&self->names, self->name_count + 1, sizeof *self->names));
+    if (self->name_count == self->name_capacity) {
+        int64_t capacity = bw_max64(16, 2 * self->name_capacity);
+        BW_TRY(resize((void **)&self->names, capacity, sizeof *self->names));
+        self->name_capacity = capacity;
+    }
     self->names[self->name_count] = (times){.totals = none};
     *id = self->name_count++;
     return BW_OK;

@@ -57,6 +57,7 @@ static float graph_ms(Scale *scale) {
 int main(int argc, char **argv) try {
     constexpr size_t bytes = size_t(256) << 20;  // far more than any cache: cold and hot are the same
     if (argc != 2) return 2;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
     Scale scale{nullptr, nullptr, bytes / sizeof(float4), nullptr};
     CUDA(cudaStreamCreateWithFlags(&scale.stream, cudaStreamNonBlocking));
     CUDA(cudaMalloc(&scale.from, bytes));
