@@ -163,6 +163,21 @@ COSTS = {
 }
 
 
+def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
+    """It is compiled as it stands there, and its report is of its hundred ranges."""
+    (code,) = re.findall(r"```c\n(.*?)```", (source_tree / "notebooks" / "guide.md").read_text(), re.DOTALL)
+    (tmp_path / "engine.c").write_text(code)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} was not found")
+    options = [*WARNINGS, "-std=c99", *sanitizer(), *flags("--cflags", "--libs")]
+    run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
+    said = run(tmp_path / "engine", cwd=tmp_path)
+    assert said.startswith("=== Bandwidth Profile: gemm ===\n")
+    assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
+    assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
+
+
 @pytest.mark.parametrize("word", COSTS)
 def test_costs_are_pythons(c_example: tuple[Path, list[str]], word: str) -> None:
     operation, precision, params = COSTS[word]

@@ -7,7 +7,8 @@
 #include <thread>
 #include <vector>
 
-constexpr int PAIRS = 200, ROUNDS = 201;  // so few that the stream's queue does not fill: then the GPU's pace is measured
+constexpr int PAIRS = 200,
+              ROUNDS = 201;  // so few that the stream's queue does not fill: then the GPU's pace is measured
 
 // The median over rounds, ns a pair; the stream is empty at the beginning of each.
 template <typename Pair>
