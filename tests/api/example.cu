@@ -81,14 +81,11 @@ int main(int argc, char **argv) try {
     std::printf("graph %.6f ms\n", graph_ms(&scale));
     profiler.write_csv(std::string(argv[1]) + "/cuda.csv");
 
-    cudaStream_t gone;  // a stream that is no more
+    cudaStream_t gone;  // a stream that is no more when its range is read
     CUDA(cudaStreamCreate(&gone));
-    const bool began = bwprof_profiler_start(profiler.get(), "gone", gone) == BWPROF_OK;
+    { bwprof::Range range{profiler, "gone", gone}; }
     CUDA(cudaStreamDestroy(gone));
-    const bwprof_status ended = bwprof_profiler_stop(profiler.get(), "gone", gone);
-    std::printf("destroyed stream: began %d, stop %d: %s\n", began, ended, ended ? bwprof_last_error() : "");
-    const bwprof_status again = bwprof_profiler_start(profiler.get(), "gone", gone);
-    std::printf("destroyed stream: start %d: %s\n", again, again ? bwprof_last_error() : "");
+    std::printf("read later %d\n", profiler.elapsed_ms("gone") > 0);
     std::printf("still works %d\n", profiler.elapsed_ms("scale") > 0);
     CUDA(cudaStreamSynchronize(scale.stream));
     return 0;
