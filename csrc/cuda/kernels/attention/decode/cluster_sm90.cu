@@ -23,8 +23,9 @@ struct cluster_work {
 
 // ---- a cluster's shared memory ----
 
+// Releases nothing: bw_barrier_publish did what is needed, and keys are on their way.
 BW_DEVICE void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 BW_DEVICE void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -195,7 +196,6 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
         const uint32_t barrier = bw_shared_address(&memory.barrier);
         bw_barrier_init(barrier, 1);
         bw_barrier_publish();
-        bw_barrier_expect(barrier, max(own_end - own, 0) * blocks * (int)(sizeof(float4) + sizeof(float2)));
     }
     __syncwarp();
     cluster_arrive();
@@ -221,6 +221,10 @@ __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(warps * 32, res
     spread<tile>(sums, cells);
     __syncthreads();
     cluster_wait();  // all barriers are there
+    if (threadIdx.x == 0) {
+        bw_barrier_expect(bw_shared_address(&memory.barrier),
+                          max(own_end - own, 0) * blocks * (int)(sizeof(float4) + sizeof(float2)));
+    }
     push_items<memory_type, padded, warps, blocks>(memory, cells, rank, items);
     add_items<T, memory_type, blocks>(memory, own, own_end, padded, (T *)work.out + row0 * padded);
 }

@@ -77,14 +77,17 @@ double entries_of(const bw_dims *dims) {
 }
 
 // As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
-// idle at the end, few splits before many: each one adds to what is read back.
-int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
+// idle at the end, few splits before many: each one adds to what is read back, and where blocks are alone on their
+// multiprocessors (`alone`), nobody else reads while one begins or ends.
+int64_t choose_splits(double columns, int64_t slots, int64_t limit, bool alone) {
     if (columns * (double)limit <= (double)slots) return limit;
+    const double share = columns / (double)slots;
+    const double cost = alone && share > 0.2 ? 0.01 * (share < 1 ? share : 1) : 0.002;
     int64_t best = 1;
     double best_score = -1;
     for (int64_t splits = 1; splits <= limit; splits++) {
         const double waves = columns * (double)splits / (double)slots;
-        const double score = waves / ceil(waves) - 0.002 * (double)splits;
+        const double score = waves / ceil(waves) - cost * (double)splits;
         if (score > best_score) {
             best = splits;
             best_score = score;
@@ -148,7 +151,7 @@ void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units,
         plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    const int64_t splits = choose_splits(columns, units * per_unit, limit);
+    const int64_t splits = choose_splits(columns, units * per_unit, limit, plan->direct && per_unit == 1);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
 }
