@@ -183,7 +183,12 @@ bw_status choose(const skinny_shape &shape, int64_t warps, bool adds, bw_cuda_pr
 template <typename T, bool exact>
 bw_status choose_for(const skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
-    if (shape.m > 8) return choose < T, exact, 4, 4, 2, true, 4, exact ? 3 : 4 > (shape, 4, adds, out);
+    if (shape.m > 8) {
+        const bool small = shape.n <= (int64_t)facts->units * 4 * tile;
+        if (small) return choose<T, exact, 4, 2, 4, true, 8, 1>(shape, 8, adds, out);
+        constexpr int residents = exact ? 3 : 4;
+        return choose<T, exact, 4, 4, 2, true, 4, residents>(shape, 4, adds, out);
+    }
     const bool many = shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
     if (shape.m > 4 && many) return choose<T, exact, 2, 4, 2, true, 4, 4>(shape, 4, adds, out);
     if (shape.m > 4) return choose<T, exact, 2, 2, 4, true, 16, 1>(shape, warps, adds, out);
@@ -203,13 +208,14 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
 }
 
 // Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A, and cuBLASLt. Timed on an
-// H200 at 26 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 8192.
+// H200 at 34 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 8192.
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    if (bw_dtype_get(precision->weight)->block_bytes == 4) return m > 4;
-    if (m > 8) return k <= 50 * 1000 * 1000 / 2 / n;
+    if (precision->compute == BW_FP32) return m > 4;
+    if (precision->compute == BW_TF32) return m > 2;
+    if (m > 8) return k >= 8192 || n <= 25 * 1000 * 1000 / k;
     if (m > 2) return true;
-    return m == 2 && k < 8192 && n > 8 * (int64_t)facts->units;
+    return m == 2 && k < 8192 && (n > 8 * (int64_t)facts->units || k >= 4096);
 }
 
 bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
