@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-constexpr int PAIRS = 200,
-              ROUNDS = 201;  // so few that the stream's queue does not fill: then the GPU's pace is measured
+constexpr int ROUNDS = 401;
+static int pairs = 10;  // in a row, on an empty stream: of many the GPU's own pace is what is measured
 
 // The median over rounds, ns a pair; the stream is empty at the beginning of each.
 template <typename Pair>
@@ -17,9 +17,9 @@ static double ns_of(cudaStream_t stream, Pair pair) {
     for (int round = 0; round < ROUNDS; round++) {
         cudaStreamSynchronize(stream);
         const auto begun = std::chrono::steady_clock::now();
-        for (int i = 0; i < PAIRS; i++) pair();
+        for (int i = 0; i < pairs; i++) pair();
         const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begun;
-        found.push_back(spent.count() / PAIRS);
+        found.push_back(spent.count() / pairs);
     }
     std::nth_element(found.begin(), found.begin() + ROUNDS / 2, found.end());
     return found[ROUNDS / 2];
@@ -40,14 +40,16 @@ int main() try {
     cudaEventCreate(&from);
     cudaEventCreate(&to);
     bwprof::Profiler profiler{"cuda"};
-    for (int again = 0; again < 3; again++) {
-        std::printf("two event records %.0f ns, own stream %.0f ns, legacy stream %.0f ns",
+    for (int many : {10, 10, 50, 200}) {
+        pairs = many;
+        std::printf("%3d pairs: two event records %.0f ns, own stream %.0f ns, legacy stream %.0f ns", pairs,
                     ns_of(stream, [=] { cudaEventRecord(from, stream), cudaEventRecord(to, stream); }),
                     marks(profiler, stream), marks(profiler, nullptr));
         profiler.enable(false);
         std::printf(", switched off %.1f ns\n", marks(profiler, stream));
         profiler.enable(true);
     }
+    pairs = 10;
     double found[4];
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; i++) cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking);
