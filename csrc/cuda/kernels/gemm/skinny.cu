@@ -213,7 +213,7 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4;
     if (precision->compute == BW_TF32) return m > 2;
-    if (m > 8) return k >= 8192 || n <= 25 * 1000 * 1000 / k;
+    if (m > 8) return n <= 25 * 1000 * 1000 / k;
     if (m > 2) return true;
     return m == 2 && k < 8192 && (n > 8 * (int64_t)facts->units || k >= 4096);
 }
