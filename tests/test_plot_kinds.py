@@ -155,8 +155,10 @@ def test_what_is_predicted_doubted_or_missing_is_told(kind: str, told: list[str]
 
 def test_the_marks_of_cells_and_parts() -> None:
     """One cell is crossed, one has a corner cut off, one failed; of the parts one is hollow, and one has a star."""
-    cells = marked("heatmap").collections[1:]
-    assert [len(marks.get_paths()) for marks in cells] == [1, 1]
+    heatmap = marked("heatmap")
+    assert [len(marks.get_paths()) for marks in heatmap.collections[1:]] == [1, 1]
+    gaps = [text.get_position() for text in heatmap.texts if text.get_bbox_patch() is not None]
+    assert gaps == [tuple(heatmap.collections[1].get_paths()[0].vertices.mean(axis=0))]  # the line strikes no number
     for kind, bars in (("speedup", 3), ("model", 6)):
         axes = marked(kind)
         ground = axes.get_facecolor()

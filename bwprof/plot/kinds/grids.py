@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -204,7 +204,9 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
         linewidth=0.5,
     )
     _marks(ax, plan, room, lambda found: readable(colors(norm(found))))
-    _numbers(ax, grid, room, lambda found: readable(colors(norm(found))))
+    at = {(x, y): (row, place) for row, y in enumerate(plan.ys) for place, x in enumerate(plan.xs)}
+    crossed = {at[key] for key in plan.predicted if key in at}
+    _numbers(ax, grid, room, lambda found: colors(norm(found)), crossed)
     for axis, values, inches in ((ax.xaxis, plan.xs, room[0]), (ax.yaxis, plan.ys, room[1])):
         step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
         axis.set_ticks(range(0, len(values), step), [count_text(found) for found in values[::step]])
@@ -245,8 +247,8 @@ def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
         ax.plot(*zip(*broken, strict=True), color=ink(ax).soft, marker="x", markersize=5, linewidth=0)
 
 
-def _numbers(ax: Axes, grid: Any, room: Inches, color: Any) -> None:
-    """Each cell's value, in letters that fit it, if they can be read."""
+def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[tuple[int, int]]) -> None:
+    """Each cell's value, in letters that fit it, if they can be read; where a line crosses the cell, in a gap of it."""
     texts = [[_number(found) for found in line] for line in grid.tolist()]
     width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
     widest = max(width_of(text, 10.0) for line in texts for text in line)
@@ -257,7 +259,9 @@ def _numbers(ax: Axes, grid: Any, room: Inches, color: Any) -> None:
         for place, text in enumerate(line):
             if text:
                 paint = color(grid[row, place])
-                ax.text(place, row, text, ha="center", va="center_baseline", fontsize=points, color=paint)
+                gap = {"facecolor": paint, "edgecolor": "none", "pad": 1.0} if (row, place) in crossed else None
+                how: dict[str, Any] = {"fontsize": points, "color": readable(paint), "bbox": gap}
+                ax.text(place, row, text, ha="center", va="center_baseline", **how)
 
 
 def _number(found: float) -> str:
