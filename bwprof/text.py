@@ -62,12 +62,16 @@ def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | Non
 def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "") -> str:
     """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
 
+    What was typed begins up to three names: all of them are offered.
+
     Examples
     --------
     >>> unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
     >>> unknown("precision", "fp8", ["fp32", "fp16", "fp8_e4m3"])
     "unknown precision 'fp8': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
+    >>> unknown("device", "h100", ["H100-PCIe", "H100-SXM", "H200"])
+    "unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'? Allowed: H100-PCIe, H100-SXM, H200"
     >>> unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
     "unknown column 'tims': did you mean 'times' or 'time'? All 3: bwprof columns"
     """
@@ -78,7 +82,10 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     typed = str(given)[:_LONGEST_QUOTE].lower()
     begun = [name for name in lowered if typed and name.startswith(typed)]
     alike = difflib.get_close_matches(typed, lowered, 3 if see else 1, cutoff=0.5)
-    near = [f"'{quoted(lowered[name])}'" for name in [*dict.fromkeys(begun[:1] + alike)][: 3 if see else 1]]
+    begun = [name for name in begun if not any(name != other and name.startswith(other) for other in begun)]
+    first = 1 if see else 3
+    several = [*dict.fromkeys(begun[:first] + alike)][: 3 if see else max(1, len(begun[:first]))]
+    near = [f"'{quoted(lowered[name])}'" for name in several]
     hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
     told = f"All {len(choices)}: {see}" if see else f"Allowed: {', '.join(choices) or '(none)'}"

@@ -120,9 +120,12 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
     assert "| gone |  |  |  | 9.00x | (at fp16 M=2) so |" in lines
     assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
     assert "* In doubt (*): slow: noisy." in lines
-    assert "* Predictions are for fp16 M=1, over the rung before in the whole ladder." in lines
+    others = "where their line names nothing else"  # gone was predicted at M=2, and its line says so
+    assert f"* Predictions are for fp16 M=1, {others}, over the rung before in the whole ladder." in lines
     elsewhere = telling.notes(found.assign(predicted_here=False))
-    assert any("for fp16 M=1, which is not what was measured, over" in note for note in elsewhere)
+    assert any(f"for fp16 M=1, which is not what was measured, {others}, over" in note for note in elsewhere)
+    alone = telling.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
+    assert "Predictions are for fp16 M=1, over the rung before in the whole ladder." in alone
 
 
 def test_small_ratios_keep_two_digits() -> None:

@@ -99,6 +99,22 @@ def test_as_markdown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count("\n| Memory | ") == 4
 
 
+@pytest.mark.parametrize("form", [[], ["--md"]])
+def test_a_peak_that_is_not_known_of_any_row_is_a_line_and_no_table(
+    tmp_path: Path, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = [{**one, "peak_gb_s": None} for one in rows()]
+    path = bwprof.save(frame.from_rows(unknown), tmp_path / "run.json")
+    assert analyze(path, *form) == 0
+    out = capsys.readouterr().out
+    assert "Utilization of the theoretical peak: not known of any row" in out
+    assert "Status" not in out
+    assert analyze(path, "--peak", "1000", *form) == 0
+    out = capsys.readouterr().out
+    assert "Status" in out
+    assert "not known of any row" not in out
+
+
 def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "old.csv"
     header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"

@@ -68,6 +68,8 @@ def test_a_device_that_is_not_there() -> None:
     with pytest.raises(ValueError, match="unknown device 'AMD EPYC'"):
         bwprof.predict("gemm", device="AMD EPYC")
     assert find("H100") is None  # which of the two?
+    with pytest.raises(ValueError, match=r"unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'\? Allowed"):
+        bwprof.predict("gemm", device="h100")
 
 
 def test_the_data_sheet_is_used_where_rows_have_other_figures() -> None:

@@ -124,7 +124,10 @@ class BandwidthAnalysis:
         if time_ms is None:
             raise ValueError("time_ms is missing: only a row with a time has a bandwidth")
         if peak is None:
-            raise ValueError("peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s")
+            raise ValueError(
+                "peak_gb_s is missing: pass peak_gb_s=, the memory's theoretical bandwidth in GB/s (the share of "
+                "a measured stream needs none: it is the row's pct_attainable)"
+            )
         flops, words = (
             measurable(found.get("flops")),
             (found.get("case") or found.get("operation"), found.get("precision")),

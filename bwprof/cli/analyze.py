@@ -68,6 +68,9 @@ def _top(text: str) -> int:
     return count
 
 
+_NO_PEAK = "Utilization of the theoretical peak: not known of any row; of cold ones --peak GB/S tells it."
+
+
 def _peak(text: str | None) -> float | None:
     try:
         found = None if text is None else float(text)
@@ -86,9 +89,12 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
     improved, why = answer.improvement()
     for line in answer.lines():
         screen.print(wrapped(line, screen))
-    show_table(
-        screen, "Utilization of the theoretical peak", answer.utilization(), numbers=("Measured BW", "Utilization")
-    )
+    used = answer.utilization()
+    if _is_told(used):
+        show_table(screen, "Utilization of the theoretical peak", used, numbers=("Measured BW", "Utilization"))
+    elif len(used):
+        screen.print()
+        screen.print(wrapped(_NO_PEAK, screen))
     strong = grouped_strengths(answer.measured)
     if strong:
         screen.print("\nStrengths")
@@ -163,13 +169,21 @@ def wrapped(text: str, screen: Console, indent: str = "", hanging: int = 2) -> s
     return filled.replace("\u00a0%", " %")
 
 
+def _is_told(used: pd.DataFrame) -> bool:
+    """Whether the table of utilizations says anything of any row."""
+    return bool(used["Utilization"].ne("-").any())
+
+
 def _markdown(answer: Answer, *, checklist: bool) -> list[str]:
     from bwprof.analysis.answer import markdown
 
     improved, why = answer.improvement()
     parts = ["# What limits it", *answer.lines()]
+    used = answer.utilization()
+    if len(used) and not _is_told(used):
+        parts.append(_NO_PEAK)
     tables = {
-        "Utilization": answer.utilization(),
+        "Utilization": used if _is_told(used) else used.iloc[:0],
         "Strengths": answer.strengths(),
         "Bottlenecks": answer.bottlenecks(),
         "FP32 and FP16": improved,

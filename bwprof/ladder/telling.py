@@ -74,7 +74,8 @@ def notes(found: pd.DataFrame) -> list[str]:
     if place := _place(found):
         here = found[found["predicted_at"].eq(place)]["predicted_here"].any()
         elsewhere = "" if here else ", which is not what was measured"
-        said.append(f"Predictions are for {place}{elsewhere}, over the rung before in the whole ladder.")
+        others = ", where their line names nothing else" if found["predicted_at"].dropna().ne(place).any() else ""
+        said.append(f"Predictions are for {place}{elsewhere}{others}, over the rung before in the whole ladder.")
     if found["theoretical_occupancy_pct"].notna().any():
         said.append("Occupancy is the theoretical one, of several kernels the lowest.")
     flagged = found[found["flags"].fillna("").ne("") & found["status"].eq("ok")]

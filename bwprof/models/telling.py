@@ -314,7 +314,8 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
     notes.append(
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
-        "roof that each operation is nearer to, by time."
+        "roof that each operation is nearer to, by time. measured %: the share of that time which was measured, not "
+        "predicted."
     )
     return notes
 
