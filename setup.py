@@ -1,4 +1,4 @@
-"""Builds bwprof._core from csrc/: C with the C compiler, CUDA with nvcc where there is one.
+"""Builds bwprof._core and libbwprof.so from csrc/: C with the C compiler, CUDA with nvcc where there is one.
 
 Environment:
   BWPROF_CUDA=auto|1|0       auto (default): CUDA is compiled in when nvcc is found; 1: it must be; 0: CPU only
@@ -13,6 +13,8 @@ the same compiler and nothing that it includes is newer, so that touching one fi
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -23,17 +25,24 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, OptionError, PlatformError
 
 ROOT = Path(__file__).resolve().parent
-C_FOLDERS = ("base", "ops", "backend", "measure", "cpu", "python")
+C_FOLDERS = ("base", "ops", "backend", "measure", "cpu", "python", "api")
+# What the module has and the library has not, and the other way round.
+MODULE_FOLDER, LIBRARY_FOLDER = Path("csrc/python"), Path("csrc/api")
+LIBRARY = "libbwprof.so"
+LIBRARY_PLACE = Path("lib", LIBRARY)  # beside the module; in the folder itself it would pass for one
+INCLUDE_FOLDER = "bwprof/include"  # of the library's users
+SUITES_FOLDER = Path("bwprof/suites")
 SIMD_FOLDER = Path("csrc/cpu/simd")
 CUDA_FOLDER = Path("csrc/cuda")
 ISA_HEADER = Path("csrc/cpu/isa.h")
@@ -358,6 +367,7 @@ class Plan:
         python_folders = dict.fromkeys([sysconfig.get_path("include"), sysconfig.get_path("platinclude")])
         info = f"-I{self.folder}"  # where build_info.h is
         own = {"python": [info, *(f"-I{path}" for path in python_folders)], "backend": [info]}
+        own["api"] = [info, f"-I{INCLUDE_FOLDER}"]
         jobs = []
         for name in C_FOLDERS:
             for source in sources_under(Path("csrc", name), (".c",)):
@@ -375,15 +385,34 @@ class Plan:
         return sorted(jobs, key=lambda job: -job.weight)
 
     def link_command(self, jobs: list[Job], target: Path) -> list[str]:
-        command = [*self.compiler, "-shared", "-pthread", *sorted(str(job.output) for job in jobs), "-o", str(target)]
+        """The module's, or the library's: both of the same objects, but for a folder of their own."""
+        is_library = target.name == LIBRARY
+        left_out = MODULE_FOLDER if is_library else LIBRARY_FOLDER
+        objects = sorted(str(job.output) for job in jobs if not job.source.is_relative_to(left_out))
+        command = [*self.compiler, "-shared", "-pthread", *objects, "-o", str(target)]
         command += ["-Wl,--exclude-libs,ALL", "-Wl,--as-needed", "-Wl,-z,relro,-z,now"]
         # Python's own symbols are found when the module is loaded; ours must be here: see missing_definitions.
-        command += ["-Wl,-z,defs", "-Wl,--warn-unresolved-symbols"]
+        command += ["-Wl,-z,defs", *([f"-Wl,-soname,{LIBRARY}"] if is_library else ["-Wl,--warn-unresolved-symbols"])]
         if self.sanitize:
             command += [f"-fsanitize={self.sanitize}"]
         if self.cuda.nvcc:
             command += [self.cuda.cudart, *self.static_cxx(), "-static-libgcc", "-ldl", "-lrt", "-lpthread"]
         return [*command, "-lm", *shlex.split(os.environ.get("LDFLAGS", ""))]
+
+    def link(self, jobs: list[Job], target: Path) -> None:
+        # A new file, not the old one rewritten: a running process may have that mapped.
+        target.unlink(missing_ok=True)
+        command = self.link_command(jobs, target)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        missing = missing_definitions(done.stdout)
+        if missing:
+            target.unlink(missing_ok=True)
+            raise CompileError(f"nothing under csrc/ defines {', '.join(missing)}")
+        if done.returncode:
+            raise CompileError(f"linking failed: {shlex.join(command)}\n{done.stdout}")
+        say(f"linked {target.name}")
 
     def static_cxx(self) -> list[str]:
         """libstdc++ as an archive, so that the module needs no copy of the user's; shared where there is no archive."""
@@ -406,10 +435,75 @@ class Plan:
         }
         text = "/* Written by setup.py. */\n"
         text += "".join(f"#define BW_BUILD_{name} {json.dumps(value)}\n" for name, value in values.items())
-        header = ROOT / self.folder / "build_info.h"
-        header.parent.mkdir(parents=True, exist_ok=True)
-        if not header.exists() or header.read_text() != text:
-            header.write_text(text)
+        rewrite(ROOT / self.folder / "build_info.h", text)
+
+    def write_suites(self) -> None:
+        """suite_table.h: the suites of bwprof/suites, for the library, which has no reader of TOML."""
+        rewrite(ROOT / self.folder / "suite_table.h", suite_table(sorted((ROOT / SUITES_FOLDER).glob("*.toml"))))
+
+
+def rewrite(header: Path, text: str) -> None:
+    """A header in the build's folder; left alone where it says the same, so that nothing is compiled again."""
+    header.parent.mkdir(parents=True, exist_ok=True)
+    if not header.exists() or header.read_text() != text:
+        header.write_text(text)
+
+
+def texts(values: list[str] | str | None) -> str:
+    """A list of csrc/api/suites.h in C; what says nothing is NULL."""
+    if values is None:
+        return "NULL"
+    listed = [values] if isinstance(values, str) else values
+    return "(const char *const[]){" + ", ".join([*map(json.dumps, listed), "NULL"]) + "}"
+
+
+def numbers(values: list[int]) -> str:
+    return "(const int64_t[]){" + ", ".join([*map(str, values), "0"]) + "}"
+
+
+def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
+    """An entry's rows of bw_suite_case, one for each combination of its parameters."""
+    axes = {
+        name: spread(value if isinstance(value, list) else [value], name)
+        for name, value in entry.get("params", {}).items()
+    }
+    lengths = spread(entry["kv_lens"], "kv_lens") if "kv_lens" in entry else []
+    several = [name for name, values in axes.items() if len(set(values)) > 1]
+    rows = []
+    for values in itertools.product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        name = " ".join([entry.get("name", entry["operation"]), *(f"{axis}={point[axis]}" for axis in several)])
+        cells = [json.dumps(name), json.dumps(entry["operation"]), texts(list(point)), numbers([*map(int, values)])]
+        cells += [numbers(lengths) if lengths else "NULL", str(len(lengths))]
+        cells += [texts(entry.get(key)) for key in ("precisions", "variants", "backends", "cache")]
+        rows.append("{" + ", ".join(cells) + "}")
+    return rows
+
+
+def suite_table(paths: list[Path]) -> str:
+    """The array bw_suites of csrc/api/suites.h out of TOML files."""
+    if not paths:
+        return "/* Written by setup.py: there are no suites. */\n"
+    spec = importlib.util.spec_from_file_location("bwprof_text", ROOT / "bwprof/text.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)  # how sizes are written, without what is not built yet
+    rows = []
+    for path in paths:
+        suite = tomllib.loads(path.read_text("utf-8-sig"))
+        cases = [row for entry in suite["case"] for row in suite_cases(entry, module.spread)]
+        on = [
+            "{" + f"{json.dumps(backend)}, {texts(there.get('precisions'))}, {there.get('target_seconds', 0)}" + "}"
+            for backend, there in suite.get("on", {}).items()
+        ]
+        precisions = texts(suite.get("precisions", ["fp32", "fp16"]))
+        rows.append(
+            f"    {{{json.dumps(path.stem)}, {precisions}, {suite.get('target_seconds', 0)},\n"
+            f"     (const bw_suite_on[]){{{', '.join([*on, '{NULL, NULL, 0}'])}}},\n"
+            "     (const bw_suite_case[]){\n        " + ",\n        ".join(cases) + f"}}, {len(cases)}}},\n"
+        )
+    return "/* Written by setup.py. */\nstatic const bw_suite bw_suites[] = {\n" + "".join(rows) + "};\n"
 
 
 def missing_definitions(linker_said: str) -> list[str]:
@@ -450,23 +544,36 @@ class BuildCore(build_ext):
         if plan.cuda.nvcc:
             say(f"architectures: {' '.join(plan.cuda.archs)}" + (f", PTX for {plan.cuda.ptx}" if plan.cuda.ptx else ""))
         plan.write_info()
+        plan.write_suites()
         jobs = plan.jobs()
         compile_all(jobs, bool(self.force))
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A new file, not the old one rewritten: a running process may have that mapped.
-        target.unlink(missing_ok=True)
-        command = plan.link_command(jobs, target)
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        if done.returncode:
-            raise CompileError(f"linking failed: {shlex.join(command)}\n{done.stdout}")
-        missing = missing_definitions(done.stdout)
-        if missing:
-            target.unlink()
-            raise CompileError(f"nothing under csrc/ defines {', '.join(missing)}")
-        say(f"linked {target.name}")
+        plan.link(jobs, target)
+        if (ROOT / LIBRARY_FOLDER).is_dir():
+            library = target.parent / LIBRARY_PLACE
+            library.parent.mkdir(exist_ok=True)
+            plan.link(jobs, library)
+
+    def copy_extensions_to_source(self) -> None:
+        """The library lies beside the module in the source tree, too."""
+        super().copy_extensions_to_source()
+        for built, kept in self.library_files().items():
+            Path(kept).parent.mkdir(exist_ok=True)
+            self.copy_file(built, kept)
+
+    def library_files(self) -> dict[str, str]:
+        """Where the library is built -> where it lies in the source tree; of builds that have one."""
+        if not (ROOT / LIBRARY_FOLDER).is_dir():
+            return {}
+        return {str(Path(self.build_lib, "bwprof", LIBRARY_PLACE)): str(Path("bwprof", LIBRARY_PLACE))}
+
+    def get_outputs(self) -> list[str]:
+        found = super().get_outputs()  # in place, the mapping's
+        return found if self.inplace else [*found, *self.library_files()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return super().get_output_mapping() | (self.library_files() if self.inplace else {})
 
 
 def all_sources() -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.views import view
     from bwprof.case import Case
     from bwprof.compare import compare
+    from bwprof.config import get_include, get_library
     from bwprof.costs import Cost, bandwidth_gb_s, cost
     from bwprof.errors import SweepError
     from bwprof.examples import load_example
@@ -77,6 +78,8 @@ _LATER = {
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "errors": "",
     "frame": "bwprof.results.tables",
+    "get_include": "bwprof.config",
+    "get_library": "bwprof.config",
     "history": "bwprof.records.history",
     "info": "bwprof.info",
     "load": "bwprof.results",
@@ -132,6 +135,8 @@ __all__ = [
     "efficiency",
     "errors",
     "frame",
+    "get_include",
+    "get_library",
     "history",
     "info",
     "load",

@@ -47,10 +47,14 @@ def backends() -> list[dict[str, Any]]:
     takes); none of either where it is not built."""
 
 def backend_facts(backend: str, /) -> dict[str, Any]:
-    """What measuring must know of a kind of device, without asking any: runs_on_host, has_streams (bool), range_clock,
+    """What measuring must know of a kind of device, without asking any: runs_on_host, has_streams (bool), call_timers
+    (of a function, in the order in which they are tried; none: the backend's default), range_clock,
     remedy ("" or what to do where it is not built); how far measurements go and how long they may take:
     largest_stream_bytes, cold_streams_s, hot_streams_s, cold_point_s, hot_point_s; guessed_gb_s. ValueError for an
     unknown name; zeros for one that is not built."""
+
+def case_seconds(seconds_left: float, cases_left: int, most: float, /) -> float:
+    """Seconds of sampling for a run's next case, at `most`, so that all that are left fit into what is left."""
 
 def complete(
     operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None

@@ -32,7 +32,7 @@ BRIEFLY = f"""
 from bwprof.runs.executors import local
 from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
-loop.DEFAULT_CASE_SECONDS = loop._LEAST_SECONDS = {BRIEF_SECONDS}
+loop.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
 """
 # A picture takes longer than the rest of a tiny run: those are drawn that a test is about.
 NO_PICTURE = """
@@ -116,7 +116,6 @@ def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_command, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
-    monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr(plot, "save", lambda *_: None)
 
 
@@ -135,4 +134,3 @@ def plant_in_child(monkeypatch: pytest.MonkeyPatch, folder: Path, plant: str = "
     """Cases of a command are brief, and run in a real child process with code planted into it alone."""
     monkeypatch.setenv("PYTHONPATH", environment(folder, plant)["PYTHONPATH"])
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
-    monkeypatch.setattr(loop, "_LEAST_SECONDS", BRIEF_SECONDS)

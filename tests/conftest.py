@@ -62,7 +62,7 @@ def device_params() -> list[Any]:
 
 
 # Files whose tests share what a fixture compiles, and which of them share it with each other.
-_COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "native", "packaging")}
+_COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "library", "native", "packaging")}
 _COMPILED["test_plan_call.py"] = "cupti"
 _ALONE = {"test_notebooks.py"}  # whose tests take ten seconds each and share nothing
 

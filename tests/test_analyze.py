@@ -229,6 +229,23 @@ def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> N
     assert guessed[0].startswith("Both predictions are limited by memory; both already run")
 
 
+def test_one_of_a_kind_is_told_as_one() -> None:
+    near, far = (row(name, "fp16", gb_s=speed, **ROOFS) for name, speed in (("a", 950.0), ("b", 300.0)))
+    open_ = row("c", "fp16", gb_s=950.0)
+    failed = row("d", "fp16", status="failed") | {"time_ms": None}
+    skipped = failed | {"case": "e", "status": "skipped"}
+    said = Answer(frame.from_rows([near, near, open_, failed, skipped])).lines()
+    assert said[0].endswith("; of 1 it is not known what limits it.")
+    assert said[-1].endswith("; 1 more failed; 1 more was skipped.")
+    assert (
+        Answer(frame.from_rows([far]))
+        .lines()[0]
+        .endswith("; it does not run at 90 % or more of what the device allows.")
+    )
+    assert "; none runs at" in Answer(frame.from_rows([far, far])).lines()[0]
+    assert "; 1 already runs at" in Answer(frame.from_rows([near, far])).lines()[0]
+
+
 def test_strengths_in_few_lines() -> None:
     data = frame.from_rows([*pair("a b", 990.0, 980.0, **ROOFS), *pair("c", 990.0, 100.0, **ROOFS)])
     assert grouped_strengths(data) == ["at the memory roof: a b, c (fp32)"]

@@ -24,8 +24,6 @@ from bwprof.records import baseline
 from bwprof.results import frame, load_samples
 from bwprof.runs.executors import local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import signal
 import statistics
-import re
 import sys
 import threading
 import time

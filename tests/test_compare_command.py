@@ -28,8 +28,6 @@ from bwprof.results.schema import Row
 from bwprof.runs import again
 from bwprof.runs.executors.local import LocalExecutor
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def bw(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:

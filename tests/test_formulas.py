@@ -224,6 +224,26 @@ def test_a_split_decode_stores_its_parts(precision, heads, kv_lens, extra):
     assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == extra
 
 
+PLAIN_DECODES = [
+    # 396 blocks (3 for each of 132 multiprocessors) for 14 query heads: 28 splits of 147 keys, of 64 + 2 floats each
+    ("split", [4096], 28 * 14 * 66 * 4),
+    # 14 splits of 293 keys, and one of the second entry's
+    ("split", [4096, 64], (14 + 1) * 14 * 66 * 4),
+    # few K/V heads: 64 keys a block
+    ("grouped", [4096], 64 * 14 * 66 * 4),
+    ("simple", [4096], 0),
+]
+
+
+@pytest.mark.skipif(not _core.build["cuda"], reason=f"built without CUDA: {_core.build['cuda_reason']}")
+@pytest.mark.parametrize(("variant", "kv_lens", "extra"), PLAIN_DECODES)
+def test_a_plain_split_decode_stores_its_parts(variant, kv_lens, extra):
+    shape = {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}
+    cost = _core.cost("attention_decode", "fp16", shape, kv_lens, "cuda", variant)
+    assert cost["algorithmic_bytes_read"] - cost["bytes_read"] == extra
+    assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == extra
+
+
 def test_arithmetic_intensity_of_a_published_case():
     """8192 x 8192 x 128 in FP16: 2*M*N*K / bytes = 124.1 FLOP per byte."""
     cost = _core.cost("gemm", "fp16", {"M": 8192, "N": 8192, "K": 128})

@@ -20,8 +20,6 @@ from bwprof.cli import main
 from bwprof.records.history import history
 from bwprof.records.index import folders
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -496,7 +496,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
         (plot_main, ["a.csv"], "required: -o"),
         (plot_main, ["a.csv", "-o", "a.csv"], "unknown ending of a picture '.csv'"),
         (plot_main, ["a.csv", "-o", "a"], "unknown ending of a picture 'a'"),
-        (plot_main, ["a.csv", "-o", "no/a.svg"], "no/a.svg: No such file"),
+        (plot_main, ["a.csv", "-o", "no/a.svg"], "no/a.svg: there is no folder no that can be written to"),
         (plot_main, ["empty.csv", "-o", "a.svg"], "there are no rows to draw"),
     ],
 )

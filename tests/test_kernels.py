@@ -54,6 +54,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
             (1, 1027, 768, 0),
             (2, 61, 2440, 0),
             (4, 33, 1032, 1),
+            (7, 17, 24, 0),
+            (9, 131, 344, 0),
+            (13, 40, 4104, 1),
+            (16, 77, 1048, 1),
         ]
     ],
     "attention_prefill": [
@@ -68,6 +72,16 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     + [
         {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_lens": [1, 300, 257, 16]},
         {"num_heads": 7, "num_kv_heads": 1, "head_dim": 80, "kv_lens": [2049, 3], "kv_len": 2100},
+        # Long rows, straight into registers and (groups above 8) through shared memory; clusters of 8 blocks
+        {"batch": 1, "kv_len": 307, "num_heads": 10, "num_kv_heads": 2, "head_dim": 160},
+        {"batch": 1, "kv_len": 211, "num_heads": 24, "num_kv_heads": 3, "head_dim": 192},
+        {"batch": 1, "kv_len": 523, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
+        {"batch": 1, "kv_len": 131, "num_heads": 20, "num_kv_heads": 1, "head_dim": 256},
+        {"batch": 2, "kv_len": 97, "num_heads": 36, "num_kv_heads": 2, "head_dim": 176},
+        {"batch": 5, "kv_len": 331, "num_heads": 15, "num_kv_heads": 3, "head_dim": 128},
+        {"num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "kv_lens": [1, 16, 600, 17, 128, 129, 5, 2, 3, 1021]},
+        {"batch": 1, "kv_len": 163, "num_heads": 5, "num_kv_heads": 1, "head_dim": 72},
+        {"batch": 1, "kv_len": 89, "num_heads": 16, "num_kv_heads": 2, "head_dim": 96},
     ],
     "kv_append": [
         {"batch": b, "seq_len": s, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,9 @@ def test_wheel_carries_the_package_and_nothing_else(package: Package) -> None:
     modules = {name for name in package.expected if name.startswith("bwprof/")}
     extension = {name for name in names if re.fullmatch(r"bwprof/_core\.[^/]*\.so", name)}
     assert len(extension) == 1
-    assert {name for name in names if not name.startswith(info)} == modules | extension
+    library = {"bwprof/lib/libbwprof.so"}
+    assert {name for name in names if not name.startswith(info)} == modules | extension | library
+    assert {"bwprof/include/bwprof.h", "bwprof/include/bwprof.hpp"} <= names
     assert "bwprof/py.typed" in names
     assert any(name.endswith("/LICENSE") for name in names)
     assert not package.wheel.name.endswith("none-any.whl")
@@ -137,6 +140,27 @@ def test_cpu_only_build_runs_from_another_folder(package: Package, tmp_path: Pat
     assert (cuda["built"], cuda["devices"]) == (False, [])
     assert cuda["reason"]
     assert verified is True
+
+
+def test_the_wheels_library_is_linked_as_it_says(package: Package, tmp_path: Path) -> None:
+    """FP32: (2 x 5 + 3 x 5) x 4 bytes read, 2 x 3 x 4 written, 2 x 2 x 3 x 5 FLOPs."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} was not found")
+    (tmp_path / "engine.c").write_text(
+        "#include <bwprof.h>\n"
+        "int main(void) {\n"
+        "    uint64_t read, written, flops;\n"
+        '    if (bwprof_gemm_cost(2, 3, 5, "fp32", &read, &written, &flops)) return 1;\n'
+        '    printf("%d %d %d\\n", (int)read, (int)written, (int)flops);\n'
+        "    return 0;\n"
+        "}\n"
+    )
+    asked = [sys.executable, "-m", "bwprof.config", "--cflags", "--libs"]
+    flags = run(*asked, cwd=tmp_path, PYTHONPATH=str(package.installed)).split()
+    assert str(package.installed / "bwprof/include") in flags[0]
+    run(*compiler, "engine.c", *flags, "-o", "engine", cwd=tmp_path)
+    assert run(tmp_path / "engine", cwd=tmp_path) == "100 24 60\n"
 
 
 def test_an_editable_install_is_a_path(package: Package, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 from collections.abc import Callable
@@ -106,9 +107,28 @@ def test_a_part_of_a_figure_has_axes_too() -> None:
 
 @pytest.mark.parametrize("function", [plot.ratios, plot.ablation, plot.trend])
 def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
-    for given in (None, 5, "path", [], {}):
+    for given in (None, 5, [], {}):
         with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
             function(given)
+    with pytest.raises(FileNotFoundError if function is plot.ablation else TypeError, match="path"):
+        function("path")
+
+
+def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
+    """It is drawn, or one sentence says why not."""
+    path = tmp_path / "ladder.json"
+    rung = {"version": "<b>$x^2$", "kind": "rung", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
+    for odd in ("x", None, [1], {"a": 1}, True, 1e308, -1.0):
+        rows = [rung | {"predicted_gain": odd, "flags": odd}, rung | {"speedup_vs_first": odd, "predicted_gain": 2.0}]
+        path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))
+        assert drawn(plot.ablation, path).get_yticklabels()
+    for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match="is no ladder: a file is needed that bwprof ablation --json wrote"):
+            plot.ablation(path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="is not a bwprof result file"):
+        plot.ablation(path)
 
 
 @pytest.mark.parametrize("twice", ["ratios", "trend"])

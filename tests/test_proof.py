@@ -22,8 +22,6 @@ from bwprof.records import proof
 from bwprof.results import frame
 from bwprof.runs.executors import local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SIX = ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 

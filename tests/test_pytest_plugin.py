@@ -15,8 +15,6 @@ import bwprof
 from bwprof import hardware
 from bwprof.testing import asked, device, fixture, session
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 pytest_plugins = ["pytester"]
 PLUGIN = "bwprof.testing.plugin"
 ROOT = Path(bwprof.__file__).resolve().parent.parent

@@ -19,8 +19,6 @@ import bwprof
 from bwprof.cli import main
 from bwprof.results import files, frame, jsonfile
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 BARE = """\
 operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written
 copy,FP16,1,8,8,0.004,402.3,1600,1792

@@ -20,8 +20,6 @@ from bwprof import examples
 from bwprof.cli import main
 from bwprof.records.sides import side
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 WORKFLOW = Path(examples.__file__).parent / "bandwidth.yml"
 TINY = """
 precisions = ["fp32"]

@@ -66,7 +66,8 @@ def test_the_guide_names_every_kind_of_picture_and_every_notebook() -> None:
     from bwprof import plot
 
     guide = (NOTEBOOKS / "guide.md").read_text(encoding="utf-8")
-    assert [kind for kind in (*plot.KINDS, "compare", "trend") if not re.search(rf"# kinds: .*\b{kind}\b", guide)] == []
+    kinds = (*plot.KINDS, "ablation", "compare", "trend")
+    assert [kind for kind in kinds if not re.search(rf"# kinds: .*\b{kind}\b", guide)] == []
     readme = (NOTEBOOKS.parent / "README.md").read_text(encoding="utf-8")
     for notebook in NOTEBOOKS.glob("*.ipynb"):
         assert f"({notebook.name})" in guide, notebook.name

@@ -28,8 +28,6 @@ from bwprof.report.runs import Run, runs_of
 from bwprof.report.writing import Report, check_kind, document_of_runs, write_report
 from bwprof.results import jsonfile
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 EXAMPLE = "h200"
 SECTIONS = (
     "The answer",

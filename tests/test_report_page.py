@@ -30,7 +30,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     recorded = bwprof.load_example("h200")
     kept = recorded[recorded["case"].isin(list(dict.fromkeys(recorded["case"]))[:8])]
     frames: dict[str, pd.DataFrame] = {"run": kept, "hostile": hostile_frame()}
-    return {name: write_report(frame, folder / f"{name}.html").path for name, frame in frames.items()}
+    other = bwprof.load_example("h100")
+    several = [other[other["case"].isin(kept["case"])], kept]
+    return {name: write_report(frame, folder / f"{name}.html").path for name, frame in frames.items()} | {
+        "two": write_report(several, folder / "two.html").path
+    }
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,16 @@ def test_a_picture_is_a_picture(page: Browser) -> None:
     assert page.run(f"{uses}.filter(name => !document.querySelector(name)).length") == 0
 
 
+def test_a_comparison_fits_a_desktop(shown: Browser, pages: dict[str, Path]) -> None:
+    """Every column of it is in sight."""
+    shown.media()
+    shown.resize(1280)
+    shown.open(pages["two"])
+    table = "document.querySelector('#change2 table').closest('.scroll')"
+    assert shown.run(f"{table}.querySelectorAll('thead th').length") >= 10
+    assert shown.run(f"{table}.scrollWidth - {table}.clientWidth") <= 0
+
+
 def test_paper(page: Browser, tmp_path: Path) -> None:
     page.media(scheme="dark", kind="print")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -144,5 +158,10 @@ def test_paper(page: Browser, tmp_path: Path) -> None:
     assert page.run(OVERFLOW) <= 0
     cut = "Array.from(document.querySelectorAll('.scroll')).filter(found => found.scrollWidth > found.clientWidth + 1)"
     assert page.run(f"{cut}.length") == 0
+    # A picture, however tall, stands below its heading: else the heading is alone on its page.
+    page.run("document.querySelector('figure svg').style.height = '3000px'")
+    figure, top = "document.querySelector('figure')", "getBoundingClientRect().top"
+    height = page.run(f"{figure}.getBoundingClientRect().bottom - {figure}.closest('section').{top}")
+    assert 700 < height <= (11 * 2.54 - 2 * 1.4) / 2.54 * 96  # of US letter within its margins
     page.pdf(tmp_path / "r.pdf")
     assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")

@@ -22,8 +22,6 @@ from bwprof.roofs.model import RoofPoint
 from bwprof.runs import loop
 from bwprof.runs.executors import local
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SLOW = 10.0  # times as long as undisturbed
 
 

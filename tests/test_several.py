@@ -61,7 +61,6 @@ def three(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(command, "ChildExecutor", Named)
     monkeypatch.setattr(inprocess, "LocalExecutor", Named)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "_LEAST_SECONDS", 0.0)
     monkeypatch.setattr(Named, "planted", staticmethod(lambda uuid, case: None))
     monkeypatch.setattr(plot, "save", lambda *_: None)
     monkeypatch.chdir(tmp_path)

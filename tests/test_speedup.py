@@ -211,6 +211,20 @@ def test_a_line_for_many_cases() -> None:
     assert ": not known (stream_read has no" in speedup_line(data[data["case"] == "c"])
 
 
+def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
+    """Nothing is promised, nor denied, of those whose limit nobody knows."""
+    without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
+    rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
+    assert speedup_line(frame.from_rows(rows)) == (
+        "storing numbers in fp8_e4m3 instead of fp16 would win nothing as the kernels are for 1 of 3 cases (limited: 1 "
+        "by its own kernel); of 2 it is not known"
+    )
+    assert speedup_line(frame.from_rows([case("a"), *rows])) == (
+        "storing numbers in fp8_e4m3 instead of fp16 would make 1 of 4 cases 2.00 times as fast, if its kernels are as "
+        "efficient; 1 would gain nothing (limited: 1 by its own kernel); of 2 it is not known"
+    )
+
+
 def test_a_line_for_a_models_step() -> None:
     """32 launches whose bytes halve, and one of 1 ms that stays."""
     step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10, "kv": "fp16"}

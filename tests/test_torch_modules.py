@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import bwprof
+from bwprof.hooks import timing
 from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
 
 KIB = 1 << 10
@@ -161,6 +163,24 @@ def test_rows_of_kernels() -> None:
     cost = bwprof.cost("gemm", M=1, N=64, K=64)
     row = rows_of(*kernels, bytes={"Memset": cost})["Memset"]
     assert (row.bytes_read, row.flops) == (cost.bytes_read, cost.flops)
+
+
+def test_kernels_belong_to_the_module_that_launched_them() -> None:
+    def host(name: str, start: float, *inner: Any, us: tuple[float, ...] = ()) -> SimpleNamespace:
+        kernels = [SimpleNamespace(duration=one) for one in us]
+        return event(name, start, start + 1, kernels=kernels, cpu_children=list(inner))
+
+    events = []
+    for start, us in ((0.0, 10.0), (100.0, 30.0)):
+        products = [host("aten::mm", start + 1, us=(us, 1.0)) for _ in range(2)]
+        modules = [host("bwprof:0", start + 1, product) for product in products]
+        events += [*modules, *products, host("bwprof:whole", start, *modules, us=(5.0,))]
+    events += [event("bwprof:0", 0, 99, "CUDA"), host("bwprof:1", 101.0)]
+    taken, why = timing._sorted_out(events, 2)
+    assert not why
+    assert taken is not None
+    assert taken.times_ms == {"0": [0.022, 0.062], "whole": [0.027, 0.067], "1": [0.0, 0.0]}
+    assert timing._sorted_out([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
 
 
 def test_a_profile_that_is_none() -> None:
@@ -341,6 +361,8 @@ def test_bad_models(torch: Any) -> None:
     model = torch.nn.Linear(4, 4)
     with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
         bwprof.torch.profile(model, torch.ones(4), runs=0)
+    with pytest.raises(ValueError, match="timer is 'kernels': this device has monotonic"):
+        bwprof.torch.profile(model, torch.ones(4), timer="kernels", roofs=False)
     with pytest.raises(ValueError, match=r"several devices \(cpu, meta\)"):
         bwprof.torch.profile(model, torch.ones(4, device="meta"))
     model._orig_mod = None
@@ -375,15 +397,22 @@ def test_modules_on_the_gpu_against_kernel_times(torch: Any) -> None:
     """The goal is 5 %; a test allows what events and another program may add."""
     model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096, bias=False) for _ in range(4))).cuda().half()
     x = torch.ones(2048, 4096, device="cuda", dtype=torch.half)
+
+    def inside(**how: Any) -> float:
+        rows = profiled(model, x, runs=5, warmup=3, **how)
+        assert rows["0"].backend == "cuda"
+        return float(sum(row.time_ms for name, row in rows.items() if name != "(outside modules)"))
+
     with torch.no_grad():
-        rows = profiled(model, x, runs=5, warmup=3)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
-            for _ in range(5):
-                model(x)
-            torch.cuda.synchronize()
+        by_kernels, by_events = inside(), inside(timer="events")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+                for _ in range(5):
+                    model(x)
+                torch.cuda.synchronize()
     kernels = bwprof.torch_profiler_rows(prof)
     total = sum(row.total_ms for row in kernels) / 5
-    ours = sum(row.time_ms for name, row in rows.items() if name != "(outside modules)")
-    assert ours == pytest.approx(total, rel=0.15)
-    assert rows["0"].backend == "cuda"
+    assert by_kernels == pytest.approx(total, rel=0.05)
+    assert by_events == pytest.approx(total, rel=0.15)
     assert hooks_on(model) == 0

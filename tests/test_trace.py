@@ -133,6 +133,7 @@ def test_a_running_range_and_a_reset(tmp_path: Path) -> None:
 # ---- schedules ----
 
 
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
 def test_phases_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch.profiler", reason="PyTorch is not installed")
     names = {"NONE": Phase.OFF, "WARMUP": Phase.WARM_UP, "RECORD": Phase.ACTIVE, "RECORD_AND_SAVE": Phase.LAST}
@@ -237,8 +238,13 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert cases[0]["ts"] + cases[0]["dur"] <= cases[1]["ts"] + 1e-3
     assert [value for _, value in counters(events, "GB/s") if value] == frame["bandwidth_gb_s"].tolist()
     assert "opening the device" in [one["name"] for one in found if one["tid"] == 1]
-    with pytest.raises(FileExistsError, match="exists already"):
-        bwprof.sweep("gemm", M=1, N=64, K=64, trace=target, **QUICK)
+    for path, error, said in (
+        (target, FileExistsError, "exists already"),
+        (tmp_path / "nowhere" / "t.json", FileNotFoundError, "its folder is not there"),
+        (3, TypeError, "trace is 3: a path is needed"),
+    ):
+        with pytest.raises(error, match=said):
+            bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
 
 
 def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from bwprof.cli import main
 from bwprof.cli.show.grid import print_view
 from bwprof.results import frame, schema
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 if TYPE_CHECKING:
     from commands import Here
 

@@ -91,7 +91,7 @@ class Answer:
                 "not measured beside (measure without --no-roofs)."
             )
         at_roof = int(((self.limits.pct_limit >= AT_ROOF) & self.limits.by("memory", "compute")).sum())
-        left = f"; of {open_} it is not known what limits them" if open_ else ""
+        left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
         return f"{self._limited()}; {_at_roof(at_roof, total)}{left}."
 
     def _limited(self) -> str:
@@ -166,7 +166,10 @@ class Answer:
             return ""
         said = [*self._checked(total), *self._doubted(total)]
         without = values.words(self.data[~values.usable(self.data)], "status").astype(str)
-        said += [f"{count} more {_was(count)} {name}" for name, count in Counter(without).items() if name in _WITHOUT]
+        gone = Counter(name for name in without if name in _WITHOUT)
+        said += [
+            f"{count} more {name if name == 'failed' else f'{_was(count)} {name}'}" for name, count in gone.items()
+        ]
         out = int(values.usable(self.data).sum()) - total
         said += [f"{counted(out, 'row')} of predicted times, or of another step's shapes, left out"] if out else []
         return f"How sure: {'; '.join(said)}."
@@ -293,10 +296,11 @@ def _every(total: int) -> str:
 
 def _at_roof(count: int, total: int) -> str:
     """How many are as fast as it gets."""
-    who = "none" if not count else str(count) if count < total else "it" if total == 1 else _every(total)
-    verb = "runs" if count <= 1 and total >= 1 and (count == 0 or total == 1 or count == 1) else "already run"
-    already = "already " if count and verb == "runs" else ""
-    return f"{who} {already}{verb} at {AT_ROOF:.0f} % or more of what the device allows"
+    share = f"{AT_ROOF:.0f} % or more of what the device allows"
+    if not count:
+        return f"{'none runs' if total > 1 else 'it does not run'} at {share}"
+    who = "it" if total == 1 else _every(total) if count == total else str(count)
+    return f"{who} already {'runs' if count == 1 else 'run'} at {share}"
 
 
 def _classic(data: pd.DataFrame) -> bool:

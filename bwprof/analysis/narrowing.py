@@ -271,13 +271,17 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
         f"{count} by {_briefly(str(name), count)}" if name else f"{count} not known" for name, count in held.items()
     ]
     held_by = ", ".join(told)
+    unknown = int((found["speedup"].isna() & found["byte_ratio"].notna()).sum())  # there, but not what limits them
+    total = len(known) + unknown
+    left = f"; of {unknown} it is not known" if unknown else ""
     if not more.any():
-        return f"{what} {NOTHING} (limited: {held_by})"
+        where = f" for {len(known)} of {counted(total, 'case')}" if unknown else ""
+        return f"{what} {NOTHING}{where} (limited: {held_by}){left}"
     least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
     span = _gain(gains[more].max()) if least == most else f"{least} to {_gain(gains[more].max())}"
-    cases = f"{more.sum()} of {counted(len(known), 'case')}" if len(known) > 1 else "the case"
+    cases = f"{more.sum()} of {counted(total, 'case')}" if total > 1 else "the case"
     said = f"{what} would make {cases} {span}{assumed}"
-    return said if more.all() else f"{said}; {(~more).sum()} would gain nothing (limited: {held_by})"
+    return (said if more.all() else f"{said}; {(~more).sum()} would gain nothing (limited: {held_by})") + left
 
 
 def limited_by(limiter: str, count: int) -> str:

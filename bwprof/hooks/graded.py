@@ -30,6 +30,7 @@ class Ran:
     timer: str = ""
     floor_ms: float | None = None  # of a time
     notes: Sequence[str] = ()
+    flags: Sequence[str] = ()
     labels: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -55,7 +56,7 @@ def row_of(ran: Ran, context: Context) -> Row:
     )
     row.update(ran.labels)
     notes = list(ran.notes)
-    flags: list[str] = []
+    flags = list(ran.flags)
     if not ran.times_ms:
         row.update(status="predicted", reason="; ".join(notes) or None)
         return Row(row)

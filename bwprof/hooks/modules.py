@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.hooks.graded import Ran, row_of
 from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+from bwprof.hooks.timing import WHOLE, Taken, timed
 from bwprof.measuring.contexts import roofs_of
 from bwprof.measuring.row import Context
 from bwprof.roofs import Given
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TORCH = "torch"  # PyTorch, which nothing of this package imports before it is asked for
-_WHOLE, _FLOOR = "whole", "floor"  # names of ranges; modules' are numbers
 _REST = "(outside modules)"
 _NOWHERE = "meta"
-_HOLD_MORE = 1.5  # than the host took to enqueue a call
-_HOLD_MOST_S = 0.5
-_TRIES = 3
 
 
 def needed() -> Any:
@@ -74,8 +70,8 @@ class Hooks:
         self._watched = watched
         self._handles: list[Any] = []
         self._thread = threading.get_ident()
-        self._start: Callable[[str], None] | None = None
-        self._stop: Callable[[str], None] | None = None
+        self._start: Callable[[str], object] | None = None
+        self._stop: Callable[[str], object] | None = None
         self._counts = False
         self._flops: Callable[[], int] | None = None
         self._running: list[tuple[Before, int | None]] = []
@@ -103,9 +99,9 @@ class Hooks:
         self._handles = []
 
     @contextmanager
-    def timing(self, core: _core.Profiler) -> Iterator[None]:
-        """Calls are timed meanwhile."""
-        self._start, self._stop = core.start, core.finish
+    def timing(self, start: Callable[[str], object], stop: Callable[[str], object]) -> Iterator[None]:
+        """The beginnings and ends of calls are told meanwhile, by modules' numbers."""
+        self._start, self._stop = start, stop
         try:
             yield
         finally:
@@ -214,6 +210,7 @@ def profile(
     runs: int = 5,
     warmup: int = 2,
     units: Iterable[type] = (),
+    timer: str | None = None,
     roofs: Given = "auto",
     **more_kwargs: Any,
 ) -> pd.DataFrame:
@@ -221,9 +218,9 @@ def profile(
 
     The model is called ``warmup + runs`` times and two or three times more, as the caller would call it (so under the
     caller's autocast, ``no_grad`` and ``eval``): its modules' counters, caches and running statistics move on as in any
-    call. Forward hooks on the modules without modules of their own mark beginnings and ends on the current stream; on a
-    GPU the stream is held back until the host has enqueued a call, so that no gap of the host's is timed. The hooks are
-    removed however it ends. Random numbers are drawn as if it had not been called.
+    call. Forward hooks on the modules without modules of their own mark beginnings and ends; a module's time on a GPU
+    is that of its kernels, without the gaps between them. The hooks are removed however it ends. Random numbers are
+    drawn as if it had not been called.
 
     A row's bytes are what its calls in one call of the model move at least: parameters, buffers and arguments read
     once a call, results and what is changed in place written; a view costs nothing, of an embedding the rows that are
@@ -242,6 +239,10 @@ def profile(
         Calls that are timed, and calls before that.
     units : iterable of types
         Modules to take as one, however many they have inside; `torch.nn.MultiheadAttention` always is.
+    timer : {"kernels", "events"}, optional
+        On a GPU: timestamps of kernels, which `torch.profiler` collects (left out, where that can be had), or pairs of
+        events on the current stream, less the time of an empty pair; the stream is then held back until the host has
+        enqueued a call, so that no gap of the host's is timed. On a CPU "monotonic".
     roofs : {"auto", "stored", False} or Roofs
         What rows are held against; see `bwprof.measure`.
 
@@ -295,13 +296,12 @@ def profile(
         facts = hardware.facts(device)
         kept = roofs_of(device, facts, held_against, ("cold",))
         context = Context(new_run_id(), choice.backend, facts, kept)
-        runner = _Runner(torch, device, place, call)
         for _ in range(warmup):
             call()
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
-            times = runner.times(hooks, runs)
-    return _rows(watched, times, runner, context)
+            taken = timed(torch, device, place, call, hooks.timing, runs, timer)
+    return _rows(watched, taken, context)
 
 
 def _at_least(given: Any, name: str, least: int) -> int:
@@ -352,97 +352,21 @@ def _in_parts() -> Iterator[None]:
             switch.set_fastpath_enabled(True)
 
 
-class _Runner:
-    """Calls of a model, timed."""
-
-    def __init__(self, torch: Any, device: _core.Device, place: Any, call: Callable[[], None]) -> None:
-        facts = _core.backend_facts(device.backend)
-        self._torch, self._device, self._call = torch, device, call
-        self._on_host = bool(facts["runs_on_host"])
-        self._cuda = None if self._on_host else torch.cuda
-        self._place = place
-        self.timer = str(facts["range_clock"])
-        self.floor_ms = 0.0
-        self.late = False
-
-    def times(self, hooks: Hooks, runs: int) -> dict[str, list[float]]:
-        """Of each range, ms in each call of the model."""
-        if self._cuda is not None and self._cuda.is_current_stream_capturing():
-            raise ValueError("the stream is captured into a graph: nothing on it can be timed")
-        stream = 0 if self._on_host else hardware.stream_handle(None, self._device.index)
-        core = _core.Profiler()
-        core.open(self._device, stream)
-        found: dict[str, list[float]] = {}
-        try:
-            core.switch(True)
-            with hooks.timing(core):
-                self._wait()
-                host_s = self._enqueued(core, 0.0)
-                for _ in range(runs):
-                    self._run(core, host_s)
-                    for name, times in core.read().items():
-                        found.setdefault(name, []).append(sum(times) / 1e6)
-                    core.forget()
-        finally:
-            core.close()
-        self.floor_ms = sorted(found[_FLOOR])[len(found[_FLOOR]) // 2]
-        return found
-
-    def _run(self, core: _core.Profiler, host_s: float) -> None:
-        hold_s = host_s * _HOLD_MORE
-        for _ in range(_TRIES):
-            core.forget()
-            self._enqueued(core, hold_s)
-            if not self.late:
-                return
-            hold_s *= 2
-
-    def _enqueued(self, core: _core.Profiler, hold_s: float) -> float:
-        """One call behind a stream that is held back for so long; the seconds that the host took for it."""
-        passed = self._hold(hold_s)
-        began = time.perf_counter()
-        core.start(_WHOLE)
-        try:
-            self._call()
-        finally:
-            core.finish(_WHOLE)
-        took = time.perf_counter() - began
-        core.start(_FLOOR)
-        core.finish(_FLOOR)
-        self.late = passed is not None and bool(passed.query())
-        self._wait()
-        return took
-
-    def _hold(self, seconds: float) -> Any:
-        """Keep the stream from beginning; an event that passes when it does. None where nothing can be held."""
-        if self._cuda is None or not seconds or not hasattr(self._cuda, "_sleep"):
-            return None
-        rate = getattr(self._cuda.get_device_properties(self._place), "clock_rate", 2_000_000) * 1e3
-        self._cuda._sleep(int(min(seconds, _HOLD_MOST_S) * rate))
-        passed = self._cuda.Event()
-        passed.record()
-        return passed
-
-    def _wait(self) -> None:
-        if self._cuda is not None:
-            self._cuda.synchronize(self._place)
-
-
-def _rows(watched: list[Watched], times: dict[str, list[float]], runner: _Runner, context: Context) -> pd.DataFrame:
+def _rows(watched: list[Watched], taken: Taken, context: Context) -> pd.DataFrame:
+    times = taken.times_ms
     called = [(number, one) for number, one in enumerate(watched) if str(number) in times]
     if not called:
         raise ValueError(
             "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
             "them; pass what it was made of"
         )
-    whole = times[_WHOLE]
+    whole = times[WHOLE]
     total = sorted(whole)[len(whole) // 2]
-    notes = ["the GPU waited for the host in it: its times hold some of that"] if runner.late else []
-    shared = {"timer": runner.timer, "floor_ms": runner.floor_ms, "notes": notes}
+    shared = {"timer": taken.timer, "floor_ms": taken.floor_ms, "notes": taken.notes, "flags": taken.flags}
     rows = [_ran(one, times[str(number)], shared, whole) for number, one in called]
     inside = [sum(times[str(number)][run] for number, _ in called) for run in range(len(whole))]
     rest = [max(0.0, one - part) for one, part in zip(whole, inside, strict=True)]
-    rows.append(Ran(_REST, "", rest, timer=runner.timer, labels=_labels(0, rest, whole)))
+    rows.append(Ran(_REST, "", rest, timer=taken.timer, labels=_labels(0, rest, whole)))
     return _frame(rows, context, watched, total, len(whole))
 
 

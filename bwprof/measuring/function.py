@@ -27,8 +27,6 @@ from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_given
 from bwprof.text import amount, fraction, merged, nearest, quoted, seconds, shown, truth, unknown, words
 
-# The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort.
-TIMERS = ("cupti", "graph", "events")
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
 _LABEL_COLUMNS = ("case", "variant", "kv_lens", "seed")  # beside the operations' parameters: what a caller may fill
 WORK = ("bytes_read", "bytes_written", "flops", "footprint_bytes")  # what a call may be said to do
@@ -408,8 +406,7 @@ def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
     """The timers to try, in order; None is the device's own."""
     if asked is not None:
         return [asked]
-    offered = next(found["timers"] for found in _core.backends() if found["name"] == device.backend)
-    return [name for name in TIMERS if name in offered] or [None]
+    return _core.backend_facts(device.backend)["call_timers"] or [None]
 
 
 def timed(

@@ -231,7 +231,7 @@ def later_timer(one: str, other: str, backend: str) -> str:
     order = registry.timer_names(backend)
     if one == other or one not in order or other not in order:
         return other
-    tried = [name for name in functions.TIMERS if name in order]
+    tried = _core.backend_facts(backend)["call_timers"]
     return max(one, other, key=lambda name: tried.index(name) if name in tried else len(tried))
 
 

@@ -60,11 +60,18 @@ class How:
         truth(self.force, "force")
         if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {shown(self.progress)}: allowed are True, False and a callable")
-        if self.trace is not None and holds_something(path_of(self.trace, "trace")) and not self.force:
-            said = "exists already: name another file, or replace it with force=True"
-            raise FileExistsError(errno.EEXIST, said, str(self.trace))
+        if self.trace is not None:
+            self._check_trace(path_of(self.trace, "trace"))
         if self.max_total_seconds is not None:
             object.__setattr__(self, "max_total_seconds", seconds(self.max_total_seconds, "max_total_seconds"))
+
+    def _check_trace(self, target: Path) -> None:
+        """What would keep it from being written, before anything is measured."""
+        if holds_something(target) and not self.force:
+            said = "exists already: name another file, or replace it with force=True"
+            raise FileExistsError(errno.EEXIST, said, str(target))
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
 
 
 class DeviceLostError(Exception):

@@ -22,8 +22,6 @@ from bwprof.runs.progress import Progress
 
 MAX_TIME = "--max-total-seconds"
 _OLD_MAX_TIME = "--max-time"  # what it is called in older files
-_SAMPLING_SHARE = 0.5  # of a case's time; the rest is filling, verification and warming up
-_LEAST_SECONDS = 0.05
 _AGAIN_SHARE = 0.25  # of the time that the cases took: for second tries
 
 
@@ -242,5 +240,4 @@ def doubt(row: Row) -> tuple[bool, bool, float]:
 
 def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
     """Seconds of sampling for the next case, at `most`, so that all that are left fit into what is left."""
-    share = seconds_left / cases_left * _SAMPLING_SHARE
-    return min(DEFAULT_CASE_SECONDS if most is None else most, max(_LEAST_SECONDS, share))
+    return _core.case_seconds(seconds_left, cases_left, DEFAULT_CASE_SECONDS if most is None else most)

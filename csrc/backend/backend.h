@@ -386,7 +386,9 @@ typedef struct bw_backend {
     const char *remedy;  /* what to do about that */
     bw_budgets budgets;
     const char *const *timers; /* NULL-terminated, the default first, at most BW_TIMERS_MAX; NULL = facts.timer only */
-    bool runs_on_host;         /* a call returns when its work is done: nothing is waited for */
+    const char *const
+        *call_timers;  /* NULL-terminated, of a caller's function: the first that can be had; NULL = the default */
+    bool runs_on_host; /* a call returns when its work is done: nothing is waited for */
     const bw_device_calls *devices;
     const bw_memory_calls *memory;
     const bw_plan_calls *plans;

@@ -15,6 +15,11 @@ static inline double bw_now_s(void) {
     return 1e-9 * (double)bw_now_ns();
 }
 
+/* A GB is 10^9 bytes. */
+static inline double bw_gb_s(double bytes, double seconds) {
+    return bytes / seconds * 1e-9;
+}
+
 /* Seconds of processor time that the calling thread has used. */
 static inline double bw_thread_s(void) {
     struct timespec time;

@@ -52,6 +52,7 @@ const bw_backend bw_cuda_backend = {
     .text = "NVIDIA GPUs",
     .built = true,
     .timers = bw_cuda_timers,
+    .call_timers = bw_cuda_call_timers,
     /* The clock is up after the first point. */
     .budgets = {.largest_stream_bytes = (int64_t)4 << 30,
                 .cold_streams_s = 1.9,

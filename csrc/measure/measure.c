@@ -27,7 +27,26 @@ static const double warmup_least_s = 20e-3;
 static const double warmup_most_s = 0.4; /* with everything between the timed launches, flushes above all */
 static const double settled_spread = 0.01;
 
+static const double sampling_share = 0.5; /* of a case's time; the rest is filling, verification and warming up */
+static const double case_least_s = 0.05;
+
 static const bw_disturbance not_disturbed = {NAN, NAN, NAN, NAN}; /* that anybody could tell */
+
+static bw_status refuse_number(const char *name, double value, const char *allowed) {
+    return bw_fail(BW_CODE_INVALID, "%s = %g: allowed is %s", name, value, allowed);
+}
+
+bw_status bw_measure_options_check(const bw_measure_options *o) {
+    if (!(o->precision_target > 0.0)) return refuse_number("precision_target", o->precision_target, "a number > 0");
+    if (!(o->max_seconds >= 0.0)) return refuse_number("max_seconds", o->max_seconds, "a number >= 0");
+    if (!(o->verify_budget_s >= 0.0)) return refuse_number("verify_budget_s", o->verify_budget_s, "a number >= 0");
+    if (o->min_samples >= 1 && o->min_samples <= BW_SAMPLES_MOST) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "min_samples = %" PRId64 ": allowed is 1 to %d", o->min_samples, BW_SAMPLES_MOST);
+}
+
+double bw_case_seconds(double seconds_left, int64_t cases_left, double most) {
+    return fmin(most, fmax(case_least_s, seconds_left / (double)cases_left * sampling_share));
+}
 
 static bool stop_asked(const bw_measure_options *options) {
     return options->poll && options->poll(options->poll_context);
@@ -326,6 +345,14 @@ void bw_measurement_free(bw_measurement *measurement) {
 
 /* ---- a function of the caller's ---- */
 
+bw_status bw_call_check(const bw_call *self) {
+    if (self->sets < 1 || self->sets > BW_CALL_SETS_MAX) {
+        return bw_fail(BW_CODE_INVALID, "sets = %" PRId64 ": allowed is 1 to %d", self->sets, BW_CALL_SETS_MAX);
+    }
+    if (self->footprint_bytes >= 0) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "footprint_bytes = %" PRId64 ": allowed is 0 or more", self->footprint_bytes);
+}
+
 static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
     const bw_backend *backend = self->session->backend;
     int64_t cache_bytes = backend->devices->facts(self->session->device)->cache_bytes;
@@ -353,4 +380,20 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     timed.backend->plans->free(timed.plan);
     if (status) bw_measurement_free(out);
     return status;
+}
+
+/* Records that CUPTI lost are a device's error. */
+static bool may_try_another(bw_status status) {
+    return bw_status_code(status) == BW_CODE_UNAVAILABLE || bw_status_code(status) == BW_CODE_DEVICE;
+}
+
+bw_status bw_measure_call_best(const bw_call *self, bw_measure_options *options, bw_measurement *out) {
+    const char *const *timers = self->session->backend->call_timers;
+    if (!timers) return bw_measure_call(self, options, out);
+    for (;; timers++) {
+        BW_TRY(bw_timer_find(self->session, *timers, &options->timer));
+        bw_status status = bw_measure_call(self, options, out);
+        if (!may_try_another(status) || !timers[1]) return status;
+        bw_status_free(status);
+    }
 }

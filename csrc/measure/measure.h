@@ -7,7 +7,10 @@
 #include "measure/conditions.h"
 #include "measure/statistics.h"
 
-enum { BW_SAMPLES_MOST = 1 << 20 }; /* more are not taken, however much time there is: a quarter of an hour at 1 ms */
+enum {
+    BW_SAMPLES_MOST = 1 << 20, /* more are not taken, however much time there is: a quarter of an hour at 1 ms */
+    BW_CALL_SETS_MAX = 8192
+};
 
 typedef struct bw_measure_options {
     bw_cache cache;
@@ -22,6 +25,16 @@ typedef struct bw_measure_options {
     bool (*poll)(void *context); /* true = stop (Ctrl-C); called between replays and reference rows; NULL = never */
     void *poll_context;
 } bw_measure_options;
+
+/* Of everything that is not 0 by default. */
+#define BW_MEASURE_OPTIONS_DEFAULT \
+    { .cache = BW_CACHE_COLD, .precision_target = 0.005, .min_samples = 10, .max_seconds = 2.0, .verify_budget_s = 0.1 }
+
+/* BW_CODE_INVALID, with what is allowed, for a number out of range. */
+bw_status bw_measure_options_check(const bw_measure_options *options);
+
+/* Seconds of sampling for the next case of a run, at `most`, so that all that are left fit into what is left. */
+double bw_case_seconds(double seconds_left, int64_t cases_left, double most);
 
 typedef struct bw_measurement {
     double *samples_ns; /* per launch, in the order taken; owned */
@@ -46,9 +59,14 @@ typedef struct bw_call {
     int64_t footprint_bytes;       /* that one call touches; 0 = not known */
 } bw_call;
 
+/* BW_CODE_INVALID, with what is allowed, for sets or a footprint out of range. */
+bw_status bw_call_check(const bw_call *self);
+
 /* Nothing is verified: verdict stays zero. Cold is a rotation over the caller's sets where these are known to be large
  * enough, else a read flush before each call. */
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out);
+/* The same under the first of the backend's call_timers that can be had; *options gets its number. */
+bw_status bw_measure_call_best(const bw_call *self, bw_measure_options *options, bw_measurement *out);
 bw_status bw_count_call(const bw_call *self, bw_counters *out);
 
 /* A mismatch is no error: verdict.verified is then false and there are no samples. */

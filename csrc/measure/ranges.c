@@ -21,6 +21,7 @@ typedef struct times {
     double *ns, *begins_ns;
     char *name; /* for a tool that watches; NULL: none does, or it has none */
     int64_t count, capacity, running;
+    bw_range_totals totals;
 } times;
 
 /* What beginnings are counted from: the start of a range whose mark is kept. An event's distance to another is a float,
@@ -42,9 +43,14 @@ struct bw_ranges {
     range *ended; /* a ring with space for mark_count */
     int64_t first, ended_count, started;
     origin origin;
+    bool keeps_begins;
     times *names;
-    int64_t name_count;
+    int64_t name_count, name_capacity;
+    int64_t stopped, settled; /* so far */
+    bw_ranges_limits limits;
 };
+
+static const bw_range_totals none = {0, 0.0, NAN, NAN};
 
 static const bw_backend *backend_of(const bw_ranges *self) {
     return self->session->backend;
@@ -95,6 +101,10 @@ cleanup:
     return status;
 }
 
+void bw_ranges_limit(bw_ranges *self, bw_ranges_limits limits) {
+    self->limits = limits;
+}
+
 void bw_ranges_free(bw_ranges *self) {
     if (!self) return;
     if (!bw_session_is_foreign(self->session)) backend_of(self)->marks->free(self->marks);
@@ -111,8 +121,12 @@ void bw_ranges_free(bw_ranges *self) {
 }
 
 bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
-    BW_TRY(resize((void **)&self->names, self->name_count + 1, sizeof *self->names));
-    self->names[self->name_count] = (times){0};
+    if (self->name_count == self->name_capacity) {
+        int64_t capacity = bw_max64(16, 2 * self->name_capacity);
+        BW_TRY(resize((void **)&self->names, capacity, sizeof *self->names));
+        self->name_capacity = capacity;
+    }
+    self->names[self->name_count] = (times){.totals = none};
     *id = self->name_count++;
     return BW_OK;
 }
@@ -138,7 +152,17 @@ static void end_annotation(const bw_ranges *self, const range *ended) {
     if (self->annotations) self->annotations->end(self->session->device, ended->annotation);
 }
 
-static bw_status keep(times *times, double begin_ns, double ns) {
+static bw_status keep(times *times, int64_t most, double begin_ns, double ns) {
+    bw_range_totals *totals = &times->totals;
+    totals->least_ns = fmin(totals->least_ns, ns); /* which passes over a NaN */
+    totals->most_ns = fmax(totals->most_ns, ns);
+    totals->sum_ns += ns;
+    totals->count++;
+    if (most && times->count == most) {
+        times->begins_ns[totals->count % most] = begin_ns;
+        times->ns[totals->count % most] = ns;
+        return BW_OK;
+    }
     if (times->count == times->capacity) {
         int64_t capacity = bw_max64(64, 2 * times->capacity);
         BW_TRY(resize((void **)&times->ns, capacity, sizeof *times->ns));
@@ -180,15 +204,30 @@ static bw_status read_oldest(bw_ranges *self) {
     double ns = NAN, begin_ns = NAN;
     self->first = (self->first + 1) % self->mark_count;
     self->ended_count--;
+    self->settled++;
     self->unused[self->unused_count++] = oldest.stop;
     bw_status status = backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns);
-    if (!status) status = begin_of(self, &oldest, &begin_ns);
-    if (status) {
+    if (!status && self->keeps_begins) status = begin_of(self, &oldest, &begin_ns);
+    if (status || !self->keeps_begins) {
         self->unused[self->unused_count++] = oldest.start;
-        return status;
+        if (status) return status;
+    } else {
+        release_start(self, &oldest, begin_ns);
     }
-    release_start(self, &oldest, begin_ns);
-    return keep(&self->names[oldest.id], begin_ns, ns);
+    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns);
+}
+
+static int64_t limited(const bw_ranges *self, int64_t marks) {
+    return self->limits.ranges ? bw_min64(marks, 2 * self->limits.ranges) : marks;
+}
+
+static bw_status room_at_limit(bw_ranges *self) {
+    BW_TRY(bw_ranges_read_passed(self, READ_AT_ONCE));
+    if (self->unused_count) return BW_OK;
+    return bw_fail(BW_CODE_BUSY,
+                   "%lld ranges run or wait for their stream, which is as many as may be: this one is left out; stop "
+                   "ranges, or let the stream pass some",
+                   (long long)self->limits.ranges);
 }
 
 /* Marks to use: of ranges that the stream has passed, else new ones. A stream that has passed a range's end has passed
@@ -200,7 +239,8 @@ static bw_status make_room(bw_ranges *self) {
         const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
         BW_TRY(backend_of(self)->marks->passed(self->marks, last->stop, &passed));
     }
-    if (!passed) return grow(self, 2 * self->mark_count);
+    if (!passed && self->limits.ranges && self->mark_count >= 2 * self->limits.ranges) return room_at_limit(self);
+    if (!passed) return grow(self, limited(self, 2 * self->mark_count));
     while (count--) BW_TRY(read_oldest(self));
     return BW_OK;
 }
@@ -236,6 +276,7 @@ bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
     self->names[id].running--;
     end_annotation(self, &ended);
+    self->stopped++;
     return BW_OK;
 }
 
@@ -258,9 +299,35 @@ bw_status bw_ranges_read(bw_ranges *self) {
     return status;
 }
 
+bw_status bw_ranges_read_passed(bw_ranges *self, int64_t most) {
+    for (int64_t i = 0; i < most && self->ended_count; i++) {
+        bool passed = false;
+        bw_status status = backend_of(self)->marks->passed(self->marks, self->ended[self->first].stop, &passed);
+        if (!status && !passed) return BW_OK;
+        BW_TRY(bw_status_first(status, read_oldest(self)));
+    }
+    return BW_OK;
+}
+
+int64_t bw_ranges_stopped(const bw_ranges *self) {
+    return self->stopped;
+}
+
+int64_t bw_ranges_settled(const bw_ranges *self) {
+    return self->settled;
+}
+
+bw_range_totals bw_ranges_totals(const bw_ranges *self, int64_t id) {
+    return self->names[id].totals;
+}
+
 const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
     *count = self->names[id].count;
     return self->names[id].ns;
+}
+
+void bw_ranges_keep_begins(bw_ranges *self) {
+    self->keeps_begins = true;
 }
 
 const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count) {
@@ -269,7 +336,10 @@ const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count
 }
 
 void bw_ranges_forget(bw_ranges *self) {
-    for (int64_t i = 0; i < self->name_count; i++) self->names[i].count = 0;
+    for (int64_t i = 0; i < self->name_count; i++) {
+        self->names[i].count = 0;
+        self->names[i].totals = none;
+    }
 }
 
 bw_status bw_ranges_floor(bw_ranges *self, double *ns) {

@@ -14,6 +14,13 @@ typedef struct bw_ranges bw_ranges;
 bw_status bw_ranges_create(bw_session *session, void *stream, int64_t capacity, bw_ranges **out);
 void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
 
+/* How much it may hold, where that must not grow for ever; 0 = no limit. */
+typedef struct bw_ranges_limits {
+    int64_t ranges; /* that run or wait to be read: with more than that, starting and stopping one is BW_CODE_BUSY */
+    int64_t times;  /* of a name: the latest ones are kept */
+} bw_ranges_limits;
+void bw_ranges_limit(bw_ranges *ranges, bw_ranges_limits limits);
+
 /* A new name's number: 0, 1, 2, ... */
 bw_status bw_ranges_add(bw_ranges *ranges, int64_t *id);
 
@@ -30,11 +37,27 @@ void bw_ranges_drop(bw_ranges *ranges); /* those that run: they never were */
 /* Waits until every stopped range has its time. A range that cannot be read is dropped, and the first such failure
  * returned. */
 bw_status bw_ranges_read(bw_ranges *ranges);
-/* The times read so far, ns, in the order of their ends; valid until the next call. */
+/* Reads at most `most` of them, those that the stream has passed, and waits for nothing. */
+bw_status bw_ranges_read_passed(bw_ranges *ranges, int64_t most);
+/* How many were stopped so far, and how many of these have been read, or dropped because they could not be. */
+int64_t bw_ranges_stopped(const bw_ranges *ranges);
+int64_t bw_ranges_settled(const bw_ranges *ranges);
+
+/* The times read so far, ns, in the order of their ends, or, where a limit left some out, in no order; valid until the
+ * next call. */
 const double *bw_ranges_times(const bw_ranges *ranges, int64_t id, int64_t *count);
-/* When they began, ns since a moment that stays the same: the first one that was read. */
+/* When they began, ns since a moment that stays the same: the first one that was read. NaN unless they are kept from
+ * before: on a GPU that is one more question to the driver for each range. */
+void bw_ranges_keep_begins(bw_ranges *ranges);
 const double *bw_ranges_begins(const bw_ranges *ranges, int64_t id, int64_t *count);
 void bw_ranges_forget(bw_ranges *ranges); /* the times read so far */
+
+/* Of all times read so far, those that are not kept any more among them; NaN of none. */
+typedef struct bw_range_totals {
+    int64_t count;
+    double sum_ns, least_ns, most_ns;
+} bw_range_totals;
+bw_range_totals bw_ranges_totals(const bw_ranges *ranges, int64_t id);
 
 /* Two marks with nothing between: no range is shorter. */
 bw_status bw_ranges_floor(bw_ranges *ranges, double *ns);

@@ -83,12 +83,10 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     work->call.takes_set = sets && sets != Py_None;
     if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
     if (footprint && core_read_int64(NULL, "footprint_bytes", footprint, &footprint_bytes) < 0) return -1;
-    if (set_count < 1 || set_count > BW_CALL_SETS_MAX) {
-        PyErr_Format(PyExc_ValueError, "sets = %lld: allowed is 1 to %d", (long long)set_count, BW_CALL_SETS_MAX);
-        return -1;
-    }
-    if (footprint_bytes < 0) {
-        PyErr_Format(PyExc_ValueError, "footprint_bytes = %lld: allowed is 0 or more", (long long)footprint_bytes);
+    work->subject = (bw_call){self->session, &work->work, &work->empty, set_count, footprint_bytes};
+    bw_status status = bw_call_check(&work->subject);
+    if (status) {
+        core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
         return -1;
     }
     if (!self->session) { /* asked last: reading numbers may have run Python code that closed it */
@@ -99,7 +97,6 @@ static int read_subject(device_object *self, PyObject *function, PyObject *strea
     work->nothing.takes_set = work->call.takes_set;
     work->work = work_of(&work->call, stream_handle);
     work->empty = work_of(&work->nothing, NULL);
-    work->subject = (bw_call){self->session, &work->work, &work->empty, set_count, footprint_bytes};
     return 0;
 }
 
@@ -108,8 +105,8 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
                             "cache",    "precision_target", "min_samples", "max_seconds", "poll",
                             "timer",    "settled",          NULL};
     device_object *self = (device_object *)object;
-    call_work work = {0};
-    core_options given = CORE_OPTIONS_DEFAULT;
+    call_work work = {.options = BW_MEASURE_OPTIONS_DEFAULT};
+    core_options given = core_options_default(&work.options);
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
                                      &sets, &footprint, &given.cache, &given.precision_target, &given.min_samples,
@@ -119,7 +116,7 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     if (!PyCallable_Check(work.nothing.function)) {
         return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
-    if (core_options_read(&given, &work.options) < 0) return NULL;
+    if (core_options_read(core_state_of(Py_TYPE(object)), &given, &work.options) < 0) return NULL;
     if (read_subject(self, function, stream, sets, footprint, &work) < 0) return NULL;
     bw_status status = bw_timer_find(self->session, given.timer, &work.options.timer);
     if (!status) CORE_RUN(status, self->session, bw_measure_call(&work.subject, &work.options, &work.measured));

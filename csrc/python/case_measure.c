@@ -112,18 +112,6 @@ PyObject *core_measurement_dict(const bw_session *session, bw_case *content, con
     return dict;
 }
 
-static int check_options(const bw_measure_options *o) {
-    if (!(o->precision_target > 0.0)) return core_refuse_float("precision_target", o->precision_target, "a number > 0");
-    if (!(o->max_seconds >= 0.0)) return core_refuse_float("max_seconds", o->max_seconds, "a number >= 0");
-    if (!(o->verify_budget_s >= 0.0)) return core_refuse_float("verify_budget_s", o->verify_budget_s, "a number >= 0");
-    if (o->min_samples < 1 || o->min_samples > BW_SAMPLES_MOST) {
-        PyErr_Format(PyExc_ValueError, "min_samples = %lld: allowed is 1 to %d", (long long)o->min_samples,
-                     BW_SAMPLES_MOST);
-        return -1;
-    }
-    return 0;
-}
-
 /* A named flush takes the place of the rotation. */
 static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
@@ -143,8 +131,8 @@ static int read_flush(const char *name, bw_measure_options *out) {
     return 0;
 }
 
-int core_options_read(const core_options *given, bw_measure_options *out) {
-    int64_t min_samples = 10;
+int core_options_read(core_state *state, const core_options *given, bw_measure_options *out) {
+    int64_t min_samples = out->min_samples;
     bw_cache cache;
     if (core_cache_read(given->cache, &cache) < 0) return -1;
     if (given->min_samples && core_read_int64(NULL, "min_samples", given->min_samples, &min_samples) < 0) return -1;
@@ -158,7 +146,9 @@ int core_options_read(const core_options *given, bw_measure_options *out) {
                                 .poll = poll_python,
                                 .poll_context = given->poll && given->poll != Py_None ? given->poll : NULL};
     if (given->flush && read_flush(given->flush, out) < 0) return -1;
-    return check_options(out);
+    bw_status status = bw_measure_options_check(out);
+    if (status) core_raise(state, status);
+    return status ? -1 : 0;
 }
 
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -166,15 +156,15 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
         "cache", "precision_target", "min_samples", "max_seconds", "verify_budget_s", "poll", "timer", "flush",
         "trace", "settled",          NULL};
     case_object *self = (case_object *)object;
-    bw_measure_options options;
+    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
-    core_options given = CORE_OPTIONS_DEFAULT;
+    core_options given = core_options_default(&options);
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &given.cache, &given.precision_target,
                                      &given.min_samples, &given.max_seconds, &given.verify_budget_s, &given.poll,
                                      &given.timer, &given.flush, &given.trace, &given.settled)) {
         return NULL;
     }
-    if (core_options_read(&given, &options) < 0) return NULL;
+    if (core_options_read(core_state_of(Py_TYPE(object)), &given, &options) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     bw_session *session = self->device->session;

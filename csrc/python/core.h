@@ -96,9 +96,14 @@ typedef struct core_options {
     PyObject *min_samples, *poll;
     int trace, settled;
 } core_options;
-#define CORE_OPTIONS_DEFAULT \
-    { .cache = "cold", .precision_target = 0.005, .max_seconds = 2.0, .verify_budget_s = 0.1 }
-int core_options_read(const core_options *given, bw_measure_options *out); /* all but the timer; 0, or -1 */
+static inline core_options core_options_default(const bw_measure_options *defaults) {
+    return (core_options){.cache = "cold",
+                          .precision_target = defaults->precision_target,
+                          .max_seconds = defaults->max_seconds,
+                          .verify_budget_s = defaults->verify_budget_s};
+}
+/* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
+int core_options_read(core_state *state, const core_options *given, bw_measure_options *out);
 /* content NULL: of a caller's function. */
 PyObject *core_measurement_dict(const bw_session *session, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *measurement);
@@ -112,7 +117,6 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count_metrics(PyObject *object, PyObject *given);
 
 /* ---- call.c ---- */
-enum { BW_CALL_SETS_MAX = 8192 };
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 extern PyMethodDef core_call_methods[];
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);

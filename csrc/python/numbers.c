@@ -1,11 +1,8 @@
 /* Plain numbers: bandwidth, statistics, bits of a type. */
+#include "base/clock.h"
 #include "python/core.h"
 
 /* ---- bandwidth ---- */
-
-static double gb_s(double bytes, double seconds) {
-    return bytes / seconds * 1e-9;
-}
 
 /* A new float64 array of NumPy's from anything numpy.asarray takes, broadcast with another one. */
 static PyObject *broadcast_pair(PyObject *a, PyObject *b) {
@@ -29,7 +26,7 @@ static PyObject *bandwidth_arrays(PyObject *bytes, PyObject *seconds) {
     }
     double *values = view.buf;
     Py_ssize_t count = view.len / (Py_ssize_t)sizeof *values / 2;
-    for (Py_ssize_t i = 0; i < count; i++) values[count + i] = gb_s(values[i], values[count + i]);
+    for (Py_ssize_t i = 0; i < count; i++) values[count + i] = bw_gb_s(values[i], values[count + i]);
     PyBuffer_Release(&view);
     PyObject *half = PySequence_GetItem(pair, 1);
     Py_DECREF(pair);
@@ -50,7 +47,18 @@ static PyObject *bandwidth_gb_s(PyObject *module, PyObject *args, PyObject *kwar
     if (!is_number(bytes) || !is_number(seconds)) return bandwidth_arrays(bytes, seconds);
     double numerator = PyFloat_AsDouble(bytes), denominator = PyFloat_AsDouble(seconds);
     if (PyErr_Occurred()) return NULL;
-    return PyFloat_FromDouble(gb_s(numerator, denominator));
+    return PyFloat_FromDouble(bw_gb_s(numerator, denominator));
+}
+
+static PyObject *case_seconds(PyObject *module, PyObject *args) {
+    double seconds_left, most;
+    long long cases_left;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "dLd", &seconds_left, &cases_left, &most)) return NULL;
+    if (cases_left < 1) {
+        return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
+    }
+    return PyFloat_FromDouble(bw_case_seconds(seconds_left, cases_left, most));
 }
 
 /* ---- statistics ---- */
@@ -119,6 +127,8 @@ static PyObject *decode(PyObject *module, PyObject *args) {
 PyMethodDef core_number_methods[] = {
     {"bandwidth_gb_s", (PyCFunction)(void (*)(void))bandwidth_gb_s, METH_VARARGS | METH_KEYWORDS,
      "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9, elementwise for arrays."},
+    {"case_seconds", case_seconds, METH_VARARGS,
+     "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},
     {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise."},
     {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\nfloat32 values to stored bits."},
     {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\nStored bits to float32 values."},

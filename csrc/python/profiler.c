@@ -153,6 +153,7 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         Py_DECREF(ids);
         return core_raise(state_of(object), status);
     }
+    bw_ranges_keep_begins(self->ranges);
     self->ids = ids;
     self->thread = 0;
     self->device = (device_object *)Py_NewRef((PyObject *)device);

@@ -186,9 +186,9 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
     const bw_backend *backend = bw_backend_at(index);
     const bw_budgets *budgets = &backend->budgets;
     return Py_BuildValue(
-        "{s:O,s:O,s:s,s:s,s:L,s:d,s:d,s:d,s:d,s:d}", "runs_on_host", backend->runs_on_host ? Py_True : Py_False,
-        "has_streams", backend->context ? Py_True : Py_False, "range_clock",
-        backend->marks ? backend->marks->clock : "", "remedy", backend->remedy ? backend->remedy : "",
+        "{s:O,s:O,s:N,s:s,s:s,s:L,s:d,s:d,s:d,s:d,s:d}", "runs_on_host", backend->runs_on_host ? Py_True : Py_False,
+        "has_streams", backend->context ? Py_True : Py_False, "call_timers", names_list(backend->call_timers),
+        "range_clock", backend->marks ? backend->marks->clock : "", "remedy", backend->remedy ? backend->remedy : "",
         "largest_stream_bytes", (long long)budgets->largest_stream_bytes, "cold_streams_s", budgets->cold_streams_s,
         "hot_streams_s", budgets->hot_streams_s, "cold_point_s", budgets->cold_point_s, "hot_point_s",
         budgets->hot_point_s, "guessed_gb_s", budgets->guessed_gb_s);

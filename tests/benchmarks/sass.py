@@ -41,10 +41,19 @@ RULES = [
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li2ELi2ELi4ELi4ELb1E", 16, 2, "two rows of A"),
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li4ELi2ELi[24]ELi\dELb1E", 12, 2, "four rows of A"),
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li(8|16)ELi\dELi\dELi\dELb1E", 10, 2, "more rows of A"),
+    # <exact, quads, tiles, steps, ...>: `steps` steps of `tiles` tiles of B, and of so many times four rows of A.
+    Rule("skinny.cu", r"gemm_skinny_kernelI.*Lb[01]ELi1ELi\dELi\dE", 10, 2, "up to 4 rows of A on tensor cores"),
+    Rule("skinny.cu", r"gemm_skinny_kernelI.*Lb[01]ELi2ELi\dELi\dE", 12, 2, "up to 8 rows of A on tensor cores"),
+    Rule("skinny.cu", r"gemm_skinny_kernelI.*Lb[01]ELi4ELi\dELi\dE", 16, 2, "up to 16 rows of A on tensor cores"),
     # A step of direct decode: 2 x 2 loads of K, 4 of V (twice that for 128 elements), and the queries'.
     Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li64ELi1E", 10, 1, "a step of K and V"),
-    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 19, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li128E", 18, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li192E", 24, 1, "a step of K and V"),
+    Rule("direct.cu", r"direct_kernelI(6__half|13__nv_bfloat16)Li256E", 32, 1, "a step of K and V"),
     Rule("direct.cu", r"direct_kernelIfLi64E", 20, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi1E", 10, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li64ELi2E", 18, 1, "a step of K and V"),
+    Rule("cluster_sm90.cu", r"cluster_kernelI.*Li128E", 20, 1, "a step of K and V"),
     Rule("stream.cu", r"read", 4, 1, "a stream's read"),
     # Limited by arithmetic: what matters of them here is that they do not spill.
     Rule("fp32.cu", r"attention_flash", 0, 0, "sums in registers"),

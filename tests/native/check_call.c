@@ -178,6 +178,35 @@ static void a_function_cannot_use_its_own_handle(int op_index) {
     bw_session_close(session);
 }
 
+/* The second timer where the first one cannot be had, and no other where it is the function that fails. */
+static void a_function_has_the_best_timer(int op_index) {
+    (void)op_index;
+    static const char *const timers[] = {"one", "two", NULL};
+    static const char *const tried[] = {"two", "one", NULL};
+    bw_backend backend = fake_backend;
+    backend.timers = timers;
+    backend.call_timers = tried;
+    for (int64_t fail_at = 0; fail_at < 2; fail_at++) {
+        subject subject = {.fail_at = fail_at}, nothing = {0};
+        bw_measure_options options = usual_options();
+        bw_measurement m = {0};
+        bw_session *session = NULL;
+        bw_work work = {count_call, enter, leave, &subject, NULL, true};
+        bw_work empty = {count_call, enter, leave, &nothing, NULL, true};
+        if (!OK(bw_session_open(&backend, 0, &session))) return;
+        bw_call call = {session, &work, &empty, 1, 0};
+        fake.fail_at = fail_at ? 0 : fake.calls + 2; /* of the first timer's measurement */
+        fake.fail_code = BW_CODE_UNAVAILABLE;
+        bw_status status = bw_measure_call_best(&call, &options, &m);
+        if (fail_at) FAILS(status, BW_CODE_INTERRUPTED, "the function raised");
+        if (!fail_at) CHECK(OK(status) && m.converged, "nothing was measured");
+        CHECK_EQUAL(options.timer, fail_at ? 1 : 0);
+        bw_measurement_free(&m);
+        bw_session_close(session);
+        fake.fail_at = 0;
+    }
+}
+
 const check call_checks[] = {
     {"a_function_is_flushed", false, a_function_is_flushed},
     {"a_function_on_a_host_is_flushed_each_time", false, a_function_on_a_host_is_flushed_each_time},
@@ -185,6 +214,7 @@ const check call_checks[] = {
     {"a_function_that_cannot_be_flushed", false, a_function_that_cannot_be_flushed},
     {"a_function_may_fail", false, a_function_may_fail},
     {"every_call_for_a_function_fails_in_turn", false, every_call_for_a_function_fails_in_turn},
+    {"a_function_has_the_best_timer", false, a_function_has_the_best_timer},
     {"a_function_cannot_use_its_own_handle", false, a_function_cannot_use_its_own_handle},
     {NULL, false, NULL},
 };

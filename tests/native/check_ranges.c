@@ -64,6 +64,7 @@ static void ranges_know_when_they_began(int op_index) {
     opened o;
     int64_t count = 0, marks = 0;
     if (OK(open_ranges(&o, 8))) {
+        bw_ranges_keep_begins(o.ranges);
         fake.marks_taken = 0;
         for (int turn = 0; turn < 3; turn++) {
             OK(bw_ranges_start(o.ranges, o.outer)); /* 1, and 2 s later each turn */
@@ -158,9 +159,45 @@ static void ranges_wait_for_nothing(int op_index) {
     close_ranges(&o);
 }
 
+/* A stream that stands still: no more marks than the limit are made, and there is room again once it has passed some.
+ */
+static void ranges_have_a_limit(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count = 0;
+    if (OK(open_ranges(&o, 2))) {
+        bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 5, .times = 3});
+        fake.marks_passed = 0;
+        for (int i = 0; i < 5; i++) run_one(&o);
+        FAILS(bw_ranges_start(o.ranges, o.inner), BW_CODE_BUSY, "5 ranges run or wait for their stream");
+        CHECK_EQUAL(fake.marks_made, 10);
+        OK(bw_ranges_read_passed(o.ranges, 100));
+        CHECK_EQUAL(bw_ranges_stopped(o.ranges), 5);
+        CHECK_EQUAL(bw_ranges_settled(o.ranges), 0);
+        fake.marks_passed = 4;
+        run_one(&o);
+        CHECK_EQUAL(bw_ranges_settled(o.ranges), 2);
+        fake.marks_passed = fake.marks_taken;
+        OK(bw_ranges_read_passed(o.ranges, 1));
+        CHECK_EQUAL(bw_ranges_settled(o.ranges), 3);
+        OK(bw_ranges_read_passed(o.ranges, 100));
+        CHECK_EQUAL(bw_ranges_settled(o.ranges), 6);
+        CHECK_EQUAL(fake.waits, 0);
+        bw_ranges_times(o.ranges, o.inner, &count);
+        CHECK_EQUAL(count, 3);
+        bw_range_totals totals = bw_ranges_totals(o.ranges, o.inner);
+        CHECK(totals.count == 6 && totals.sum_ns == 6000.0 && totals.least_ns == 1000.0 && totals.most_ns == 1000.0,
+              "%" PRId64 " times, %g ns", totals.count, totals.sum_ns);
+        bw_ranges_forget(o.ranges);
+        CHECK_EQUAL(bw_ranges_totals(o.ranges, o.inner).count, 0);
+    }
+    close_ranges(&o);
+}
+
 static bw_status all_of_it(void) {
     opened o;
     bw_status status = open_ranges(&o, 2);
+    if (!status) bw_ranges_keep_begins(o.ranges);
     fake.marks_passed = 6;
     for (int i = 0; i < 8 && !status; i++) {
         status = bw_ranges_start(o.ranges, o.inner);
@@ -269,6 +306,7 @@ const check ranges_checks[] = {
     {"a_tool_is_told_of_ranges", false, a_tool_is_told_of_ranges},
     {"without_a_tool_nothing_is_told", false, without_a_tool_nothing_is_told},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
+    {"ranges_have_a_limit", false, ranges_have_a_limit},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
     {"ranges_survive_a_failure", false, ranges_survive_a_failure},

@@ -21,6 +21,7 @@ COMPARISON = "comparison"
 _NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not the kind's
 _DEFAULT_DPI = {COMPARISON: 300}
 _OTHERS = {
+    "ablation": "a ladder's rungs, each against the first (a file of bwprof ablation --json)",
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
     "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
 }
@@ -263,7 +264,14 @@ def _draw_panels(data: pd.DataFrame, targets: Sequence[Path], dpi: int) -> None:
 def _draw_other(
     kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, dpi: int
 ) -> None:
-    """What is made of more than one run."""
+    """What is made of more than one run, or of a ladder."""
+    if kind == "ablation":
+        if len(files) != 1:
+            raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
+        from bwprof.plot.kinds import ladders
+
+        ladders.picture(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        return
     if kind == "compare":
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")

@@ -291,13 +291,12 @@ def _measure(
         inner = ChildExecutor(one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds)
         return job.executor(inner)
 
-    progress: Progress = shown_here(quiet=parsed.quiet)
-    timeline = Timeline(progress) if targets.trace else None
+    timeline = Timeline() if targets.trace else None
     status = "failed"
     trouble: OSError | None = None
     try:
         try:
-            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline or progress)
+            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline)
         finally:
             job.settle(store)
         status = "complete"
@@ -336,13 +335,16 @@ def _run_parts(
     store: Store,
     parts: Sequence[Part[Any]],
     limits: Limits,
-    progress: Progress,
+    timeline: Timeline | None,
 ) -> None:
     for part in parts:
         if not parsed.quiet and (part.items or len(parts) == 1):
             choice = part.choice
             told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
             sys.stderr.write(f"bwprof: measuring {told}: {counted(len(part.items), 'case')}\n")
+    progress: Progress = shown_here(quiet=parsed.quiet)
+    if timeline is not None:
+        progress = timeline.telling(progress)
     try:
         measure(
             parts,

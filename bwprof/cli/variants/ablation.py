@@ -221,9 +221,10 @@ def _show(found: pd.DataFrame) -> None:
 
 def _json(found: pd.DataFrame) -> str:
     from bwprof.results.jsonfile import plain
+    from bwprof.results.others.ladder import FORMAT
 
     document: dict[str, Any] = {
-        "format": "bwprof-ladder",
+        "format": FORMAT,
         "torch": found.attrs["torch"],
         "missing": found.attrs["missing"],
         "run": plain(dict(found.attrs["run"])),

@@ -12,6 +12,7 @@ from bwprof.plot.given import need_columns
 from bwprof.plot.legends import legend_over_lines
 from bwprof.plot.looks import Ink, dress, ink, style
 from bwprof.plot.paper import MOST_LINES, Inches, Picture, beside, cut, lines_in, save_one
+from bwprof.results.others import ladder
 from bwprof.results.schema import is_missing
 from bwprof.text import measurable, short
 
@@ -26,16 +27,16 @@ _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
 _LOGARITHMIC = 10.0  # a span from which on the axis is one of factors
 _NEAR = 0.08  # of the axis
 _DENSE = 100.0  # a span below which each factor of ten has three marks on the axis
-_LONGEST_NAME, _LONGEST_REASON, _LONGEST_TITLE = 32, 70, 110
+_LONGEST_NAME, _LONGEST_REASON, _LONGEST_TITLE = 32, 90, 110
 
 
-def ablation(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -> Axes:
     """How many times as fast as the first rung each one is, with marks where predictions put it.
 
     Parameters
     ----------
-    data : pandas.DataFrame
-        From `bwprof.ablation`.
+    data : pandas.DataFrame or path
+        From `bwprof.ablation`, or the file that ``bwprof ablation --json`` wrote.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
 
@@ -58,12 +59,12 @@ def ablation(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return picture(data).on(ax)
 
 
-def save_ablation(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
+def save_ablation(data: pd.DataFrame | str | PathLike[str], path: str | PathLike[str]) -> Path:
     """Write `ablation` into a file, whose ending says the format; returns its path."""
     return save_one(path, lambda targets: picture(data).write(targets))
 
 
-def picture(data: pd.DataFrame) -> Picture:
+def picture(data: pd.DataFrame | str | PathLike[str]) -> Picture:
     """The same as a picture to be drawn or written."""
     rows = _rows(data)
     height = _ROW_INCHES * min(len(rows), MOST_LINES)
@@ -72,7 +73,8 @@ def picture(data: pd.DataFrame) -> Picture:
     return Picture((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
 
-def _rows(data: pd.DataFrame) -> list[dict[str, Any]]:
+def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
+    data = ladder.read(given) if isinstance(given, (str, PathLike)) else given
     need_columns(data, *_NEEDED, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
@@ -125,7 +127,8 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
-            _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic")
+            ground = {"facecolor": colors.ground, "edgecolor": "none", "pad": 1.0}  # the line of one would strike it
+            _write(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", bbox=ground)
             continue
         look = style(str(row["precision"]))
         color, hatch = (_PEER, "") if row["kind"] == "peer" else (look.color, look.hatch)

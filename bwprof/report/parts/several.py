@@ -14,7 +14,7 @@ from bwprof.text import figure_text, finite_number, short
 if TYPE_CHECKING:
     import pandas as pd
 
-_NUMBERS = ("time, ms, before", "time, ms, now", "speed-up", "GB/s before", "GB/s now", "change, %")
+_NUMBERS = ("ms before", "ms now", "speed-up", "GB/s before", "GB/s now", "change, %")
 
 
 def in_short(runs: Sequence[Run]) -> Section | None:

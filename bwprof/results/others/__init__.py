@@ -1,1 +1,1 @@
-"""Rows and times in formats of other programs."""
+"""What is no run: rows and times in formats of other programs, ladders."""

@@ -28,13 +28,18 @@ _FIGURES = (
 class Timeline(Progress):
     """Notes what it is told, and tells another one."""
 
-    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
-        self._shown = shown
+    def __init__(self, shown: Progress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown = shown or Progress()
         self._clock = clock
         self._began = clock()
         self._since: tuple[str, float] | None = None  # what goes on now
         self._stages: list[Slice] = []
         self._cases: dict[str, list[Slice]] = {}  # by device
+
+    def telling(self, shown: Progress) -> Timeline:
+        """Itself, which tells this one from now on."""
+        self._shown = shown
+        return self
 
     def stage(self, text: str) -> None:
         self._turn_to(text)

@@ -14,6 +14,12 @@ static bw_status allow_shared(bw_device *device, const bw_cuda_kernel *kernel) {
                                                         (int)kernel->shared_bytes));
 }
 
+static bw_status allow_cluster(bw_device *device, const bw_cuda_kernel *kernel) {
+    if (!kernel->wide_cluster) return BW_OK;
+    return BW_CUDA(&device->api,
+                   set_function_attribute(kernel->function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+}
+
 static int view_count(const bw_cuda_prepared *self) {
     int count = 0;
     for (int i = 0; i < self->kernels; i++) count += self->kernel[i].views;
@@ -46,7 +52,10 @@ bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choo
     bw_cuda_prepared *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
     BW_GOTO(choose(sets[0].dims, sets[0].precision, &device->facts, self));
-    for (int i = 0; i < self->kernels; i++) BW_GOTO(allow_shared(device, &self->kernel[i]));
+    for (int i = 0; i < self->kernels; i++) {
+        BW_GOTO(allow_shared(device, &self->kernel[i]));
+        BW_GOTO(allow_cluster(device, &self->kernel[i]));
+    }
     BW_GOTO(make_maps(sets, set_count, self));
     *state = self;
     return BW_OK;
@@ -115,6 +124,7 @@ static bw_status find_symbol(bw_device *device, const void *function, const char
 static bw_status describe_kernel(bw_device *device, const bw_cuda_kernel *kernel, bw_kernel *out) {
     struct cudaFuncAttributes attributes;
     BW_TRY(allow_shared(device, kernel));
+    BW_TRY(allow_cluster(device, kernel));
     BW_TRY(BW_CUDA(&device->api, get_function_attributes(&attributes, kernel->function)));
     BW_TRY(find_symbol(device, kernel->function, &out->symbol));
     out->registers = attributes.numRegs;

@@ -36,6 +36,7 @@ typedef struct bw_cuda_kernel {
     const void *function;
     dim3 grid, block;
     size_t shared_bytes; /* dynamic */
+    bool wide_cluster;   /* of more than 8 blocks, which not all devices of a generation need have */
     int arguments, places, views, words;
     int starts[BW_CUDA_ARGUMENTS_MAX]; /* each argument's first word */
     bw_cuda_place place[BW_CUDA_PLACES_MAX];

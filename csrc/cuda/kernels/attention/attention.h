@@ -31,8 +31,20 @@ bw_status bw_hopper_prepare(const bw_launch *sets, int64_t set_count, void **sta
 bw_status bw_hopper_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
 /* decode/ */
-const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
-bw_cuda_choose bw_simple_choose;
+const char *bw_decode_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_decode_split_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_decode_grouped_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                        const bw_device_facts *facts);
+bw_status bw_decode_split_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                     bw_cost *cost);
+bw_status bw_decode_grouped_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                       bw_cost *cost);
+bw_cuda_choose bw_decode_simple_choose;
+bw_cuda_choose bw_decode_split_choose;
+bw_cuda_choose bw_decode_grouped_choose;
+const char *bw_decode_cluster_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_decode_cluster_choose;
+bool bw_splitkv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,

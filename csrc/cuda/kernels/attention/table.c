@@ -6,10 +6,14 @@
  *                      split     the same in FP32 on tensor cores, three products in TF32 for one (prefill/tf32.cu)
  *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
  *                                warpgroups at once (prefill/hopper_sm90.cu)
- *   attention_decode   simple    one block per K/V head: all query heads of its group share what it reads
- *                      splitkv   the keys divided among as many blocks as keep every multiprocessor reading; the last
- *                                blocks of a K/V head to start add the parts up (decode/direct.cu up to 8 query heads
- *                                per K/V head, the kernels of `simple` for the rest) */
+ *   attention_decode   simple, split, grouped   float arithmetic, a key a warp at a time: what dividing the keys and
+ *                                sharing them are worth (decode/ladder.cu)
+ *                      splitkv   tensor cores, every byte asked for early; the keys divided among as many blocks as
+ *                                keep every multiprocessor reading; the last blocks of a K/V head to start add the
+ *                                parts up (decode/direct.cu up to 8 query heads per K/V head, decode/staged_* for the
+ *                                rest)
+ *                      cluster   few keys on Hopper: parts meet in the shared memory of a cluster of blocks
+ *                                (decode/cluster_sm90.cu) */
 #include "cuda/kernels/attention/attention.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
@@ -19,8 +23,11 @@ BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
 BW_CUDA_PREPARE(shared, bw_prefill_shared_choose)
 BW_CUDA_PREPARE(padded, bw_prefill_padded_choose)
 BW_CUDA_PREPARE(flash, bw_flash_choose)
-BW_CUDA_PREPARE(split, bw_split_choose)
-BW_CUDA_PREPARE(simple, bw_simple_choose)
+BW_CUDA_PREPARE(prefill_split, bw_split_choose)
+BW_CUDA_PREPARE(simple, bw_decode_simple_choose)
+BW_CUDA_PREPARE(decode_split, bw_decode_split_choose)
+BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
+BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
 
 /* The rungs of ladder.cu, which refuse alike. */
 #define ROWS(rung_name, ...)                                                                                    \
@@ -77,10 +84,10 @@ static const bw_variant prefill_rows[] = {
               .at = "fp32 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
      .precisions = BW_MASK(FP32),
      .refuses = bw_flash_refuses,
-     .prepare = split_prepare,
+     .prepare = prefill_split_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
-     .describe = split_describe},
+     .describe = prefill_split_describe},
     {.name = "hopper",
      .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA; two or three warpgroups",
      .rung = {.changes = "wgmma and TMA: copies, products and softmax of different warpgroups at once",
@@ -99,28 +106,71 @@ static const bw_variant prefill_rows[] = {
 
 static const bw_variant decode_rows[] = {
     {.name = "simple",
-     .text = "one block per K/V head, shared by its query heads",
-     .rung = {.changes = "the baseline: one block per K/V head, whose query heads share what it reads"},
+     .text = "a block per query head, a key a warp at a time",
+     .rung = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
      .precisions = PRECISIONS,
-     .refuses = bw_simple_refuses,
+     .refuses = bw_decode_rows_refuse,
      .prepare = simple_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = simple_describe},
+    {.name = "split",
+     .text = "a query head's keys divided among blocks; a second kernel adds the parts up",
+     .rung = {.changes = "the keys of a query head divided among blocks, whose parts a second kernel adds up",
+              .predicted = 11.0,
+              .because = "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
+                         "their way; adding up takes a few microseconds"},
+     .precisions = PRECISIONS,
+     .refuses = bw_decode_rows_refuse,
+     .scratch_bytes = bw_decode_split_scratch_bytes,
+     .extra_cost = bw_decode_split_extra_cost,
+     .prepare = decode_split_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = decode_split_describe},
+    {.name = "grouped",
+     .text = "the same, but K and V are read once for up to 8 query heads of a group",
+     .rung = {.changes = "a block takes all query heads of a K/V head: a key is read once for its group",
+              .predicted = 1.5,
+              .because = "a quarter of the reads of L2, but a third of the warps, whose registers hold four times as "
+                         "much; waiting for memory, not its bandwidth, is the limit"},
+     .precisions = PRECISIONS,
+     .refuses = bw_decode_rows_refuse,
+     .scratch_bytes = bw_decode_grouped_scratch_bytes,
+     .extra_cost = bw_decode_grouped_extra_cost,
+     .prepare = grouped_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = grouped_describe},
     {.name = "splitkv",
-     .text = "keys divided among blocks; the last to start add the parts up",
-     .rung = {.changes = "the keys of a K/V head divided among blocks, so that every multiprocessor reads",
+     .text = "tensor cores, 16-byte loads asked for early; the last blocks to start add the parts up",
+     .rung = {.changes = "16-byte loads, a step ahead, straight to tensor cores; one launch: the last blocks to start "
+                         "add the parts up",
               .predicted = 8.0,
-              .because = "8 blocks leave 124 of 132 multiprocessors idle; one block reads twice its share, and adding "
-                         "the parts up takes a microsecond"},
+              .because = "96 KB a multiprocessor on their way, where 33 KB keep memory busy, and the arithmetic of a "
+                         "key is a few instructions of a warp"},
      .precisions = PRECISIONS,
      .refuses = bw_splitkv_refuses,
+     .prefers = bw_splitkv_prefers,
      .scratch_bytes = bw_splitkv_scratch_bytes,
      .extra_cost = bw_splitkv_extra_cost,
      .prepare = bw_splitkv_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = bw_splitkv_describe},
+    {.name = "cluster",
+     .text = "the blocks of a K/V head are a cluster: parts go to their shared memory, not to scratch",
+     .rung = {.changes = "the blocks of a K/V head as a cluster of 8 or 16, which push their parts into each other's "
+                         "shared memory",
+              .predicted = 1.0,
+              .because = "a store that arrives by itself instead of a store, polls and stores that empty: 0.7 us, of "
+                         "35 us here, but of 4 us with 4096 keys of two K/V heads"},
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
+     .refuses = bw_decode_cluster_refuses,
+     .prepare = cluster_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = cluster_describe},
 };
 
 const bw_variant_table bw_cuda_attention_prefill = {

@@ -44,6 +44,20 @@ BW_DEVICE uint32_t bw_shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+// 16 bytes of shared memory that a thread keeps there because registers are short: they are read again, not kept.
+BW_DEVICE void bw_spare_store(uint32_t shared, uint4 bits) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+                 "r"(bits.w)
+                 : "memory");
+}
+BW_DEVICE uint4 bw_spare_load(uint32_t shared) {
+    uint4 bits;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                 : "r"(shared));
+    return bits;
+}
+
 // 16 bytes from global to shared memory; zeros when `there` is false (`from` is then not read).
 BW_DEVICE void bw_copy_async(void *to_shared, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(bw_shared_address(to_shared)),
@@ -91,6 +105,13 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 }
 BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __nv_bfloat16) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// m16n8k8 of TF32: a fragment's registers are those of 16-bit elements, one element each.
+BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -35,6 +35,11 @@ const char *bw_gemv_refuses(const bw_dims *dims, const bw_precision *precision, 
 bool bw_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemv_choose;
 
+/* skinny.cu */
+const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_skinny_choose;
+
 /* wgmma_sm90.cu */
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_wgmma_choose;

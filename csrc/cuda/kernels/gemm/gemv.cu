@@ -190,8 +190,13 @@ bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_prepared *out) 
 template <typename T, int a_rows>
 bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_prepared *out) {
     if constexpr (sizeof(T) == 4) {
-        constexpr int b_rows = a_rows > 8 ? 4 : 2;
-        return choose < T, a_rows, b_rows, b_rows == 4 ? 1 : a_rows == 4 ? 4 : 2, 4 > (shape, adds, out);
+        if constexpr (a_rows <= 4) {
+            return choose<T, a_rows, 2, 4, 4>(shape, adds, out);
+        } else if (bw_ceil_div(shape.n, 4) >= (int64_t)facts->units * 16) {
+            return choose<T, a_rows, 4, 1, a_rows / 8>(shape, adds, out);
+        } else {
+            return choose<T, a_rows, 4, 1, a_rows / 4>(shape, adds, out);
+        }
     } else {
         constexpr int b_rows = a_rows > 4 ? 4 : 2;
         if (bw_ceil_div(shape.n, b_rows) >= (int64_t)facts->units * 16) {

@@ -4,6 +4,7 @@
  *   tensor                                       mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
  *             (gemv.cu)
+ *   skinny    up to 16 rows of A: the same on tensor cores, whose fragments are loaded as they lie (skinny.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
@@ -30,6 +31,7 @@ BW_CUDA_PREPARE(tiled, bw_tiled_choose)
 BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
 BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
+BW_CUDA_PREPARE(skinny, bw_skinny_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
@@ -75,6 +77,13 @@ static const bw_variant rows[] = {
                   .predicted = 1.6,
                   .because = "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
                   .at = "fp16 M=1 N=14336 K=4096"}),
+    RUNG(skinny, bw_skinny_refuses, PRECISIONS,
+         .text = "up to 16 rows of A on tensor cores (mma.sync), B from memory straight into their registers",
+         .prefers = bw_skinny_prefers,
+         .rung = {.changes = "few rows of A on tensor cores: B's fragments are loaded as they lie, 16 bytes a lane",
+                  .predicted = 1.65,
+                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
+                  .at = "fp16 M=8 N=14336 K=4096"}),
     RUNG(wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
          .rung = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
                   .predicted = 1.6,

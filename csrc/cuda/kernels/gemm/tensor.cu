@@ -17,17 +17,6 @@ constexpr int warp_rows = 64, warp_columns = 32;
 constexpr int tile_units = edge * units;  // of A or of B
 constexpr size_t shared_bytes = (size_t)stages * 2 * tile_units * sizeof(uint16_t);
 
-BW_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <typename T>
-BW_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, T type) {
-    bw_multiply(c, a, b0, b1, type);
-}
-
 // A matrix from a tile's first row on, as one thread fetches it: the same chunk of every 32nd row.
 template <typename T>
 struct source {
@@ -99,7 +88,7 @@ __global__ void __launch_bounds__(threads, 2)
             for (int i = 0; i < 4; i++) {
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    multiply(acc[i][j], rows[i], columns[j / 2][j % 2 * 2], columns[j / 2][j % 2 * 2 + 1], T());
+                    bw_multiply(acc[i][j], rows[i], columns[j / 2][j % 2 * 2], columns[j / 2][j % 2 * 2 + 1], T());
                 }
             }
         }

@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int MOVE_THREADS = 128;
-constexpr int MOVE_UNROLL = 4;             // times two, for K and V: 8 loads in flight per thread
+constexpr int MOVE_UNROLL = 2;             // times two, for K and V: 4 loads in flight per thread
 constexpr int BLOCKS_WANTED_PER_UNIT = 4;  // of a multiprocessor: a small move has fewer loads per thread instead
 
 // ---- maps: from a unit's index on the contiguous side to its index on the other ----
@@ -71,7 +71,7 @@ struct move {
 
 // `From` maps an index to the source's place, `To` to the target's.
 template <typename Unit, int UNROLL, typename From, typename To>
-__global__ void __launch_bounds__(MOVE_THREADS, 6) kv_move_kernel(move<Unit> m, From from, To to) {
+__global__ void __launch_bounds__(MOVE_THREADS, 12) kv_move_kernel(move<Unit> m, From from, To to) {
     const int64_t i = (int64_t)blockIdx.x * (MOVE_THREADS * UNROLL) + threadIdx.x;
     // Threads past the end work out the last unit's place, so that nothing branches before the loads, and move nothing.
     bool in[UNROLL];
@@ -120,7 +120,6 @@ bw_cuda_kernel *choose_move(const bw_device_facts *facts, bw_cuda_prepared *out,
     while (unroll > 1 && m.units < wanted * MOVE_THREADS * unroll) unroll /= 2;
     void (*function)(move<Unit>, From, To) = kv_move_kernel<Unit, 1, From, To>;
     if (unroll == 2) function = kv_move_kernel<Unit, 2, From, To>;
-    if (unroll == 4) function = kv_move_kernel<Unit, 4, From, To>;
     const int64_t blocks = bw_max64(1, bw_ceil_div(m.units, (int64_t)MOVE_THREADS * unroll));
     bw_cuda_kernel *kernel = bw_choose(out, function, dim3((unsigned)blocks), dim3(MOVE_THREADS), 0, m, from, to);
     bw_choose_place(kernel, 0, offsetof(move<Unit>, k), bw_from_operand(operands.k));
@@ -147,7 +146,7 @@ int64_t bytes_of(int64_t elems, const bw_precision *precision) {
 // As if a unit were one element: how wide it is, the rows decide.
 const char *refuses_elems(bw_checked elems) {
     const bool fits = !elems.overflow && bw_cuda_grid_fits(bw_ceil_div(elems.value, MOVE_THREADS * MOVE_UNROLL));
-    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 512)";
+    return fits ? nullptr : "more elements than the blocks of a grid move (2^31 - 1 blocks of 256)";
 }
 
 }  // namespace

@@ -38,10 +38,11 @@ size_t cell_bytes(int cells, int cell_heads, int padded) {
 // Mirrors the rings of staged_mma.cuh: 16 keys of K and V a stage, per share of the keys.
 void divide_tensor(bw_decode_plan *plan, int64_t group, int padded, int64_t shared_limit) {
     const size_t ring = (size_t)(padded <= 64 ? 4 : 3) * 2 * 16 * (size_t)padded * 2;
-    plan->warps = 4 * ring <= (size_t)shared_limit ? 4 : 2;
+    const size_t spare = (size_t)bw_decode_spare_steps(padded) * 512;
+    plan->warps = 4 * (ring + spare) <= (size_t)shared_limit ? 4 : 2;
     plan->head_slots = slots_for(group, 16, plan->warps);
     plan->block_heads = 16 * plan->head_slots;
-    const size_t rings = ring * (size_t)(plan->warps / plan->head_slots);
+    const size_t rings = ring * (size_t)(plan->warps / plan->head_slots) + spare * (size_t)plan->warps;
     plan->shared_bytes = larger(rings, cell_bytes(plan->warps, 16, padded));
 }
 
@@ -76,14 +77,17 @@ double entries_of(const bw_dims *dims) {
 }
 
 // As many splits as there may be where they all run at once. Else the number that leaves the fewest multiprocessors
-// idle at the end, few splits before many: each one adds to what is read back.
-int64_t choose_splits(double columns, int64_t slots, int64_t limit) {
+// idle at the end, few splits before many: each one adds to what is read back, and where blocks are alone on their
+// multiprocessors (`alone`), nobody else reads while one begins or ends.
+int64_t choose_splits(double columns, int64_t slots, int64_t limit, bool alone) {
     if (columns * (double)limit <= (double)slots) return limit;
+    const double share = columns / (double)slots;
+    const double cost = alone && share > 0.2 ? 0.01 * (share < 1 ? share : 1) : 0.002;
     int64_t best = 1;
     double best_score = -1;
     for (int64_t splits = 1; splits <= limit; splits++) {
         const double waves = columns * (double)splits / (double)slots;
-        const double score = waves / ceil(waves) - 0.002 * (double)splits;
+        const double score = waves / ceil(waves) - cost * (double)splits;
         if (score > best_score) {
             best = splits;
             best_score = score;
@@ -120,7 +124,7 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
-    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 128) || !bw_attention_vectors(head_dim, dtype)) return false;
+    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 256) || !bw_attention_vectors(head_dim, dtype)) return false;
     // The kernel counts keys, a split more included, in 32 bits.
     if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
         value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
@@ -128,14 +132,15 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
     }
     const double entries = entries_of(dims) * (double)value[BW_DECODE_NUM_KV_HEADS];
     const bool few = entries * (double)bw_ceil_div(keys, 64) <= 2.0 * (double)units;
-    const bool small = few || head_dim > 64 || dtype == BW_FP32;
+    const bool small = dtype == BW_FP32 || (few && head_dim <= 128);
+    const bool alone = !small && head_dim > 64;  // on its multiprocessor: memory serves few places at a time
     plan->direct = true;
     plan->warps = small ? 4 : 8;
-    plan->step_keys = small ? 64 : 256;
-    plan->resident = small && dtype != BW_FP32 ? 3 : 2;
+    plan->step_keys = small ? 64 : alone ? 128 : 256;
+    plan->resident = alone ? 1 : small && dtype != BW_FP32 ? 3 : 2;
+    plan->shared_bytes = cell_bytes(plan->warps, 8, (int)round_up(head_dim, 64));
     plan->head_slots = 1;
     plan->block_heads = 8;
-    plan->shared_bytes = 0;
     return true;
 }
 
@@ -146,14 +151,14 @@ void choose_split_keys(bw_decode_plan *plan, const bw_dims *dims, int64_t units,
         plan->direct ? plan->resident : bw_max64(1, bw_min64(4, shared_limit / (int64_t)plan->shared_bytes));
     const int64_t limit = bw_min64(bw_decode_split_limit, bw_ceil_div(keys, plan->direct ? plan->step_keys : 64));
     const double columns = entries_of(dims) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] * (double)plan->chunks;
-    const int64_t splits = choose_splits(columns, units * per_unit, limit);
+    const int64_t splits = choose_splits(columns, units * per_unit, limit, plan->direct && per_unit == 1);
     plan->split_keys = round_up(bw_ceil_div(keys, splits), 16);
     plan->splits = bw_ceil_div(keys, plan->split_keys);
 }
 
 }  // namespace
 
-bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
@@ -161,7 +166,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
-    if (split && divide_direct(&plan, dims, dtype, units)) {
+    if (divide_direct(&plan, dims, dtype, units)) {
         // nothing else to divide
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded);
@@ -175,11 +180,13 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     plan.ragged = dims->list != nullptr;
     plan.splits = 1;
     plan.split_keys = value[BW_DECODE_KV_LEN];
-    if (!split || columns.overflow) return plan;
+    if (columns.overflow) return plan;
     choose_split_keys(&plan, dims, units, shared_limit);
     if (plan.splits > 1) {
-        // Registers allow two blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the driver.
-        const int64_t per_unit = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        // Registers allow two staged blocks on a multiprocessor, whatever the kernel: splitkv's `prepare` asks the
+        // driver.
+        const int64_t staged = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
+        const int64_t per_unit = plan.direct ? bw_min64(plan.resident, 2) : staged;
         choose_combiners(&plan, bw_min64(group, plan.block_heads), units * per_unit);
         place_scratch(&plan, dims);
     }

@@ -69,6 +69,12 @@ constexpr int64_t bw_decode_record_bytes = 72;
 // Floats between the rows of a block's partial outputs in shared memory.
 constexpr int bw_decode_cell_gap = 8;
 
+// Of staged_mma.cuh: steps of 16 elements of q, of a row of `padded`, that a warp keeps in shared memory, 512 bytes
+// each, because its sums take most registers. (Two warps' rings and three steps of each are all that 99 KiB hold.)
+constexpr int bw_decode_spare_steps(int padded) {
+    return padded > 128 ? 3 : 0;
+}
+
 // Mirrored by the plan: how decode/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
 // 4 neighbouring elements per lane (twice where 32 lanes are not enough); its `steps` keys and `heads` query heads make
 // 16 scores at a time. A warp's ring takes 12 KiB (24 KiB for 4 heads of 256): two blocks of 8 warps (4) fit on a
@@ -84,7 +90,7 @@ struct bw_decode_lanes {
     static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
 };
 
-bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split);
+bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
 // Whether the blocks that wait for others leave room for these where `resident` blocks run on a multiprocessor at once.
 bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, short rows. For the other shapes staged_fp32.cu; staged_fp16.cu and

@@ -27,34 +27,63 @@ BW_DEVICE uint32_t load_pair(const T *from, int left) {
     return bw_pack_pair(left > 0 ? bw_to_float(from[0]) : 0.0f, left > 1 ? bw_to_float(from[1]) : 0.0f, T());
 }
 
-// The A fragments of a slot's query heads, straight from global memory: heads past the block's last are zeros.
+// The A fragments of a slot's query heads: in registers, but for the last ones of long rows.
+template <int padded>
+struct query_fragments {
+    static constexpr int steps = padded / 16, spares = bw_decode_spare_steps(padded), kept = steps - spares;
+    uint32_t held[kept][4];
+    uint32_t spare;  // this lane's place in shared memory
+
+    __device__ __forceinline__ void get(int step, uint32_t (&out)[4]) const {
+        if (step < kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = held[step < kept ? step : 0][i];
+        } else {
+            const uint4 bits = bw_spare_load(spare + (step - kept) * 512);
+            out[0] = bits.x, out[1] = bits.y, out[2] = bits.z, out[3] = bits.w;
+        }
+    }
+    __device__ __forceinline__ void set(int step, const uint32_t (&in)[4]) {
+        if (step < kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) held[step < kept ? step : 0][i] = in[i];
+        } else {
+            bw_spare_store(spare + (step - kept) * 512, make_uint4(in[0], in[1], in[2], in[3]));
+        }
+    }
+};
+
+// Straight from global memory: heads past the block's last are zeros.
 template <int padded, int halves, bool vectors, typename T>
-BW_DEVICE void load_queries(const T *q, int heads, int head_dim, uint32_t (&out)[padded / 16][4]) {
+BW_DEVICE void load_queries(const T *q, int heads, int head_dim, query_fragments<padded> &out) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (i % 2 >= halves) continue;
-        const int head = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
-        const T *from = q + head * head_dim + column;
+    for (int step = 0; step < padded / 16; step++) {
+        uint32_t fragment[4] = {};
 #pragma unroll
-        for (int step = 0; step < padded / 16; step++) {
-            out[step][i] = load_pair<vectors>(from + 16 * step, head < heads ? head_dim - column - 16 * step : 0);
+        for (int i = 0; i < 4; i++) {
+            if (i % 2 >= halves) continue;
+            const int head = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8 + 16 * step;
+            fragment[i] = load_pair<vectors>(q + head * head_dim + column, head < heads ? head_dim - column : 0);
         }
+        out.set(step, fragment);
     }
 }
 
 // Rows are query heads; up to 8 of them leave the lower half of a fragment empty. Scores of 16 keys, of which the first
 // `valid` count, become weights; what was summed so far shrinks with them.
 template <int padded, int halves, typename T>
-BW_DEVICE void meet_keys(const uint32_t (&queries)[padded / 16][4], T *keys, int valid, float scale,
+BW_DEVICE void meet_keys(const query_fragments<padded> &queries, T *keys, int valid, float scale,
                          bw_softmax_sums<padded, halves> &sums, uint32_t (&weights)[4]) {
     float scores[2][4] = {};
 #pragma unroll
     for (int step = 0; step < padded / 16; step++) {
         uint32_t right[4];
         bw_tensor_columns<padded>(right, keys, 0, step);
-        bw_multiply(scores[0], queries[step], right[0], right[1], T());
-        bw_multiply(scores[1], queries[step], right[2], right[3], T());
+        uint32_t left[4];
+        queries.get(step, left);
+        bw_multiply(scores[0], left, right[0], right[1], T());
+        bw_multiply(scores[1], left, right[2], right[3], T());
     }
     const int column = (int)threadIdx.x % 4 * 2;
 #pragma unroll
@@ -183,7 +212,10 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
     for (int s = 0; s < stages - 1; s++) reader.fetch(ring + s * stage_elems, step_pace);
 
     const unsigned ticket = bw_decode_ticket(work.exchange, blockIdx.x);
-    uint32_t queries[padded / 16][4] = {};
+    query_fragments<padded> queries;
+    queries.spare = bw_shared_address(bw_dynamic_shared() + (few_heads ? largest_warps : work.shares) * stages *
+                                                                stage_elems * (int)sizeof(T)) +
+                    warp * queries.spares * 512 + (int)threadIdx.x % 32 * 16;
     load_queries<padded, halves, vectors>(q + (place.row0 + slot * row_heads) * shape.head_dim,
                                           place.heads - slot * row_heads, shape.head_dim, queries);
     bw_softmax_sums<padded, halves> sums = {};
@@ -215,8 +247,9 @@ __global__ void __launch_bounds__(largest_warps * 32, padded <= 64 ? 4 : 2)
 template <int padded, typename T>
 bw_status choose_for(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_work &work,
                      bw_cuda_prepared *out) {
-    const bool few_heads = shape.group <= 8 && plan.warps == largest_warps;
-    return bw_decode_choose_staged(few_heads ? attention_decode_tensor_kernel<padded, true, true, T>
+    constexpr bool long_rows = padded > 128;  // for which direct.cu takes few heads
+    const bool few_heads = !long_rows && shape.group <= 8 && plan.warps == largest_warps;
+    return bw_decode_choose_staged(few_heads ? attention_decode_tensor_kernel<padded, true, !long_rows, T>
                                              : attention_decode_tensor_kernel<padded, true, false, T>,
                                    shape, plan, work, out);
 }

@@ -1,14 +1,9 @@
-// What the table needs of attention_decode's two rungs.
+// What the table needs of splitkv.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/launch/choose.cuh"
 
 namespace {
-
-const char *refuses(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, bool split) {
-    const bw_decode_plan plan = bw_decode_plan_make(dims, dtype, facts, split);
-    return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
-}
 
 bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
     bw_decode_exchange exchange = {};
@@ -42,7 +37,7 @@ bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decod
 bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                          bw_cuda_prepared *out) {
     return choose(precision->cache, bw_decode_shape(dims, precision->cache),
-                  bw_decode_plan_make(dims, precision->cache, facts, true), out);
+                  bw_decode_plan_make(dims, precision->cache, facts), out);
 }
 
 // Blocks that wait for others hang where fewer run at once than the plan counts on.
@@ -73,29 +68,20 @@ bw_status empty_scratch(const bw_launch *sets, int64_t set_count, const bw_decod
 
 }  // namespace
 
-const char *bw_simple_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return refuses(dims, precision->cache, facts, false);
-}
-
-bw_status bw_simple_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                           bw_cuda_prepared *out) {
-    return choose(precision->cache, bw_decode_shape(dims, precision->cache),
-                  bw_decode_plan_make(dims, precision->cache, facts, false), out);
-}
-
 const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return refuses(dims, precision->cache, facts, true);
+    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
+    return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 
 int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return bw_decode_plan_make(dims, precision->cache, facts, true).scratch_bytes;
+    return bw_decode_plan_make(dims, precision->cache, facts).scratch_bytes;
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
 // counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none.
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost) {
-    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts, true);
+    const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     bw_checked parts = bw_num(0);
     if (plan.splits > 1 && !dims->list) parts = bw_mul(bw_num(batch), bw_num(plan.splits));
@@ -110,7 +96,7 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_device *device = sets[0].device;
-    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts, true);
+    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts);
     void *prepared = nullptr;
     BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &prepared));
     bw_status status = check_residents(device, plan, (const bw_cuda_prepared *)prepared);

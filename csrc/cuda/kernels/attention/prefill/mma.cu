@@ -1,5 +1,5 @@
 // attention_prefill, flash, FP16 and BF16: online softmax with both products on tensor cores, accumulated in float.
-//   - a warp owns 16 or 32 queries and meets all keys, 64 (or 32) at a time; scores and weights never leave its
+//   - a warp owns 16 or 32 queries and meets all keys, 32 to 128 at a time; scores and weights never leave its
 //     registers; 32 queries halve what it reads of K and V from shared memory for each product;
 //   - K and V tiles arrive by asynchronous copies: V while the scores are worked out, the next K during the product
 //     with V; two blocks on a multiprocessor fill each other's waits;
@@ -61,22 +61,18 @@ BW_DEVICE uint32_t forget(uint32_t address) {
 }
 
 template <int padded, int blocks, int eights, typename T>
-BW_DEVICE void multiply_values(const float (&weights)[blocks][eights][4], uint32_t values,
+BW_DEVICE void multiply_values(const uint32_t (&weights)[blocks][eights / 2][4], uint32_t values,
                                bw_softmax_sums<padded, 2> (&sums)[blocks], T) {
 #pragma unroll
     for (int step = 0; step < eights / 2; step++) {
-        uint32_t left[blocks][4];
-#pragma unroll
-        for (int b = 0; b < blocks; b++)
-            bw_tensor_weights(left[b], weights[b][2 * step], weights[b][2 * step + 1], T());
 #pragma unroll
         for (int pair = 0; pair < padded / 16; pair++) {
             uint32_t right[4];
             bw_load_matrix_transposed(right, move_address<padded>(values, 16 * step, pair));
 #pragma unroll
             for (int b = 0; b < blocks; b++) {
-                bw_multiply(sums[b].out[2 * pair], left[b], right[0], right[1], T());
-                bw_multiply(sums[b].out[2 * pair + 1], left[b], right[2], right[3], T());
+                bw_multiply(sums[b].out[2 * pair], weights[b][step], right[0], right[1], T());
+                bw_multiply(sums[b].out[2 * pair + 1], weights[b][step], right[2], right[3], T());
             }
         }
     }
@@ -194,19 +190,31 @@ __global__ void __launch_bounds__(threads, resident)
         } else {
             bw_flash_soften<false>(scores, room, shape.scale, sums);
         }
+        uint32_t weights[blocks][tile_keys / 16][4];  // half of the scores' registers
+#pragma unroll
+        for (int b = 0; b < blocks; b++) {
+#pragma unroll
+            for (int i = 0; i < tile_keys / 16; i++) {
+                bw_tensor_weights(weights[b][i], scores[b][2 * i], scores[b][2 * i + 1], T());
+            }
+        }
         bw_copy_wait<0>();
         __syncthreads();  // V is there, and nobody reads this tile's K any more
         if (key0 + tile_keys < key_end) {
             fetch<padded, tile_keys, vectors>(keys, k + kv_at, kv_stride, all_keys - key0 - tile_keys, shape.head_dim);
         }
         bw_copy_commit();
-        multiply_values(scores, forget(v_fragment), sums, T());
+        multiply_values<padded, blocks, tile_keys / 8>(weights, forget(v_fragment), sums, T());
         bw_copy_wait<0>();
         __syncthreads();
     }
+    // Worked out again: kept, it would take registers from the loop.
+    bw_flash_place(shape, order, forget(blockIdx.x), &pair, &tile_index);
+    const int64_t out_row = pair / shape.heads * shape.queries + tile_index * rows;
+    T *to = out + out_row * q_stride + pair % shape.heads * shape.head_dim;
 #pragma unroll
     for (int b = 0; b < blocks; b++) {
-        store_rows(sums[b], out + q_at, q_stride, warp_row + 16 * b + thread % 32 / 4, shape.queries - query0,
+        store_rows(sums[b], to, q_stride, warp_row + 16 * b + thread % 32 / 4, shape.queries - tile_index * rows,
                    shape.head_dim);
     }
 }
@@ -226,17 +234,18 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
 
 template <int padded, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_prepared *out) {
-    constexpr int keys = padded <= 128 ? 64 : 32;
+    // Keys at once: as many as scores find registers for beside the sums.
+    constexpr int keys = padded == 64 ? 128 : padded == 128 ? 64 : 32;
     if (!shape.vectors)
-        return choose < padded, 1, keys, padded <= 128, padded == 64 ? 3 : 2, false, T > (shape, facts, out);
+        return choose < padded, 1, padded == 256 ? 32 : 64, padded <= 128, 2, false, T > (shape, facts, out);
     if constexpr (padded <= 128) {
         // Long tiles read K and V less often; short ones fill more multiprocessors. 256 columns leave room for short
         // ones.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
         if (long_tiles >= 2 * facts->units)
-            return choose < padded, 2, padded == 64 ? 64 : 48, padded == 64, 2, true, T > (shape, facts, out);
+            return choose < padded, 2, padded == 64 ? 112 : 64, false, 2, true, T > (shape, facts, out);
     }
-    return choose < padded, 1, keys, padded <= 128, padded == 64 ? 3 : 2, true, T > (shape, facts, out);
+    return choose<padded, 1, keys, padded <= 128, 2, true, T>(shape, facts, out);
 }
 
 }  // namespace

@@ -36,7 +36,6 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&r
             reference[b][half] = top;
         }
     }
-    float part[blocks][4] = {};
 #pragma unroll
     for (int n = 0; n < eights; n++) {
 #pragma unroll
@@ -45,14 +44,9 @@ BW_DEVICE void bw_flash_soften(float (&scores)[blocks][eights][4], const int (&r
             for (int e = 0; e < 4; e++) {
                 const float weight = bw_exp2(fmaf(scores[b][n][e], scale, -reference[b][e / 2]));
                 scores[b][n][e] = weight;
-                part[b][e] += weight;
+                sums[b].sum[e / 2] += weight;
             }
         }
-    }
-#pragma unroll
-    for (int b = 0; b < blocks; b++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) sums[b].sum[half] += part[b][2 * half] + part[b][2 * half + 1];
     }
 }
 

@@ -59,11 +59,10 @@ BW_DEVICE uint32_t round_tf32(float value) {
 template <int count, bool exact>
 struct factors {
     uint32_t high[count], low[exact ? count : 1];
-    // `careful`: cut off, a NaN may become an infinity; a sum is a NaN that does not.
-    template <bool careful = false>
     __device__ __forceinline__ void set(int i, uint32_t bits) {
         if constexpr (exact) {
-            const float value = careful ? __fadd_rn(__uint_as_float(bits), 0.0f) : __uint_as_float(bits);
+            // Cut off, a NaN may become an infinity; a sum is a NaN that does not.
+            const float value = __fadd_rn(__uint_as_float(bits), 0.0f);
             high[i] = __float_as_uint(value) & 0xffffe000u;
             low[i] = __float_as_uint(value - __uint_as_float(high[i]));
         } else {
@@ -72,42 +71,29 @@ struct factors {
     }
 };
 
-// Sums of products: those of high parts by themselves. The low part of an infinity is no number, and neither is what it
-// is multiplied with: sums that are not finite are worked out again with care, where high parts say what comes out.
+// Sums of products: those of high parts by themselves, because the low part of an infinity is no number.
 template <bool exact>
 struct sums_of {
     float big[4], small[exact ? 4 : 1];
-    template <bool careful>
+    __device__ __forceinline__ void multiply_add(const factors<4, exact> &a, const factors<4, exact> &b, int at) {
+        if constexpr (exact) {
+            multiply(small, a.low, b.high[at], b.high[at + 1]);
+            multiply(big, a.high, b.high[at], b.high[at + 1]);
+            multiply(small, a.high, b.low[at], b.low[at + 1]);
+        } else {
+            multiply(big, a.high, b.high[at], b.high[at + 1]);
+        }
+    }
     __device__ __forceinline__ float total(int e) const {
-        if constexpr (!exact) return big[e];
-        return !careful || isfinite(big[e]) ? big[e] + small[e] : big[e];
+        if constexpr (exact) return isfinite(big[e]) ? big[e] + small[e] : big[e];
+        return big[e];
     }
 };
 
-BW_DEVICE bool is_wild(float value) {
-    return !(fabsf(value) < INFINITY);
-}
-
-// sums[i] += a b of registers 2 i and 2 i + 1. Kind by kind: a product waits for the one before with the same sums.
-template <int count, bool exact>
-BW_DEVICE void multiply_add(sums_of<exact> *sums, const factors<4, exact> &a, const factors<2 * count, exact> &b) {
-    if constexpr (exact) {
-#pragma unroll
-        for (int i = 0; i < count; i++) multiply(sums[i].small, a.low, b.high[2 * i], b.high[2 * i + 1]);
-    }
-#pragma unroll
-    for (int i = 0; i < count; i++) multiply(sums[i].big, a.high, b.high[2 * i], b.high[2 * i + 1]);
-    if constexpr (exact) {
-#pragma unroll
-        for (int i = 0; i < count; i++) multiply(sums[i].small, a.high, b.low[2 * i], b.low[2 * i + 1]);
-    }
-}
-
-// scores = Q K^T of a tile. The addresses are a lane's in its first fragments. Whether a lane of the warp got scores
-// that are not finite.
-template <bool careful, int padded, int blocks, int keys, bool exact>
-BW_DEVICE bool multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
-    constexpr int row_bytes = (padded + 4) * (int)sizeof(float), at_once = keys % 32 == 0 ? 4 : 2;
+// scores = Q K^T of a tile. The addresses are a lane's in its first fragments.
+template <int padded, int blocks, int keys, bool exact>
+BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
+    constexpr int row_bytes = (padded + 4) * (int)sizeof(float);
     sums_of<exact> sums[blocks][keys / 8] = {};
     for (int d = 0; d < head_dim; d += group, queries += group * 4, tile += group * 4) {
 #pragma unroll
@@ -118,36 +104,31 @@ BW_DEVICE bool multiply_keys(uint32_t queries, uint32_t tile, int head_dim, floa
                 uint32_t bits[4];
                 bw_load_matrix(bits, queries + 16 * b * row_bytes + 32 * step);
 #pragma unroll
-                for (int i = 0; i < 4; i++) left[b].template set<careful>(i, bits[i]);
+                for (int i = 0; i < 4; i++) left[b].set(i, bits[i]);
             }
 #pragma unroll
-            for (int n = 0; n < keys / 8; n += at_once) {
-                factors<2 * at_once, exact> right;
+            for (int n = 0; n < keys / 16; n++) {
+                uint32_t bits[4];
+                factors<4, exact> right;
+                bw_load_matrix(bits, tile + 16 * n * row_bytes + 32 * step);
 #pragma unroll
-                for (int x = 0; x < at_once / 2; x++) {
-                    uint32_t bits[4];
-                    bw_load_matrix(bits, tile + (8 * n + 16 * x) * row_bytes + 32 * step);
+                for (int i = 0; i < 4; i++) right.set(i, bits[i]);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) right.template set<careful>(4 * x + i, bits[i]);
+                for (int b = 0; b < blocks; b++) {
+                    sums[b][2 * n].multiply_add(left[b], right, 0);
+                    sums[b][2 * n + 1].multiply_add(left[b], right, 2);
                 }
-#pragma unroll
-                for (int b = 0; b < blocks; b++) multiply_add<at_once>(&sums[b][n], left[b], right);
             }
         }
     }
-    bool wild = false;
 #pragma unroll
     for (int b = 0; b < blocks; b++) {
 #pragma unroll
         for (int n = 0; n < keys / 8; n++) {
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                scores[b][n][e] = sums[b][n].template total<careful>(e);
-                wild |= is_wild(scores[b][n][e]);
-            }
+            for (int e = 0; e < 4; e++) scores[b][n][e] = sums[b][n].total(e);
         }
     }
-    return exact && __any_sync(bw_all_lanes, wild);
 }
 
 // out += weights V of a tile. Which column element e of out[n] is:
@@ -159,30 +140,28 @@ BW_DEVICE int column_of(int n, int e) {
     return exact ? n / 4 * group + 4 * (2 * c + e % 2) + n % 4 : 8 * n + 2 * c + e % 2;
 }
 
-// The sums of 32 columns; whether a lane of the warp got some that are not finite.
-template <bool careful, int padded, int eights>
-BW_DEVICE bool multiply_group(const factors<4, true> (&left)[eights], const float *values, float (&out)[4][4]) {
+template <int padded, int keys>
+BW_DEVICE void multiply_group(const factors<4, true> (&left)[keys / 8], const float *values,
+                              float (&out)[padded / 8][4], int g) {
     sums_of<true> part[4] = {};
 #pragma unroll
-    for (int n = 0; n < eights; n++) {
+    for (int n = 0; n < keys / 8; n++) {
         const uint4 even = *(const uint4 *)&values[8 * n * (padded + 4)];
         const uint4 odd = *(const uint4 *)&values[(8 * n + 1) * (padded + 4)];
-        const uint32_t word[8] = {even.x, odd.x, even.y, odd.y, even.z, odd.z, even.w, odd.w};
-        factors<8, true> right;
+        const uint32_t word[4][2] = {{even.x, odd.x}, {even.y, odd.y}, {even.z, odd.z}, {even.w, odd.w}};
 #pragma unroll
-        for (int i = 0; i < 8; i++) right.template set<careful>(i, word[i]);
-        multiply_add<4>(part, left[n], right);
+        for (int j = 0; j < 4; j++) {
+            factors<4, true> right;
+            right.set(0, word[j][0]);
+            right.set(1, word[j][1]);
+            part[j].multiply_add(left[n], right, 0);
+        }
     }
-    bool wild = false;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            out[j][e] = part[j].template total<careful>(e);
-            wild |= is_wild(out[j][e]);
-        }
+        for (int e = 0; e < 4; e++) out[4 * g + j][e] += part[j].total(e);
     }
-    return __any_sync(bw_all_lanes, wild);
 }
 
 template <int padded, int blocks, int keys, bool exact>
@@ -207,12 +186,7 @@ BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], cons
         if constexpr (exact) {
 #pragma unroll
             for (int b = 0; b < blocks; b++) {
-                float part[4][4];
-                if (multiply_group<false, padded>(left[b], values + g * group, part)) {
-                    multiply_group<true, padded>(left[b], values + g * group, part);
-                }
-#pragma unroll
-                for (int i = 0; i < 16; i++) sums[b].out[4 * g + i / 4][i % 4] += part[i / 4][i % 4];
+                multiply_group<padded, keys>(left[b], values + g * group, sums[b].out, g);
             }
         } else {
 #pragma unroll
@@ -308,10 +282,7 @@ __global__ void __launch_bounds__(threads, resident)
         bw_copy_commit();
         kv_at += keys * kv_stride;
         float scores[blocks][keys / 8][4];
-        if (multiply_keys<false, padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores) &&
-            exact) {
-            multiply_keys<true, padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores);
-        }
+        multiply_keys<padded, blocks, keys, exact>(q_fragment, k_fragment, shape.head_dim, scores);
         const bool masked = key0 + keys > open_keys;
         int room[blocks][2];
 #pragma unroll

@@ -1,0 +1,67 @@
+/* What the files of the C library share: answers, texts, names, files. The library is the module without Python: it
+ * stands on the same code, and neither includes the other. */
+#ifndef BW_API_API_H
+#define BW_API_API_H
+
+#include <bwprof.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "measure/session.h"
+
+/* ---- library.c ---- */
+
+/* The one place where a status becomes an answer: keeps its text for bwprof_last_error, and frees it. */
+bwprof_status bw_api_answer(bw_status status);
+bwprof_status bw_api_unknown(const char *format, ...) BW_PRINTF(1, 2); /* BWPROF_UNKNOWN, likewise */
+
+bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALID where it is NULL */
+
+/* A backend by its name, built or not with a device; NULL: the first that has one. */
+bw_status bw_api_backend(const char *name, const bw_backend **out);
+/* A device by the name of its backend; NULL: the first that has one. */
+bw_status bw_api_open(const char *backend, int device, bw_session **out);
+
+/* ---- text.c ---- */
+
+/* Text that grows; what could not be added for want of memory shows in `failed`. */
+typedef struct bw_text {
+    char *bytes; /* ended by a 0; NULL while nothing was added */
+    size_t size, capacity;
+    bool failed;
+} bw_text;
+
+void bw_text_free(bw_text *text);
+void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no floating-point numbers: see below */
+/* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
+ * locale; `absent` for NaN. */
+void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
+/* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
+void bw_text_plain(bw_text *text, const char *name);
+/* The same as a cell of CSV: quoted where that is needed, with an apostrophe where a spreadsheet would calculate. */
+void bw_text_cell(bw_text *text, const char *name);
+/* The same as a string of JSON, quotes included; control characters as \u00NN. */
+void bw_text_json(bw_text *text, const char *name);
+
+/* Whether the place can be written to at all; makes no file. */
+bw_status bw_file_check(const char *path);
+/* The text as the whole content of a file, in one step: beside its place, then renamed. */
+bw_status bw_file_write(const char *path, const bw_text *text);
+
+/* ---- names.c ---- */
+
+/* Names and their numbers, 0, 1, 2, ... in the order in which they came. */
+typedef struct bw_names {
+    char **name;
+    uint64_t *hash;
+    int32_t *slots; /* number + 1, by hash; 0 = free */
+    int64_t count, capacity, slot_count;
+} bw_names;
+
+void bw_names_free(bw_names *names);
+int64_t bw_names_find(const bw_names *names, const char *name); /* -1: not there */
+/* BW_CODE_INVALID for a name that is NULL, empty or too long, BW_CODE_MEMORY where there are too many. */
+bw_status bw_names_add(bw_names *names, const char *name, int64_t *out);
+bw_status bw_name_check(const char *name);
+
+#endif

@@ -1,0 +1,175 @@
+/* Benchmarks: a suite's cases, one after the other, into a file that appears when all have run. */
+#include "api/benchmark.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+typedef struct run {
+    bw_session *session;
+    bw_run_plan plan;
+    bwprof_progress progress;
+    void *user;
+    bool classic;
+    bw_text text;
+    int failed;
+    char first_failure[700];
+} run;
+
+static void end_row(bw_outcome *row, const char *status, const char *reason) {
+    row->status = status;
+    snprintf(row->reason, sizeof row->reason, "%s", reason);
+}
+
+static bw_status measure_case(bw_session *session, bw_case *content, double max_seconds, bw_outcome *row) {
+    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
+    options.cache = row->planned->cache;
+    options.max_seconds = max_seconds;
+    BW_TRY(bw_session_enter(session));
+    bw_status status = bw_measure(content, &options, &row->measured);
+    bw_session_leave(session);
+    return status;
+}
+
+/* The case's row; its status is also the answer. */
+static bw_status try_case(bw_session *session, double max_seconds, bw_outcome *row) {
+    const bw_planned *planned = row->planned;
+    bw_case *content = NULL;
+    bw_status status = BW_OK;
+    BW_TRY(bw_planned_dims(planned, &row->dims));
+    row->has_dims = true;
+    BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
+    row->has_cost = true;
+    BW_TRY(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
+    row->variant = bw_case_choice(content)->variant->name;
+    BW_GOTO(measure_case(session, content, max_seconds, row));
+    const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
+    row->variant = choice->variant->name;
+    row->cost = choice->cost;
+    if (!row->measured.verdict.verified) {
+        end_row(row, "failed", row->measured.verdict.reason);
+    } else {
+        row->time_ms = row->measured.statistics.median / 1e6;
+        row->gb_s = bw_gb_s((double)row->cost.bytes_read + (double)row->cost.bytes_written, row->time_ms / 1e3);
+        end_row(row, "ok", choice->note);
+    }
+cleanup:
+    bw_case_free(content);
+    return status;
+}
+
+/* What cannot run here is skipped; all else that goes wrong has failed. A device that is lost ends the run. */
+static bw_status settle_case(run *self, double max_seconds, bw_outcome *row) {
+    bw_status status = try_case(self->session, max_seconds, row);
+    bw_code code = bw_status_code(status);
+    bool skipped = code == BW_CODE_UNSUPPORTED || code == BW_CODE_MEMORY;
+    if (status) end_row(row, skipped ? "skipped" : "failed", bw_status_message(status));
+    bw_measurement_free(&row->measured);
+    if (code == BW_CODE_DEVICE_LOST) return status;
+    bw_status_free(status);
+    if (strcmp(row->status, "failed") != 0) return BW_OK;
+    if (self->failed++ == 0) {
+        snprintf(self->first_failure, sizeof self->first_failure, "%s %s: %s", row->planned->entry->name,
+                 row->planned->precision->name, row->reason);
+    }
+    return BW_OK;
+}
+
+static bw_status show(const run *self, int index, const bw_outcome *row) {
+    if (!self->progress) return BW_OK;
+    const bw_planned *planned = row->planned;
+    bwprof_case now = {.index = index,
+                       .count = self->plan.count,
+                       .name = planned->entry->name,
+                       .operation = planned->op->name,
+                       .precision = planned->precision->name,
+                       .variant = row->variant,
+                       .cache = planned->cache == BW_CACHE_HOT ? "hot" : "cold",
+                       .status = row->status,
+                       .reason = row->reason,
+                       .time_ms = row->time_ms,
+                       .bandwidth_gb_s = row->gb_s,
+                       .bytes_read = (uint64_t)row->cost.bytes_read,
+                       .bytes_written = (uint64_t)row->cost.bytes_written};
+    if (self->progress(self->user, &now) == 0) return BW_OK;
+    return bw_fail(BW_CODE_INTERRUPTED, "the progress callback stopped the run after %d of %d cases", index + 1,
+                   self->plan.count);
+}
+
+static bw_outcome blank_row(const bw_planned *planned) {
+    return (bw_outcome){.planned = planned,
+                        .variant = planned->variant ? planned->variant : "",
+                        .status = "planned",
+                        .time_ms = NAN,
+                        .gb_s = NAN};
+}
+
+static bw_status run_all(run *self) {
+    const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
+    double begun = bw_now_s();
+    bw_rows_header(&self->text, self->classic);
+    for (int i = 0; i < self->plan.count; i++) {
+        bw_outcome row = blank_row(&self->plan.cases[i]);
+        double left = begun + self->plan.target_seconds - bw_now_s();
+        BW_TRY(settle_case(self, bw_case_seconds(left, self->plan.count - i, usual.max_seconds), &row));
+        if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
+        BW_TRY(show(self, i, &row));
+    }
+    return BW_OK;
+}
+
+/* The file is looked at before anything is measured, and written after it; a classic one holds no failures. */
+static bw_status benchmark(run *self, const char *backend, const char *suite, const char *path) {
+    bw_status status = BW_OK, failed = BW_OK;
+    BW_TRY(bw_file_check(path));
+    BW_TRY(bw_api_open(backend, 0, &self->session));
+    BW_GOTO(bw_run_plan_make(suite, self->session->backend, &self->plan));
+    BW_GOTO(run_all(self));
+    if (self->failed) {
+        failed =
+            bw_fail(BW_CODE_DEVICE, "%d of %d cases failed: %s", self->failed, self->plan.count, self->first_failure);
+    }
+    if (!failed || !self->classic) status = bw_file_write(path, &self->text);
+    status = bw_status_first(status, failed);
+cleanup:
+    bw_text_free(&self->text);
+    bw_run_plan_free(&self->plan);
+    bw_session_close(self->session);
+    return status;
+}
+
+bwprof_status bwprof_benchmark(const char *backend, const char *suite, const char *output_csv, bwprof_progress progress,
+                               void *user) {
+    run self = {.progress = progress, .user = user};
+    return bw_api_answer(benchmark(&self, backend, suite, output_csv));
+}
+
+static bw_status list_cases(run *self, const char *backend, const char *suite) {
+    const bw_backend *found = NULL;
+    bw_status status = BW_OK;
+    BW_TRY(bw_api_backend(backend, &found));
+    BW_TRY(bw_run_plan_make(suite, found, &self->plan));
+    for (int i = 0; i < self->plan.count; i++) {
+        bw_outcome row = blank_row(&self->plan.cases[i]);
+        BW_GOTO(bw_planned_dims(row.planned, &row.dims));
+        BW_GOTO(bw_cost_of(row.planned->op, NULL, &row.dims, row.planned->precision, NULL, &row.cost));
+        BW_GOTO(show(self, i, &row));
+    }
+cleanup:
+    bw_run_plan_free(&self->plan);
+    return status;
+}
+
+bwprof_status bwprof_benchmark_cases(const char *backend, const char *suite, bwprof_progress each, void *user) {
+    run self = {.progress = each, .user = user};
+    if (!each) return bw_api_answer(bw_fail(BW_CODE_INVALID, "each is NULL"));
+    return bw_api_answer(list_cases(&self, backend, suite));
+}
+
+int cuda_benchmark_bandwidth(const char *output_csv) {
+    run self = {.classic = true};
+    if (bw_api_answer(benchmark(&self, "cuda", NULL, output_csv)) == BWPROF_OK) return 0;
+    fprintf(stderr, "cuda_benchmark_bandwidth: %s\n", bwprof_last_error());
+    return -1;
+}

@@ -1,0 +1,50 @@
+/* A suite's cases on a device, in the order in which they run. */
+#ifndef BW_API_BENCHMARK_H
+#define BW_API_BENCHMARK_H
+
+#include "api/api.h"
+#include "api/suites.h"
+#include "measure/measure.h"
+
+/* One case to measure, as bwprof.sweep plans it. */
+typedef struct bw_planned {
+    const bw_suite_case *entry;
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    const char *variant; /* NULL: the device's choice */
+    bw_cache cache;
+} bw_planned;
+
+typedef struct bw_run_plan {
+    bw_planned *cases;
+    int count, capacity;
+    double target_seconds; /* INFINITY: no aim */
+} bw_run_plan;
+
+/* ---- plan.c ---- */
+
+/* `suite` NULL: the default one. */
+bw_status bw_run_plan_make(const char *suite, const bw_backend *backend, bw_run_plan *out);
+void bw_run_plan_free(bw_run_plan *plan);
+/* Complete, and checked; the list is the entry's. */
+bw_status bw_planned_dims(const bw_planned *planned, bw_dims *out);
+
+/* ---- rows.c ---- */
+
+/* What became of a case. */
+typedef struct bw_outcome {
+    const bw_planned *planned;
+    bw_dims dims;
+    bool has_dims, has_cost;
+    bw_cost cost;
+    const char *variant, *status; /* "ok", "skipped", "failed" */
+    char reason[512];
+    double time_ms, gb_s;    /* NaN where there is none */
+    bw_measurement measured; /* without its samples */
+} bw_outcome;
+
+void bw_rows_header(bw_text *to, bool classic);
+void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *outcome, bool classic);
+
+#endif

@@ -1,0 +1,67 @@
+/* Versions, the text of the last failure, and what every file of the library begins with. */
+#include <stdarg.h>
+
+#include "api/api.h"
+#include "build_info.h"
+
+_Static_assert((int)BWPROF_INVALID == BW_CODE_INVALID && (int)BWPROF_SYSTEM == BW_CODE_SYSTEM &&
+                   (int)BWPROF_UNKNOWN == BW_CODE_SYSTEM + 1,
+               "answers are the codes of statuses");
+
+/* C has no other place for the text of a call that gave a number back: one of the two things here that are neither
+ * constant nor in a handle. */
+static _Thread_local char bw_api_said[1024];
+
+const char *bwprof_last_error(void) {
+    return bw_api_said;
+}
+
+const char *bwprof_version(void) {
+    return BW_BUILD_VERSION;
+}
+
+int bwprof_abi_version(void) {
+    return BWPROF_ABI_VERSION;
+}
+
+bwprof_status bw_api_answer(bw_status status) {
+    if (!status) return BWPROF_OK;
+    bwprof_status answer = (bwprof_status)bw_status_code(status);
+    snprintf(bw_api_said, sizeof bw_api_said, "%s", bw_status_message(status));
+    bw_status_free(status);
+    return answer;
+}
+
+bwprof_status bw_api_unknown(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(bw_api_said, sizeof bw_api_said, format, arguments);
+    va_end(arguments);
+    return BWPROF_UNKNOWN;
+}
+
+bw_status bw_api_need(const void *argument, const char *name) {
+    return argument ? BW_OK : bw_fail(BW_CODE_INVALID, "%s is NULL", name);
+}
+
+static bw_status first_backend(const bw_backend **out) {
+    for (int i = 0; i < bw_backend_count(); i++) {
+        char reason[256];
+        int count = 0;
+        *out = bw_backend_at(i);
+        if (!(*out)->built) continue;
+        bw_status_free((*out)->devices->count(&count, reason, sizeof reason));
+        if (count > 0) return BW_OK;
+    }
+    return bw_fail(BW_CODE_UNAVAILABLE, "no backend has a device");
+}
+
+bw_status bw_api_backend(const char *name, const bw_backend **out) {
+    return name ? bw_backend_find(name, out) : first_backend(out);
+}
+
+bw_status bw_api_open(const char *backend, int device, bw_session **out) {
+    const bw_backend *found;
+    BW_TRY(bw_api_backend(backend, &found));
+    return bw_session_open(found, device, out);
+}

@@ -1,0 +1,113 @@
+/* A caller's function, measured by the rules of csrc/measure. */
+#include "measure/measure.h"
+
+#include <math.h>
+
+#include "api/profiler.h"
+#include "base/clock.h"
+
+typedef struct function {
+    bwprof_callback callback; /* NULL: does nothing */
+    void *user;
+} function;
+
+static bw_status call(void *context, int64_t set, bool captured) {
+    const function *self = context;
+    int answer = self->callback ? self->callback(self->user, set) : 0;
+    if (answer == 0) return BW_OK;
+    return bw_fail(captured ? BW_CODE_UNAVAILABLE : BW_CODE_INTERRUPTED, "the callback returned %d%s", answer,
+                   captured ? " while its work was captured in a CUDA graph" : "");
+}
+
+/* An empty call, which is the floor where calls are the work. */
+static int nothing(void *user, int64_t set) {
+    (void)user, (void)set;
+    return 0;
+}
+
+static bw_status read_options(const bwprof_measure_options *given, bw_measure_options *out) {
+    *out = (bw_measure_options)BW_MEASURE_OPTIONS_DEFAULT;
+    if (given->hot) out->cache = BW_CACHE_HOT;
+    if (given->rel_ci != 0.0) out->precision_target = given->rel_ci;
+    if (given->min_samples) out->min_samples = given->min_samples;
+    if (given->max_seconds != 0.0) out->max_seconds = given->max_seconds;
+    return bw_measure_options_check(out);
+}
+
+static int64_t footprint_of(const bwprof_measure_options *given) {
+    uint64_t moved = given->bytes_read + given->bytes_written;
+    bool overflow = moved < given->bytes_read || moved > INT64_MAX;
+    return given->footprint_bytes ? given->footprint_bytes : overflow ? INT64_MAX : (int64_t)moved;
+}
+
+static void write_result(const bw_session *session, const bwprof_measure_options *given,
+                         const bw_measure_options *options, const bw_measurement *m, bwprof_measurement *out) {
+    double moved = (double)given->bytes_read + (double)given->bytes_written;
+    const bw_statistics *s = &m->statistics;
+    *out = (bwprof_measurement){.time_ms = s->median / 1e6,
+                                .time_ms_lo = s->low / 1e6,
+                                .time_ms_hi = s->high / 1e6,
+                                .time_ms_min = s->minimum / 1e6,
+                                .noise = s->noise,
+                                .bandwidth_gb_s = moved > 0 && s->median > 0 ? bw_gb_s(moved, s->median * 1e-9) : NAN,
+                                .timer_floor_us = m->timer_floor_ns / 1e3,
+                                .samples = s->count,
+                                .calls_per_sample = m->launches_per_sample,
+                                .sets = m->rotation.sets,
+                                .flush_bytes = m->rotation.flush_bytes,
+                                .converged = m->converged,
+                                .cold = m->rotation.cold};
+    snprintf(out->timer, sizeof out->timer, "%s", bw_timer_name(session, options->timer));
+}
+
+static bw_status measure_in(bw_session *session, const function *subject, void *stream,
+                            const bwprof_measure_options *given, bwprof_measurement *result) {
+    function empty = {.callback = nothing};
+    bw_work work = {.run = call, .context = (void *)subject, .stream = stream, .foreign = true};
+    bw_work none = {.run = call, .context = &empty, .foreign = true};
+    bw_call of = {session, &work, &none, given->sets ? given->sets : 1, footprint_of(given)};
+    bw_measure_options options;
+    bw_measurement measured = {0};
+    BW_TRY(read_options(given, &options));
+    BW_TRY(bw_call_check(&of));
+    if (given->timer) BW_TRY(bw_timer_find(session, given->timer, &options.timer));
+    BW_TRY(bw_session_enter(session));
+    bw_status status =
+        given->timer ? bw_measure_call(&of, &options, &measured) : bw_measure_call_best(&of, &options, &measured);
+    bw_session_leave(session);
+    if (!status) write_result(session, given, &options, &measured, result);
+    bw_measurement_free(&measured);
+    return status;
+}
+
+static bw_status measure_by_profiler(const function *subject, void *stream, const bwprof_measure_options *given,
+                                     bwprof_measurement *result) {
+    bw_profiler *profiler;
+    if (given->backend) {
+        return bw_fail(BW_CODE_INVALID, "options have a backend and a profiler: the profiler has a device already");
+    }
+    BW_TRY(bw_handle_hold(given->profiler, &profiler));
+    bw_status status = measure_in(profiler->session, subject, stream, given, result);
+    bw_handle_let_go(given->profiler);
+    return status;
+}
+
+static bw_status measure(const function *subject, void *stream, const bwprof_measure_options *given,
+                         bwprof_measurement *result) {
+    static const bwprof_measure_options defaults;
+    bw_session *session = NULL;
+    BW_TRY(bw_api_need(result, "result"));
+    *result = (bwprof_measurement){NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, 0, 0, 0, 0, ""};
+    if (!subject->callback) return bw_fail(BW_CODE_INVALID, "callback is NULL");
+    if (!given) given = &defaults;
+    if (given->profiler) return measure_by_profiler(subject, stream, given, result);
+    BW_TRY(bw_api_open(given->backend, given->device, &session));
+    bw_status status = measure_in(session, subject, stream, given, result);
+    bw_session_close(session);
+    return status;
+}
+
+bwprof_status bwprof_measure(bwprof_callback callback, void *user, void *stream, const bwprof_measure_options *options,
+                             bwprof_measurement *result) {
+    return bw_api_answer(measure(&(function){callback, user}, stream, options, result));
+}

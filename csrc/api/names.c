@@ -1,0 +1,85 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+
+enum { NAMES_AT_FIRST = 32 };
+
+/* FNV-1a, of as many bytes as a name may have: one that is longer is not there. */
+static uint64_t hash_of(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i <= BWPROF_NAME_MOST && name[i]; i++) hash = (hash ^ (unsigned char)name[i]) * 0x100000001b3u;
+    return hash;
+}
+
+void bw_names_free(bw_names *self) {
+    for (int64_t i = 0; i < self->count; i++) free(self->name[i]);
+    free(self->name);
+    free(self->hash);
+    free(self->slots);
+    *self = (bw_names){0};
+}
+
+bw_status bw_name_check(const char *name) {
+    BW_TRY(bw_api_need(name, "name"));
+    size_t size = strnlen(name, BWPROF_NAME_MOST + 1);
+    if (size == 0) return bw_fail(BW_CODE_INVALID, "name is empty");
+    if (size <= BWPROF_NAME_MOST) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "name '%.40s...' is too long: allowed are %d bytes", name, BWPROF_NAME_MOST);
+}
+
+/* The slot of this name, or the free one where it would be. */
+static int64_t slot_of(const bw_names *self, const char *name, uint64_t hash) {
+    int64_t mask = self->slot_count - 1, at = (int64_t)(hash & (uint64_t)mask);
+    for (; self->slots[at]; at = (at + 1) & mask) {
+        int64_t number = self->slots[at] - 1;
+        if (self->hash[number] == hash && strcmp(self->name[number], name) == 0) break;
+    }
+    return at;
+}
+
+int64_t bw_names_find(const bw_names *self, const char *name) {
+    if (!name || !self->count) return -1;
+    return (int64_t)self->slots[slot_of(self, name, hash_of(name))] - 1;
+}
+
+/* Half of the slots are free. */
+static bw_status grow(bw_names *self) {
+    int64_t capacity = self->capacity ? 2 * self->capacity : NAMES_AT_FIRST;
+    char **name = realloc(self->name, (size_t)capacity * sizeof *name);
+    if (name) self->name = name;
+    uint64_t *hash = realloc(self->hash, (size_t)capacity * sizeof *hash);
+    if (hash) self->hash = hash;
+    int32_t *slots = calloc(2 * (size_t)capacity, sizeof *slots);
+    if (!name || !hash || !slots) {
+        free(slots);
+        return bw_fail(BW_CODE_MEMORY, "no host memory for %lld names", (long long)capacity);
+    }
+    free(self->slots);
+    self->slots = slots;
+    self->capacity = capacity;
+    self->slot_count = 2 * capacity;
+    for (int64_t i = 0; i < self->count; i++) {
+        self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
+    }
+    return BW_OK;
+}
+
+bw_status bw_names_add(bw_names *self, const char *name, int64_t *out) {
+    *out = bw_names_find(self, name);
+    if (*out >= 0) return BW_OK;
+    BW_TRY(bw_name_check(name));
+    if (self->count == BWPROF_NAMES_MOST) {
+        return bw_fail(BW_CODE_MEMORY, "range '%.100s' would be one name more than the %d there may be", name,
+                       BWPROF_NAMES_MOST);
+    }
+    if (self->count == self->capacity) BW_TRY(grow(self));
+    uint64_t hash = hash_of(name);
+    char *copy = strdup(name);
+    if (!copy) return bw_fail(BW_CODE_MEMORY, "no host memory for a name");
+    self->name[self->count] = copy;
+    self->hash[self->count] = hash;
+    self->slots[slot_of(self, name, hash)] = (int32_t)self->count + 1;
+    *out = self->count++;
+    return BW_OK;
+}

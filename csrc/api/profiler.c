@@ -1,0 +1,237 @@
+/* Profilers: creating and destroying them, and marking ranges, which is the hot path. */
+#include "api/profiler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/parallel.h"
+
+enum { RANGES_AT_FIRST = 256 }; /* of a track: two marks each */
+
+static void track_free(bw_track *self) {
+    bw_ranges_free(self->ranges);
+    bw_names_free(&self->names);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+static void profiler_free(bw_profiler *self) {
+    for (int i = 0; i < TRACK_BUCKETS; i++) {
+        for (bw_track *track = atomic_load(&self->buckets[i]), *next; track; track = next) {
+            next = track->next;
+            track_free(track);
+        }
+    }
+    bw_names_free(&self->named);
+    free(self->moved);
+    pthread_mutex_destroy(&self->lock);
+    bw_session_close(self->session);
+    free(self);
+}
+
+static bw_status create(const char *backend, int device, bwprof_profiler **out) {
+    bw_status status = BW_OK;
+    BW_TRY(bw_api_need(out, "out"));
+    *out = NULL;
+    bw_profiler *self = calloc(1, sizeof *self);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a profiler");
+    pthread_mutex_init(&self->lock, NULL);
+    BW_GOTO(bw_api_open(backend, device, &self->session));
+    if (!self->session->backend->marks) {
+        BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
+    }
+    BW_GOTO(bw_handle_make(self, out));
+    return BW_OK;
+cleanup:
+    profiler_free(self);
+    return status;
+}
+
+bwprof_status bwprof_profiler_create(const char *backend, int device, bwprof_profiler **out) {
+    return bw_api_answer(create(backend, device, out));
+}
+
+static bw_status destroy(bwprof_profiler *handle) {
+    bw_profiler *self = NULL;
+    bw_status status = bw_handle_hold(handle, &self);
+    bool measuring = !status && bw_session_is_mine(self->session);
+    if (!status) bw_handle_let_go(handle);
+    if (bw_status_code(status) == BW_CODE_INVALID) return status;
+    bw_status_free(status); /* of a fork: the handle is given back, and the parent's memory stays as it is */
+    if (measuring) {
+        return bw_fail(BW_CODE_BUSY, "this profiler's device is measuring the function that destroys it");
+    }
+    BW_TRY(bw_handle_take(handle, &self));
+    if (self) profiler_free(self);
+    return BW_OK;
+}
+
+bwprof_status bwprof_profiler_destroy(bwprof_profiler *handle) {
+    return handle ? bw_api_answer(destroy(handle)) : BWPROF_OK;
+}
+
+bwprof_status bwprof_profiler_enable(bwprof_profiler *handle, int enabled) {
+    bw_profiler *self;
+    bw_status status = bw_handle_hold(handle, &self);
+    if (status) return bw_api_answer(status);
+    if (bw_handle_is_off(handle) != !enabled) {
+        atomic_fetch_add(&self->period, 1);
+        bw_handle_switch(handle, enabled != 0);
+    }
+    bw_handle_let_go(handle);
+    return BWPROF_OK;
+}
+
+/* ---- tracks ---- */
+
+static unsigned bucket_of(uint64_t thread, const void *stream) {
+    uint64_t mixed = (thread ^ (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+    return (unsigned)(mixed >> 58); /* of TRACK_BUCKETS */
+}
+
+_Static_assert(TRACK_BUCKETS == 1 << 6, "bucket_of takes 6 bits");
+
+static bw_track *first_from(bw_profiler *self, int bucket) {
+    bw_track *found = NULL;
+    for (; bucket < TRACK_BUCKETS && !found; bucket++) found = atomic_load(&self->buckets[bucket]);
+    return found;
+}
+
+bw_track *bw_track_first(bw_profiler *self) {
+    return first_from(self, 0);
+}
+
+bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
+    return track->next ? track->next : first_from(self, (int)bucket_of(track->thread, track->stream) + 1);
+}
+
+/* Only the thread itself looks for its tracks, and makes them: nobody makes the same one beside it. */
+static bw_track *find_track(bw_profiler *self, uint64_t thread, const void *stream) {
+    bw_track *track = atomic_load_explicit(&self->buckets[bucket_of(thread, stream)], memory_order_acquire);
+    while (track && (track->thread != thread || track->stream != stream)) track = track->next;
+    return track;
+}
+
+static bw_status make_track(bw_profiler *self, uint64_t thread, void *stream, bw_track **out) {
+    bw_status status = BW_OK;
+    if (atomic_fetch_add(&self->track_count, 1) >= BWPROF_TRACKS_MOST) {
+        atomic_fetch_sub(&self->track_count, 1);
+        return bw_fail(BW_CODE_MEMORY, "this profiler has been used by %d threads and streams, the most there may be",
+                       BWPROF_TRACKS_MOST);
+    }
+    bw_track *track = calloc(1, sizeof *track);
+    if (!track) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for a thread's ranges"));
+    track->thread = thread;
+    track->stream = stream;
+    track->period = atomic_load(&self->period);
+    pthread_mutex_init(&track->lock, NULL);
+    BW_GOTO(bw_ranges_create(self->session, stream, RANGES_AT_FIRST, &track->ranges));
+    bw_ranges_limit(track->ranges, (bw_ranges_limits){BWPROF_WAITING_MOST, BWPROF_TIMES_MOST});
+    bw_track *_Atomic *bucket = &self->buckets[bucket_of(thread, stream)];
+    track->next = atomic_load(bucket);
+    while (!atomic_compare_exchange_weak(bucket, &track->next, track)) continue;
+    *out = track;
+    return BW_OK;
+cleanup:
+    atomic_fetch_sub(&self->track_count, 1);
+    if (track) track_free(track);
+    return status;
+}
+
+/* ---- marking ---- */
+
+/* Ranges that ran when the profiler was switched are dropped by their own thread. */
+static void follow_switch(bw_profiler *self, bw_track *track) {
+    int64_t period = atomic_load_explicit(&self->period, memory_order_relaxed);
+    if (track->period == period) return;
+    bw_ranges_drop(track->ranges);
+    track->period = period;
+}
+
+static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
+    int64_t number;
+    *id = bw_names_find(&track->names, name);
+    if (*id >= 0) return BW_OK;
+    BW_TRY(bw_names_add(&track->names, name, id));
+    return bw_ranges_add(track->ranges, &number);
+}
+
+static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
+    uint64_t thread = bw_parallel_thread();
+    bw_track *track = find_track(self, thread, stream);
+    int64_t id;
+    if (!track) {
+        BW_TRY(bw_name_check(name));
+        BW_TRY(make_track(self, thread, stream, &track));
+    }
+    pthread_mutex_lock(&track->lock);
+    follow_switch(self, track);
+    bw_status status = name_in(track, name, &id);
+    if (!status) status = bw_ranges_start(track->ranges, id);
+    pthread_mutex_unlock(&track->lock);
+    return status;
+}
+
+static bw_status not_running(const char *name) {
+    BW_TRY(bw_name_check(name));
+    return bw_fail(BW_CODE_INVALID,
+                   "range '%.100s' does not run in this thread on this stream: start it first, and stop it once", name);
+}
+
+static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
+    bw_track *track = find_track(self, bw_parallel_thread(), stream);
+    if (!track) return not_running(name);
+    pthread_mutex_lock(&track->lock);
+    follow_switch(self, track);
+    int64_t id = bw_names_find(&track->names, name);
+    bool running = id >= 0 && bw_ranges_running(track->ranges, id);
+    bw_status status = running ? bw_ranges_stop(track->ranges, id) : not_running(name);
+    pthread_mutex_unlock(&track->lock);
+    return status;
+}
+
+static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream,
+                          bw_status (*how)(bw_profiler *self, const char *name, void *stream)) {
+    bw_profiler *self;
+    if (bw_handle_is_off(handle)) return BWPROF_OK;
+    bw_status status = bw_handle_hold(handle, &self);
+    if (!status) {
+        status = how(self, name, stream);
+        bw_handle_let_go(handle);
+    }
+    return status ? bw_api_answer(status) : BWPROF_OK;
+}
+
+bwprof_status bwprof_profiler_start(bwprof_profiler *handle, const char *name, void *stream) {
+    return mark(handle, name, stream, start_in);
+}
+
+bwprof_status bwprof_profiler_stop(bwprof_profiler *handle, const char *name, void *stream) {
+    return mark(handle, name, stream, stop_in);
+}
+
+/* ---- bytes ---- */
+
+static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) {
+    int64_t before = self->named.count, id;
+    BW_TRY(bw_names_add(&self->named, name, &id));
+    if (self->named.count > before) {
+        bw_moved *grown = realloc(self->moved, (size_t)self->named.capacity * sizeof *grown);
+        if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
+        self->moved = grown;
+    }
+    self->moved[id] = moved;
+    return BW_OK;
+}
+
+bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *name, uint64_t bytes_read,
+                                        uint64_t bytes_written) {
+    bw_profiler *self;
+    bw_status status = bw_handle_hold(handle, &self);
+    if (status) return bw_api_answer(status);
+    pthread_mutex_lock(&self->lock);
+    status = set_bytes(self, name, (bw_moved){bytes_read, bytes_written});
+    pthread_mutex_unlock(&self->lock);
+    bw_handle_let_go(handle);
+    return bw_api_answer(status);
+}

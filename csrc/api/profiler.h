@@ -1,0 +1,59 @@
+/* The profiler behind a handle: a device, and for each thread on each stream a track with ranges of its own. */
+#ifndef BW_API_PROFILER_H
+#define BW_API_PROFILER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api/api.h"
+#include "measure/ranges.h"
+
+enum { TRACK_BUCKETS = 64 };
+
+/* One thread marks here; others read meanwhile. */
+typedef struct bw_track {
+    struct bw_track *next; /* in its bucket; stays as it is */
+    uint64_t thread;
+    void *stream;
+    pthread_mutex_t lock; /* of all that follows: held for as long as marking takes, or reading without a wait */
+    bw_names names;
+    bw_ranges *ranges; /* whose numbers of names are those of `names` */
+    int64_t period;    /* of the profiler's, that its running ranges began in */
+} bw_track;
+
+typedef struct bw_moved {
+    uint64_t bytes_read, bytes_written;
+} bw_moved;
+
+typedef struct bw_profiler {
+    bw_session *session;
+    bw_track *_Atomic buckets[TRACK_BUCKETS];
+    _Atomic int track_count;
+    _Atomic int64_t period; /* one more each time that it is switched */
+    pthread_mutex_t lock;   /* of what follows */
+    bw_names named;         /* whose bytes are known */
+    bw_moved *moved;        /* by number of `named` */
+} bw_profiler;
+
+/* ---- handles.c ---- */
+
+/* A handle's profiler, which stays until it is let go of; BW_CODE_INVALID where it was destroyed, BW_CODE_UNAVAILABLE
+ * after a fork. */
+bw_status bw_handle_hold(const bwprof_profiler *handle, bw_profiler **out);
+void bw_handle_let_go(const bwprof_profiler *handle);
+
+/* For a hot path: whether it is there and switched off. */
+bool bw_handle_is_off(const bwprof_profiler *handle);
+void bw_handle_switch(const bwprof_profiler *handle, bool on); /* one that is held */
+
+bw_status bw_handle_make(bw_profiler *content, bwprof_profiler **out);
+/* The content is the caller's once nobody holds it; NULL where it is another process's. */
+bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
+
+/* ---- profiler.c ---- */
+
+/* Every track, in no order: `bucket` from 0; NULL behind the last one. */
+bw_track *bw_track_first(bw_profiler *self);
+bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
+
+#endif

@@ -1,0 +1,352 @@
+/* What a profiler has measured: read without holding up those who mark, put together by name, told and written. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/profiler.h"
+#include "base/clock.h"
+#include "base/order.h"
+
+enum { READ_AT_ONCE = 64, PAUSE_NS = 20000, FLOOR_FACTOR = 3, MILLION = 1000000 };
+
+/* Of a range, from all threads and streams. */
+typedef struct reading {
+    bw_range_totals totals;
+    double *ns; /* the times that medians are of */
+    int64_t kept;
+    double median_ms, gb_s;
+    bool has_bytes;
+    bw_moved moved;
+} reading;
+
+typedef struct readings {
+    bw_names names;
+    reading *of; /* by number of `names` */
+    double floor_ms;
+} readings;
+
+static void readings_free(readings *self) {
+    for (int64_t i = 0; self->of && i < self->names.count; i++) free(self->of[i].ns);
+    free(self->of);
+    bw_names_free(&self->names);
+}
+
+/* ---- waiting ---- */
+
+/* Until all that had been stopped when this began has its time. The track's thread waits for no more than the reading
+ * of a few marks: the stream is waited for without the lock. */
+static bw_status settle(bw_track *track) {
+    bw_status status = BW_OK;
+    int64_t wanted = -1, left;
+    do {
+        pthread_mutex_lock(&track->lock);
+        if (wanted < 0) wanted = bw_ranges_stopped(track->ranges);
+        int64_t before = bw_ranges_settled(track->ranges);
+        status = bw_status_first(status, bw_ranges_read_passed(track->ranges, READ_AT_ONCE));
+        int64_t settled = bw_ranges_settled(track->ranges);
+        pthread_mutex_unlock(&track->lock);
+        left = wanted - settled;
+        if (left > 0 && settled == before) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    } while (left > 0);
+    return status;
+}
+
+/* ---- putting together ---- */
+
+static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
+    double *grown = count ? realloc(to->ns, (size_t)(to->kept + count) * sizeof *grown) : to->ns;
+    if (count && !grown) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld times", (long long)count);
+    to->ns = grown;
+    if (count) memcpy(to->ns + to->kept, ns, (size_t)count * sizeof *ns);
+    to->kept += count;
+    to->totals.count += totals->count;
+    to->totals.sum_ns += totals->sum_ns;
+    to->totals.least_ns = fmin(to->totals.least_ns, totals->least_ns);
+    to->totals.most_ns = fmax(to->totals.most_ns, totals->most_ns);
+    return BW_OK;
+}
+
+static bw_status new_reading(readings *self, const char *name, reading **out) {
+    int64_t before = self->names.count, id;
+    BW_TRY(bw_names_add(&self->names, name, &id));
+    if (self->names.count > before) {
+        reading *grown = realloc(self->of, (size_t)self->names.capacity * sizeof *grown);
+        if (!grown) {
+            self->names.count--; /* without a reading */
+            free(self->names.name[self->names.count]);
+            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
+        }
+        self->of = grown;
+        self->of[id] = (reading){.totals = {0, 0.0, NAN, NAN}};
+    }
+    *out = &self->of[id];
+    return BW_OK;
+}
+
+/* Of one track: of `only`, or of all its names. */
+static bw_status gather(bw_track *track, const char *only, readings *to) {
+    bw_status status = BW_OK;
+    pthread_mutex_lock(&track->lock);
+    for (int64_t id = 0; id < track->names.count && !status; id++) {
+        reading *found = NULL;
+        int64_t count;
+        if (only && strcmp(track->names.name[id], only) != 0) continue;
+        const double *ns = bw_ranges_times(track->ranges, id, &count);
+        bw_range_totals totals = bw_ranges_totals(track->ranges, id);
+        status = new_reading(to, track->names.name[id], &found);
+        if (!status) status = add_times(found, ns, count, &totals);
+    }
+    pthread_mutex_unlock(&track->lock);
+    return status;
+}
+
+static void add_bytes(bw_profiler *self, const char *name, reading *to) {
+    pthread_mutex_lock(&self->lock);
+    int64_t id = bw_names_find(&self->named, name);
+    to->has_bytes = id >= 0;
+    if (to->has_bytes) to->moved = self->moved[id];
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* NaN where there are no bytes, no time, or a time of 0. */
+static double bandwidth_of(const reading *self) {
+    double moved = (double)self->moved.bytes_read + (double)self->moved.bytes_written;
+    bool known = self->has_bytes && moved > 0.0 && self->median_ms > 0.0;
+    return known ? bw_gb_s(moved, self->median_ms / 1e3) : NAN;
+}
+
+/* What cannot be read is left out, and the first such failure returned, with the rest in *to. */
+static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) {
+    bw_status unread = BW_OK;
+    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+        unread = bw_status_first(unread, settle(track));
+        bw_status status = gather(track, only, to);
+        if (status) {
+            bw_status_free(unread);
+            return status;
+        }
+    }
+    for (int64_t i = 0; i < to->names.count; i++) {
+        reading *one = &to->of[i];
+        add_bytes(self, to->names.name[i], one);
+        one->median_ms = bw_median(one->ns, one->kept) / 1e6;
+        one->gb_s = bandwidth_of(one);
+    }
+    return unread;
+}
+
+/* Two marks with nothing between, on the device's own stream. */
+static bw_status find_floor(bw_profiler *self, double *ms) {
+    const bw_backend *backend = self->session->backend;
+    void *stream = backend->context ? backend->context->stream(self->session->device) : NULL;
+    bw_ranges *ranges = NULL;
+    double ns = NAN;
+    BW_TRY(bw_session_enter(self->session));
+    bw_status status = bw_ranges_create(self->session, stream, 1, &ranges);
+    if (!status) status = bw_ranges_floor(ranges, &ns);
+    bw_ranges_free(ranges);
+    bw_session_leave(self->session);
+    *ms = ns / 1e6;
+    return status;
+}
+
+/* ---- one range ---- */
+
+static bw_status read_one(bwprof_profiler *handle, const char *name, reading *out) {
+    bw_profiler *self;
+    readings found = {.of = NULL};
+    *out = (reading){.median_ms = NAN, .gb_s = NAN};
+    BW_TRY(bw_name_check(name));
+    BW_TRY(bw_handle_hold(handle, &self));
+    bw_status status = read_ranges(self, name, &found);
+    if (found.names.count) *out = found.of[0];
+    if (!found.names.count) add_bytes(self, name, out);
+    out->ns = NULL;
+    readings_free(&found);
+    bw_handle_let_go(handle);
+    return status;
+}
+
+bwprof_status bwprof_profiler_elapsed_ms(bwprof_profiler *handle, const char *name, double *time_ms) {
+    reading found;
+    bw_status status = bw_api_need(time_ms, "time_ms");
+    if (status) return bw_api_answer(status);
+    status = read_one(handle, name, &found);
+    *time_ms = found.median_ms;
+    if (status || !isnan(found.median_ms)) return bw_api_answer(status);
+    return bw_api_unknown("range '%.100s' has no time yet: it has not been stopped", name);
+}
+
+bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char *name, double *gb_s) {
+    reading found;
+    bw_status status = bw_api_need(gb_s, "gb_s");
+    if (status) return bw_api_answer(status);
+    status = read_one(handle, name, &found);
+    *gb_s = found.gb_s;
+    if (status || !isnan(found.gb_s)) return bw_api_answer(status);
+    return bw_api_unknown("range '%.100s' has no bandwidth: %s", name,
+                          isnan(found.median_ms)  ? "it has not been stopped"
+                          : !found.has_bytes      ? "its bytes were not set"
+                          : found.median_ms > 0.0 ? "its bytes are 0"
+                                                  : "its time is 0");
+}
+
+bwprof_status bwprof_profiler_count(bwprof_profiler *handle, const char *name, int64_t *count) {
+    reading found;
+    bw_status status = bw_api_need(count, "count");
+    if (status) return bw_api_answer(status);
+    status = read_one(handle, name, &found);
+    *count = found.totals.count;
+    return bw_api_answer(status);
+}
+
+bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
+    bw_profiler *self;
+    bw_status status = bw_handle_hold(handle, &self);
+    if (status) return bw_api_answer(status);
+    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+        status = bw_status_first(status, settle(track));
+        pthread_mutex_lock(&track->lock);
+        bw_ranges_forget(track->ranges);
+        pthread_mutex_unlock(&track->lock);
+    }
+    bw_handle_let_go(handle);
+    return bw_api_answer(status);
+}
+
+/* ---- all of them, as text ---- */
+
+static bool is_near_floor(const readings *all, const reading *one) {
+    return one->median_ms < FLOOR_FACTOR * all->floor_ms;
+}
+
+static void write_report(const bw_profiler *self, const readings *all, bw_text *to) {
+    static const char *const labels[] = {"Bytes read", "Bytes written"};
+    (void)self;
+    for (int64_t i = 0; i < all->names.count; i++) {
+        const reading *one = &all->of[i];
+        const uint64_t bytes[] = {one->moved.bytes_read, one->moved.bytes_written};
+        bw_text_add(to, "=== Bandwidth Profile: ");
+        bw_text_plain(to, all->names.name[i]);
+        bw_text_add(to, " ===\nElapsed time: ");
+        bw_text_number(to, one->median_ms, 3, "unknown");
+        bw_text_add(to, " ms");
+        if (one->totals.count > 1) bw_text_add(to, " (median of %lld)", (long long)one->totals.count);
+        for (int j = 0; j < 2 && one->has_bytes; j++) {
+            bw_text_add(to, "\n%s: %llu (", labels[j], (unsigned long long)bytes[j]);
+            bw_text_number(to, (double)bytes[j] / MILLION, 2, "");
+            bw_text_add(to, " MB)");
+        }
+        bw_text_add(to, "\nBandwidth: ");
+        bw_text_number(to, one->gb_s, 2, "unknown");
+        bw_text_add(to, isnan(one->gb_s) ? "\n" : " GB/s\n");
+        bw_text_add(to, "=============================\n");
+    }
+}
+
+/* A comma, then a number, or nothing. */
+static void add_number(bw_text *to, const char *before, double value, const char *absent) {
+    bw_text_add(to, "%s", before);
+    bw_text_number(to, value, -1, absent);
+}
+
+static void write_csv(const bw_profiler *self, const readings *all, bw_text *to) {
+    (void)self;
+    bw_text_add(to,
+                "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
+    for (int64_t i = 0; i < all->names.count; i++) {
+        const reading *one = &all->of[i];
+        bw_text_cell(to, all->names.name[i]);
+        bw_text_add(to, ",%lld", (long long)one->totals.count);
+        add_number(to, ",", one->totals.sum_ns / 1e6, "");
+        add_number(to, ",", one->median_ms, "");
+        add_number(to, ",", one->totals.least_ns / 1e6, "");
+        add_number(to, ",", one->totals.most_ns / 1e6, "");
+        if (one->has_bytes) {
+            bw_text_add(to, ",%llu,%llu", (unsigned long long)one->moved.bytes_read,
+                        (unsigned long long)one->moved.bytes_written);
+        } else {
+            bw_text_add(to, ",,");
+        }
+        add_number(to, ",", one->gb_s, "");
+        bw_text_add(to, ",%s\n", is_near_floor(all, one) ? "near_timer_floor" : "");
+    }
+}
+
+static void write_json(const bw_profiler *self, const readings *all, bw_text *to) {
+    const bw_backend *backend = self->session->backend;
+    bw_text_add(to,
+                "{\n  \"format\": \"bwprof ranges 1\",\n  \"bwprof_version\": \"%s\",\n  \"backend\": \"%s\",\n"
+                "  \"device\": ",
+                bwprof_version(), backend->name);
+    bw_text_json(to, backend->devices->facts(self->session->device)->name);
+    bw_text_add(to, ",\n  \"timer\": \"%s\",\n", backend->marks->clock);
+    add_number(to, "  \"floor_us\": ", all->floor_ms * 1e3, "null");
+    bw_text_add(to, ",\n  \"ranges\": [");
+    for (int64_t i = 0; i < all->names.count; i++) {
+        const reading *one = &all->of[i];
+        bw_text_add(to, "%s\n    {\"range\": ", i ? "," : "");
+        bw_text_json(to, all->names.name[i]);
+        bw_text_add(to, ", \"count\": %lld", (long long)one->totals.count);
+        add_number(to, ", \"total_ms\": ", one->totals.sum_ns / 1e6, "null");
+        add_number(to, ", \"time_ms\": ", one->median_ms, "null");
+        add_number(to, ", \"time_ms_min\": ", one->totals.least_ns / 1e6, "null");
+        add_number(to, ", \"time_ms_max\": ", one->totals.most_ns / 1e6, "null");
+        if (one->has_bytes) {
+            bw_text_add(to, ", \"bytes_read\": %llu, \"bytes_written\": %llu",
+                        (unsigned long long)one->moved.bytes_read, (unsigned long long)one->moved.bytes_written);
+        } else {
+            bw_text_add(to, ", \"bytes_read\": null, \"bytes_written\": null");
+        }
+        add_number(to, ", \"bandwidth_gb_s\": ", one->gb_s, "null");
+        bw_text_add(to, ", \"flags\": \"%s\"}", is_near_floor(all, one) ? "near_timer_floor" : "");
+    }
+    bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
+}
+
+/* What could be read is told even where something could not. */
+static bw_status tell(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
+                      bw_text *to) {
+    bw_profiler *self;
+    readings all = {.floor_ms = NAN};
+    BW_TRY(bw_handle_hold(handle, &self));
+    bw_status unread = read_ranges(self, NULL, &all);
+    if (all.names.count) unread = bw_status_first(unread, find_floor(self, &all.floor_ms));
+    how(self, &all, to);
+    readings_free(&all);
+    bw_handle_let_go(handle);
+    return unread;
+}
+
+static bwprof_status write_file(bwprof_profiler *handle, const char *path,
+                                void (*how)(const bw_profiler *, const readings *, bw_text *)) {
+    bw_text text = {0};
+    bw_status status = bw_api_need(path, "path");
+    if (!status) {
+        status = tell(handle, how, &text);
+        if (text.bytes) status = bw_status_first(status, bw_file_write(path, &text));
+    }
+    bw_text_free(&text);
+    return bw_api_answer(status);
+}
+
+bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
+    return write_file(handle, path, write_csv);
+}
+
+bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
+    return write_file(handle, path, write_json);
+}
+
+bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
+    bw_text text = {0};
+    bw_status status = bw_api_need(stream, "stream");
+    if (!status) status = tell(handle, write_report, &text);
+    if (!status && text.failed) status = bw_fail(BW_CODE_MEMORY, "no host memory for the report");
+    if (text.bytes && (fputs(text.bytes, stream) == EOF || fflush(stream) != 0)) {
+        status = bw_status_first(status, bw_fail(BW_CODE_SYSTEM, "the report cannot be written"));
+    }
+    bw_text_free(&text);
+    return bw_api_answer(status);
+}

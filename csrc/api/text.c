@@ -1,0 +1,237 @@
+/* Texts for files and terminals: numbers without a locale, names that may hold anything, files in one step. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/clock.h"
+
+enum { DIGITS_LEAST = 15, DIGITS_MOST = 17, NUMBER_SIZE = 352, TRIES = 100 };
+
+void bw_text_free(bw_text *self) {
+    free(self->bytes);
+    *self = (bw_text){0};
+}
+
+static bool make_room(bw_text *self, size_t more) {
+    if (self->failed) return false;
+    if (self->size + more < self->capacity) return true;
+    size_t capacity = 2 * (self->size + more) + 64;
+    char *grown = realloc(self->bytes, capacity);
+    self->failed = !grown;
+    if (!grown) return false;
+    self->bytes = grown;
+    self->capacity = capacity;
+    return true;
+}
+
+static void add_bytes(bw_text *self, const char *bytes, size_t size) {
+    if (!make_room(self, size)) return;
+    memcpy(self->bytes + self->size, bytes, size);
+    self->size += size;
+    self->bytes[self->size] = '\0';
+}
+
+void bw_text_add(bw_text *self, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0 || !make_room(self, (size_t)length)) return;
+    va_start(arguments, format);
+    vsnprintf(self->bytes + self->size, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    self->size += (size_t)length;
+}
+
+/* The shortest that reads as the same number, as the locale writes it. */
+static void write_number(double value, int decimals, char out[NUMBER_SIZE]) {
+    if (decimals >= 0) {
+        snprintf(out, NUMBER_SIZE, "%.*f", decimals, value);
+        return;
+    }
+    for (int digits = DIGITS_LEAST; digits <= DIGITS_MOST; digits++) {
+        snprintf(out, NUMBER_SIZE, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) return;
+    }
+}
+
+void bw_text_number(bw_text *self, double value, int decimals, const char *absent) {
+    char written[NUMBER_SIZE];
+    if (isnan(value)) {
+        add_bytes(self, absent, strlen(absent));
+        return;
+    }
+    write_number(value, decimals, written);
+    bool in_point = false; /* which may be of several bytes */
+    for (const char *at = written; *at; at++) {
+        bool part = strchr("0123456789+-eEinf", *at) != NULL;
+        if (part || !in_point) add_bytes(self, part ? at : ".", 1);
+        in_point = !part;
+    }
+}
+
+/* The length of the UTF-8 character here; 0 where there is none, or one that a file should not hold. */
+static int character_at(const unsigned char *at) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int length = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
+    uint32_t code = length == 1 ? at[0] : at[0] & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if (at[i] >> 6 != 2) return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029;
+    if (!length || control || code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+    return length;
+}
+
+void bw_text_plain(bw_text *self, const char *name) {
+    for (const unsigned char *at = (const unsigned char *)name; *at;) {
+        int length = character_at(at);
+        if (length) {
+            add_bytes(self, (const char *)at, (size_t)length);
+        } else {
+            bw_text_add(self, "\\x%02x", *at);
+        }
+        at += length ? length : 1;
+    }
+}
+
+void bw_text_cell(bw_text *self, const char *name) {
+    const char *after = name + strspn(name, "'");
+    bool formula = *after && strchr("=+-@\t", *after), quoted = strpbrk(name, ",\"") != NULL;
+    bw_text plain = {0};
+    bw_text_plain(&plain, name);
+    if (plain.failed) self->failed = true;
+    if (quoted) add_bytes(self, "\"", 1);
+    if (formula) add_bytes(self, "'", 1);
+    for (size_t i = 0; i < plain.size; i++) {
+        if (plain.bytes[i] == '"') add_bytes(self, "\"", 1);
+        add_bytes(self, &plain.bytes[i], 1);
+    }
+    if (quoted) add_bytes(self, "\"", 1);
+    bw_text_free(&plain);
+}
+
+void bw_text_json(bw_text *self, const char *name) {
+    add_bytes(self, "\"", 1);
+    for (const unsigned char *at = (const unsigned char *)name; *at;) {
+        int length = character_at(at);
+        if (*at == '"' || *at == '\\') {
+            bw_text_add(self, "\\%c", *at);
+        } else if (length) {
+            add_bytes(self, (const char *)at, (size_t)length);
+        } else if (*at < 0x80) {
+            bw_text_add(self, "\\u%04x", *at);
+        } else {
+            bw_text_add(self, "\\\\x%02x", *at);
+        }
+        at += length ? length : 1;
+    }
+    add_bytes(self, "\"", 1);
+}
+
+/* ---- files ---- */
+
+static bw_status cannot_write(const char *path) {
+    return bw_fail(BW_CODE_SYSTEM, "Failed to open output file: %.400s: %s", path, strerror(errno));
+}
+
+/* Pipes and devices are written to as they are. */
+static bool is_plain(const char *path) {
+    struct stat found;
+    return stat(path, &found) != 0 || S_ISREG(found.st_mode);
+}
+
+static bw_status write_all(int file, const bw_text *text, const char *path) {
+    for (size_t done = 0; done < text->size;) {
+        ssize_t written = write(file, text->bytes + done, text->size - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return cannot_write(path);
+        done += (size_t)written;
+    }
+    return BW_OK;
+}
+
+/* A new file beside the path; its name is *out, the caller's to free. */
+static bw_status open_beside(const char *path, int *file, char **out) {
+    size_t size = strlen(path) + 64;
+    *out = malloc(size);
+    if (!*out) return bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
+    *file = -1;
+    for (int i = 0; i < TRIES && *file < 0; i++) {
+        snprintf(*out, size, "%s.%lx.%llx.tmp", path, (long)getpid(), (unsigned long long)bw_now_ns());
+        *file = open(*out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*file < 0 && errno != EEXIST) break;
+    }
+    if (*file >= 0) return BW_OK;
+    bw_status status = cannot_write(path);
+    free(*out);
+    *out = NULL;
+    return status;
+}
+
+static bw_status check_path(const char *path) {
+    BW_TRY(bw_api_need(path, "path"));
+    return *path ? BW_OK : bw_fail(BW_CODE_INVALID, "path is empty");
+}
+
+/* Where a link leads; the path itself where nothing is there yet. */
+static bw_status place_of(const char *path, char **out) {
+    *out = realpath(path, NULL);
+    if (!*out && errno != ENOENT) return cannot_write(path);
+    if (!*out) *out = strdup(path);
+    return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
+}
+
+bw_status bw_file_check(const char *path) {
+    char *place = NULL, *beside = NULL;
+    int file = -1;
+    bw_status status = BW_OK;
+    BW_TRY(check_path(path));
+    if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : cannot_write(path);
+    BW_GOTO(place_of(path, &place));
+    BW_GOTO(open_beside(place, &file, &beside));
+    close(file);
+    unlink(beside);
+cleanup:
+    free(beside);
+    free(place);
+    return status;
+}
+
+static bw_status write_in_place(const char *path, const bw_text *text) {
+    int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file < 0) return cannot_write(path);
+    bw_status status = write_all(file, text, path);
+    close(file);
+    return status;
+}
+
+bw_status bw_file_write(const char *path, const bw_text *text) {
+    char *place = NULL, *beside = NULL;
+    int file = -1;
+    bw_status status = BW_OK;
+    BW_TRY(check_path(path));
+    if (text->failed) return bw_fail(BW_CODE_MEMORY, "no host memory for the text of %.400s", path);
+    if (!is_plain(path)) return write_in_place(path, text);
+    BW_GOTO(place_of(path, &place));
+    BW_GOTO(open_beside(place, &file, &beside));
+    status = write_all(file, text, path);
+    if (close(file) != 0 && !status) status = cannot_write(path);
+    if (!status && rename(beside, place) != 0) status = cannot_write(path);
+    if (status) unlink(beside);
+cleanup:
+    free(beside);
+    free(place);
+    return status;
+}

@@ -1,0 +1,64 @@
+// What a pair of marks costs the host: on a stream of one's own, on the legacy default one, from several threads at
+// once, and switched off; beside two bare event records. usage: pair_cost
+#include <algorithm>
+#include <bwprof.hpp>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+constexpr int ROUNDS = 401;
+static int pairs = 10;  // in a row, on an empty stream: of many the GPU's own pace is what is measured
+
+// The median over rounds, ns a pair; the stream is empty at the beginning of each.
+template <typename Pair>
+static double ns_of(cudaStream_t stream, Pair pair) {
+    std::vector<double> found;
+    for (int round = 0; round < ROUNDS; round++) {
+        cudaStreamSynchronize(stream);
+        const auto begun = std::chrono::steady_clock::now();
+        for (int i = 0; i < pairs; i++) pair();
+        const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begun;
+        found.push_back(spent.count() / pairs);
+    }
+    std::nth_element(found.begin(), found.begin() + ROUNDS / 2, found.end());
+    return found[ROUNDS / 2];
+}
+
+static double marks(bwprof::Profiler &profiler, cudaStream_t stream) {
+    bwprof_profiler *handle = profiler.get();
+    return ns_of(stream, [=] {
+        bwprof_profiler_start(handle, "gemm", stream);
+        bwprof_profiler_stop(handle, "gemm", stream);
+    });
+}
+
+int main() try {
+    cudaStream_t stream, streams[4];
+    cudaEvent_t from, to;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaEventCreate(&from);
+    cudaEventCreate(&to);
+    bwprof::Profiler profiler{"cuda"};
+    for (int many : {10, 10, 50, 200}) {
+        pairs = many;
+        std::printf("%3d pairs: two event records %.0f ns, own stream %.0f ns, legacy stream %.0f ns", pairs,
+                    ns_of(stream, [=] { cudaEventRecord(from, stream), cudaEventRecord(to, stream); }),
+                    marks(profiler, stream), marks(profiler, nullptr));
+        profiler.enable(false);
+        std::printf(", switched off %.1f ns\n", marks(profiler, stream));
+        profiler.enable(true);
+    }
+    pairs = 10;
+    double found[4];
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++) cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking);
+    for (int i = 0; i < 4; i++) threads.emplace_back([&, i] { found[i] = marks(profiler, streams[i]); });
+    for (std::thread &thread : threads) thread.join();
+    std::printf("four threads, a stream each: %.0f %.0f %.0f %.0f ns\n", found[0], found[1], found[2], found[3]);
+    std::printf("%lld ranges\n", static_cast<long long>(profiler.count("gemm")));
+    return 0;
+} catch (const bwprof::Error &error) {
+    std::fprintf(stderr, "%d: %s\n", error.status(), error.what());
+    return 1;
+}

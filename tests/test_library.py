@@ -1,0 +1,400 @@
+"""The C library: what it exports, examples in C, C++, Rust and CUDA, bad use, and Python's numbers beside its own.
+
+Programs of tests/api are compiled against the library that lies beside the module; under a sanitizer they are built
+with it, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compiled import clean_environment
+
+import bwprof
+from bwprof import _core, config
+from bwprof.measuring.spec import Spec
+from bwprof.roofs.limits import FLOOR_FACTOR
+from bwprof.runs import plan
+
+API = Path(__file__).resolve().parent / "api"
+HEADER = Path(bwprof.get_include()) / "bwprof.h"
+CHECKS = re.findall(r'\{"(\w+)", \w+\}', (API / "bad_use.c").read_text())
+WARNINGS = shlex.split("-g -Wall -Wextra -pedantic -Werror")
+# Leaks of the library are looked for; nothing else may stop a program before it has said what it found.
+SAID = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "TSAN_OPTIONS": "die_after_fork=0"}
+
+
+def sanitizer() -> list[str]:
+    """The flags of the sanitizer that the library was built with, if it was."""
+    content = Path(bwprof.get_library()).read_bytes()
+    found = [name for name, mark in {"address": b"__asan_init", "thread": b"__tsan_init"}.items() if mark in content]
+    found += ["undefined"] if b"__ubsan_handle" in content else []
+    return [f"-fsanitize={','.join(found)}"] if found else []
+
+
+def flags(*options: str) -> list[str]:
+    """What `python -m bwprof.config` answers, split as a shell splits it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bwprof.config", *options], capture_output=True, text=True, check=True, cwd="/"
+    )
+    return done.stdout.split()
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=clean_environment() | SAID | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="surrogateescape",
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def compiled(source: str, folder: Path, *command: str) -> Path:
+    """A program of tests/api."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no compiler: {command[0]} was not found")
+    program = folder / Path(source).stem
+    options = [*sanitizer(), *flags("--cflags")]
+    run(*command, *WARNINGS, *options, API / source, *flags("--libs"), "-pthread", "-lm", "-o", program, cwd=folder)
+    return program
+
+
+@pytest.fixture(scope="module")
+def c_example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("c_example")
+    program = compiled("example.c", folder, *shlex.split(os.environ.get("CC", "cc")), "-std=c99")
+    return folder, run(program, folder, cwd=folder).splitlines()
+
+
+@pytest.fixture(scope="module")
+def bad_use(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of its files, and what it said."""
+    folder = tmp_path_factory.mktemp("bad_use")
+    program = compiled("bad_use.c", folder, *shlex.split(os.environ.get("CC", "cc")), "-std=c11")
+    has_gpu = {backend["name"]: backend["devices"] for backend in _core.backends()}["cuda"]
+    environment = {"BWPROF_CPU_THREADS": "2"} | ({"BWPROF_TEST_HAS_GPU": "1"} if has_gpu else {})
+    environment["LOCPATH"] = str(folder)
+    if shutil.which("localedef"):  # a locale with a decimal comma, of the test's own
+        command = ["localedef", "-i", "de_DE", "-f", "UTF-8", folder / "de_DE.UTF-8"]
+        subprocess.run(command, capture_output=True, check=False)
+    return folder, run(program, folder, cwd=folder, **environment)
+
+
+def test_the_library_exports_what_the_header_marks() -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("nm (binutils) is not installed")
+    listing = run("nm", "-D", "--defined-only", bwprof.get_library(), cwd=API)
+    exported = {line.split()[-1] for line in listing.splitlines() if line.split()[-2] in "TW"}
+    marked = set(re.findall(r"^BWPROF_API [^;]*?(\w+)\(", HEADER.read_text(), re.MULTILINE))
+    assert len(marked) >= 24
+    assert exported - {"__asan_default_options"} == marked
+
+
+def test_the_library_needs_the_system_only() -> None:
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf (binutils) is not installed")
+    listing = run("readelf", "-dW", bwprof.get_library(), cwd=API)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listing)
+    allowed = re.compile(r"(libc|libm|libdl|librt|libpthread|ld-linux.*|lib[a-z]*san)\.so.*")
+    assert "libc.so.6" in needed
+    assert [name for name in needed if not allowed.fullmatch(name)] == []
+    assert re.findall(r"\(SONAME\).*\[(.*)\]", listing) == ["libbwprof.so"]
+
+
+def test_versions_agree(bad_use: tuple[Path, str]) -> None:
+    assert re.search(r"BWPROF_ABI_VERSION 1\b", HEADER.read_text())
+    assert json.loads((bad_use[0] / "names.json").read_text())["bwprof_version"] == bwprof.__version__
+
+
+def test_config_answers_outside_the_source_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(Path(bwprof.get_library()).parent)
+    assert flags("--cflags", "--libs", "--include") == [
+        f"-I{bwprof.get_include()}",
+        f"-L{folder}",
+        f"-Wl,-rpath,{folder}",
+        "-lbwprof",
+        bwprof.get_include(),
+    ]
+    with pytest.raises(SystemExit, match="2"):
+        config.main([])
+    assert "ask for --cflags" in capsys.readouterr().err
+    assert config.main(["--library"]) == 0
+    assert capsys.readouterr().out == bwprof.get_library() + "\n"
+
+
+def test_config_says_that_there_is_no_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(config, "_HERE", tmp_path)
+    with pytest.raises(SystemExit, match="1"):
+        config.main(["--libs"])
+    assert "libbwprof.so is not there: build or install bwprof again" in capsys.readouterr().err
+
+
+COSTS = {
+    "gemm": ("gemm", "fp16", {"M": 1, "N": 14336, "K": 4096}),
+    "decode": (
+        "attention_decode",
+        "fp16",
+        {"batch": 2, "kv_len": 4096, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128},
+    ),
+    "prefill": (
+        "attention_prefill",
+        "fp32",
+        {"batch": 1, "seq_len": 512, "num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "causal": 1},
+    ),
+    "append": ("kv_append", "bf16", {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}),
+}
+
+
+def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
+    """It is compiled as it stands there, and its report is of its hundred ranges."""
+    (code,) = re.findall(r"```c\n(.*?)```", (source_tree / "notebooks" / "guide.md").read_text(), re.DOTALL)
+    (tmp_path / "engine.c").write_text(code)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no C compiler: {compiler[0]} was not found")
+    options = [*WARNINGS, "-std=c99", *sanitizer(), *flags("--cflags", "--libs")]
+    run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
+    said = run(tmp_path / "engine", cwd=tmp_path)
+    assert said.startswith("=== Bandwidth Profile: gemm ===\n")
+    assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
+    assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
+
+
+@pytest.mark.parametrize("word", COSTS)
+def test_costs_are_pythons(c_example: tuple[Path, list[str]], word: str) -> None:
+    operation, precision, params = COSTS[word]
+    cost = _core.cost(operation, precision, params)
+    (said,) = [line for line in c_example[1] if line.startswith(f"{word} ")]
+    assert said == f"{word} {cost['bytes_read']} {cost['bytes_written']} {cost['flops']}"
+
+
+def test_a_gemm_by_hand(c_example: tuple[Path, list[str]]) -> None:
+    """FP16: (1 x 4096 + 14336 x 4096) x 2 bytes read, 14336 x 2 written, 2 x 14336 x 4096 FLOPs."""
+    assert f"gemm {(4096 + 14336 * 4096) * 2} {14336 * 2} {2 * 14336 * 4096}" in c_example[1]
+
+
+def test_the_c_example_measures(c_example: tuple[Path, list[str]]) -> None:
+    _, said = c_example
+    assert "ranges 1" in said
+    (measured,) = [line.split() for line in said if line.startswith("measured ")]
+    assert measured[1] == "monotonic"
+    assert int(measured[2]) >= 10
+    assert measured[3:] == ["1", "1"]
+
+
+def test_the_report_is_the_promised_text(c_example: tuple[Path, list[str]]) -> None:
+    text = "\n".join(c_example[1])
+    found = re.search(
+        r"=== Bandwidth Profile: copy ===\nElapsed time: (\d+\.\d{3}) ms \(median of 20\)\n"
+        r"Bytes read: 1048576 \(1\.05 MB\)\nBytes written: 1048576 \(1\.05 MB\)\n"
+        r"Bandwidth: (\d+\.\d{2}) GB/s\n={29}\n",
+        text,
+    )
+    assert found, text
+    with (c_example[0] / "ranges.csv").open() as file:
+        row = next(row for row in csv.DictReader(file) if row["range"] == "copy")
+    assert found[1] == f"{float(row['time_ms']):.3f}"
+    assert float(row["bandwidth_gb_s"]) == pytest.approx(2 * 1048576 / float(row["time_ms"]) / 1e6)
+
+
+def test_ranges_are_written_as_pythons_frame(c_example: tuple[Path, list[str]]) -> None:
+    with (c_example[0] / "ranges.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kept = json.loads((c_example[0] / "ranges.json").read_text())
+    with bwprof.Profiler(device="cpu") as profiler:
+        assert list(rows[0]) == list(profiler.frame().columns)
+    assert [(row["range"], row["count"]) for row in rows] == [("step", "20"), ("copy", "20")]
+    for row, same in zip(rows, kept["ranges"], strict=True):
+        assert {name: "" if value is None else str(value) for name, value in same.items()} == row
+        assert float(row["time_ms_min"]) <= float(row["time_ms"]) <= float(row["time_ms_max"])
+    assert (kept["backend"], kept["timer"]) == ("cpu", "monotonic")
+    assert not list(c_example[0].glob("*.tmp"))
+
+
+def test_a_benchmark_is_a_result_file(c_example: tuple[Path, list[str]]) -> None:
+    frame = bwprof.load(c_example[0] / "smoke.csv")
+    first = (c_example[0] / "smoke.csv").read_text().splitlines()[0]
+    assert first.startswith("operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written,")
+    specs = plan.make(plan.Request(suite="smoke"), "cpu").specs
+    assert list(zip(frame["case"], frame["precision"], strict=True)) == [(spec.case, spec.precision) for spec in specs]
+    assert set(frame["status"]) == {"ok"}
+    assert frame["verified"].all()
+    for row, spec in zip(bwprof.rows(frame), specs, strict=True):
+        cost = _core.cost(spec.operation, spec.precision, spec.params)
+        assert (row["bytes_read"], row["bytes_written"]) == (cost["bytes_read"], cost["bytes_written"])
+        assert {name: row[name] for name in spec.params} == spec.params
+        moved = row["bytes_read"] + row["bytes_written"]
+        assert row["bandwidth_gb_s"] == pytest.approx(moved / row["time_ms"] / 1e6)
+        near = row["time_ms"] * 1e3 < FLOOR_FACTOR * row["timer_floor_us"]
+        assert ("near_timer_floor" in row["flags"].split(";")) == near
+    shown = [line for line in c_example[1] if line.startswith("case ")]
+    assert shown[0].split()[1:4] == [f"1/{len(specs)}", "stream_copy", "fp32"]
+    assert len(shown) == len(specs)
+
+
+LIST_CASES = """
+#include <bwprof.h>
+static int show(void *user, const bwprof_case *now) {
+    (void)user;
+    printf("%s|%s|%s|%s|%s|%llu|%llu\\n", now->name, now->operation, now->precision, now->variant, now->cache,
+           (unsigned long long)now->bytes_read, (unsigned long long)now->bytes_written);
+    return 0;
+}
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        printf("# %s\\n", argv[i]);
+        if (bwprof_benchmark_cases("cpu", argv[i], show, NULL)) return 1;
+    }
+    return 0;
+}
+"""
+
+
+def listed(spec: Spec) -> str:
+    cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    words = [spec.case, spec.operation, spec.precision, spec.variant or "", spec.cache]
+    return "|".join([*words, str(cost["bytes_read"]), str(cost["bytes_written"])])
+
+
+def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
+    (tmp_path / "cases.c").write_text(LIST_CASES)
+    names = ["default", "smoke"]
+    command = [*shlex.split(os.environ.get("CC", "cc")), *sanitizer(), "cases.c", *flags("--cflags", "--libs")]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no compiler: {command[0]} was not found")
+    run(*command, "-o", "cases", cwd=tmp_path)
+    expected = []
+    for name in names:
+        expected += [f"# {name}", *map(listed, plan.make(plan.Request(suite=name), "cpu").specs)]
+    assert run(tmp_path / "cases", *names, cwd=tmp_path).splitlines() == expected
+
+
+def test_the_cpp_example(tmp_path: Path) -> None:
+    program = compiled("example.cpp", tmp_path, *shlex.split(os.environ.get("CXX", "c++")), "-std=c++11")
+    said = run(program, tmp_path, cwd=tmp_path)
+    assert "counts 10 5\nknown 1 unknown 1\n" in said
+    assert "refused 1: profiler is NULL\n" in said
+    (row,) = csv.DictReader((tmp_path / "scale.csv").read_text().splitlines())
+    assert (row["range"], row["count"], row["bytes_read"]) == ("scale", "10", str(4 << 16))
+
+
+def test_the_rust_example(tmp_path: Path) -> None:
+    if sanitizer():
+        pytest.skip("the library is built with a sanitizer, which rustc does not link")
+    compiler = shutil.which("rustc")
+    if compiler is None:
+        pytest.skip("rustc is not installed (Debian: apt-get install rustc): the Rust example is not compiled")
+    folder = str(Path(bwprof.get_library()).parent)
+    options = ["-D", "warnings", "-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"]
+    run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
+    path, refused = run(tmp_path / "example", cwd=tmp_path).splitlines()
+    assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
+    assert refused == "refused 10 range 'never' has no time yet: it has not been stopped"
+    report = json.loads((tmp_path / path).read_text())
+    assert list(report) == ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
+    assert (report["bytes_read"], report["bytes_written"]) == (3214848, 3584)
+    assert report["bandwidth_gb_s"] == pytest.approx((3214848 + 3584) / report["time_ms"] / 1e6)
+    (row,) = bwprof.rows(bwprof.load(tmp_path / path))
+    assert row["operation"] == "decode_gemm"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_bad_use_gets_an_answer(bad_use: tuple[Path, str], name: str) -> None:
+    assert len(CHECKS) >= 16
+    assert f"ok {name}\n" in bad_use[1], bad_use[1]
+
+
+NAMES = [
+    "größe 東京",
+    'a,b "c"',
+    "=1+1",
+    "@x",
+    "line\\x0abreak\\x09tab",
+    "bad \\xff\\xc0\\xaf utf",
+    "\\xed\\xa0\\x80 surrogate",
+    "back\\slash",
+    "\\x1b[31mred\\x7f",
+    "'-1",
+    "-x",
+]
+
+
+def test_strange_names_are_escaped(bad_use: tuple[Path, str]) -> None:
+    folder, _ = bad_use
+    lines = (folder / "names.csv").read_text().splitlines()
+    rows = list(csv.DictReader(lines))
+    assert len(lines) == len(NAMES) + 1
+    formulas = {"=1+1", "@x", "'-1", "-x"}
+    assert [row["range"] for row in rows] == [f"'{name}" if name in formulas else name for name in NAMES]
+    kept = json.loads((folder / "names.json").read_text())["ranges"]
+    control = {"line\\x0abreak\\x09tab": "line\nbreak\ttab", "\\x1b[31mred\\x7f": "\x1b[31mred\x7f"}
+    assert [row["range"] for row in kept] == [control.get(name, name) for name in NAMES]
+    report = (folder / "names.txt").read_text()
+    assert [f"=== Bandwidth Profile: {name} ===" in report for name in NAMES] == [True] * len(NAMES)
+
+
+def test_numbers_do_not_follow_the_locale(bad_use: tuple[Path, str]) -> None:
+    """The strange names' files were written under a locale with a decimal comma."""
+    if "1,5 is how the locale writes it" not in bad_use[1]:
+        pytest.skip("no locale with a decimal comma: localedef (Debian: locales) made none")
+    rows = list(csv.DictReader((bad_use[0] / "names.csv").read_text().splitlines()))
+    assert all(None not in row and float(row["bandwidth_gb_s"]) > 0 for row in rows)
+    assert "Bytes read: 1500 (0.00 MB)" in (bad_use[0] / "names.txt").read_text()
+    for same, row in zip(json.loads((bad_use[0] / "names.json").read_text())["ranges"], rows, strict=True):
+        assert same["time_ms"] == float(row["time_ms"])
+
+
+@pytest.fixture(scope="module")
+def nvcc() -> str:
+    if sanitizer():
+        pytest.skip("the library is built with a sanitizer")
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    found = shutil.which("nvcc") or shutil.which(f"{home}/bin/nvcc")
+    return found or pytest.skip("nvcc was not found: the CUDA example is not compiled")
+
+
+def cuda_program(nvcc: str, name: str, folder: Path) -> Path:
+    library = str(Path(bwprof.get_library()).parent)
+    options = ["-arch=native", "-O2", "-std=c++14", *flags("--cflags"), f"-L{library}", "-lbwprof"]
+    program = folder / name
+    run(nvcc, *options, "-Xlinker", f"-rpath={library}", API / f"{name}.cu", "-o", program, cwd=folder)
+    return program
+
+
+@pytest.mark.cuda
+def test_the_cuda_example(nvcc: str, tmp_path: Path) -> None:
+    """512 MB moved by a kernel of its own: ranges, the measurement and a graph agree."""
+    said = run(cuda_program(nvcc, "example", tmp_path), tmp_path, cwd=tmp_path)
+    times = {name: float(ms) for name, ms in re.findall(r"^(\w+) ([\d.]+) ms", said, re.MULTILINE)}
+    assert times["range"] == pytest.approx(times["graph"], rel=0.1), said
+    assert times["measured"] == pytest.approx(times["graph"], rel=0.1), said
+    assert "cold 1" in said
+    assert "read later 1\nstill works 1" in said
+
+
+@pytest.mark.cuda
+def test_the_classic_benchmark(tmp_path: Path) -> None:
+    script = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).cuda_benchmark_bandwidth(b'classic.csv') & 255)"
+    run(sys.executable, "-c", script, bwprof.get_library(), cwd=tmp_path)
+    frame = bwprof.load(tmp_path / "classic.csv")
+    assert len((tmp_path / "classic.csv").read_text().splitlines()[0].split(",")) == 9
+    specs = plan.make(plan.Request(), "cuda").specs
+    assert frame["operation"].tolist() == [spec.case for spec in specs]
