@@ -50,6 +50,13 @@ def changing(root: Path) -> None:
         write(root, day, rows)
 
 
+def test_an_interval_wider_than_its_time_is_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 1, [timed("a", "fp32", 1.0) | {"time_ms_lo": 0.5, "time_ms_hi": 6.5}])  # half of it: 3 ms
+    out, _ = printed(capsys, "a", "--folder", str(tmp_path))
+    assert "|300 |" in out
+    assert "inf" not in out
+
+
 def test_the_last_state_of_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changing(tmp_path)
     out, err = printed(capsys, "--folder", str(tmp_path))

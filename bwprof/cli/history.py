@@ -254,7 +254,7 @@ def _time(row: Any) -> str:
 
 def _interval(row: Any) -> str:
     half = (row["time_ms_hi"] - row["time_ms_lo"]) / 2 / row["time_ms"] * 100
-    return f"{half:.2g}" if half < 100 else "inf" if half == half else ""  # noqa: PLR0124
+    return f"{half:.2g}" if half < 99.5 else f"{half:.0f}" if half == half else ""  # noqa: PLR0124
 
 
 def _change(row: Any) -> str:
