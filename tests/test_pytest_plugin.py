@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pandas
@@ -427,7 +428,9 @@ def test_a_test_of_a_gpu_says_why_there_is_none(inside: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["SKIPPED*no device cuda: backend 'cuda' has no device: *"])
 
 
-def test_nobody_times_while_another_does() -> None:
+def test_nobody_times_while_another_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other worker's session takes its turn
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     choice = hardware.choose("cpu")
     with device.alone_on(choice):
         child = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import warnings
@@ -319,7 +320,11 @@ def test_autocast_and_inference_mode(torch: Any) -> None:
     assert (rows["1"].bytes_read, rows["1"].bytes_written) == (512, 512)
 
 
-def test_tables_and_attention(torch: Any) -> None:
+@pytest.mark.parametrize("counted", [True, False], ids=["PyTorch counts it", "an older PyTorch does not"])
+def test_tables_and_attention(torch: Any, monkeypatch: pytest.MonkeyPatch, counted: bool) -> None:
+    if not counted:
+        known = importlib.import_module("torch.utils.flop_counter").flop_registry
+        monkeypatch.delitem(known, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, raising=False)
     table = profiled(torch.nn.Embedding(1000, 64), torch.tensor([[1, 5, 5]]))["(model)"]
     assert (table.bytes_read, table.bytes_written) == (3 * 8 + 3 * 256, 3 * 256)
     model = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
@@ -382,6 +387,7 @@ def test_bad_models(torch: Any) -> None:
     assert [row.operation for row in profiled(Bypass(), torch.ones(4), units=[Bypass]).values()] == ["Bypass", None]
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
 def test_a_profile_of_pytorchs(torch: Any) -> None:
     a, b = torch.ones(64, 64), torch.ones(64, 64)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:

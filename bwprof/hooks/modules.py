@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -324,10 +325,19 @@ def _kept_random(torch: Any, choice: hardware.Choice) -> Iterator[None]:
         yield
 
 
+def _not_counted(counters: Any) -> dict[Any, Callable[..., int]]:
+    """Formulas of what this PyTorch's counter passes over: the CPU's attention, in some versions."""
+    attention = getattr(importlib.import_module(TORCH).ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+    if attention is None or attention in counters.flop_registry:
+        return {}
+    return {attention: lambda q, k, v, *_, **__: 2 * math.prod(q[:3]) * k[-2] * (q[-1] + v[-1])}
+
+
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
     """One call in which bytes and FLOPs are counted."""
     try:
-        counting = importlib.import_module(f"{TORCH}.utils.flop_counter").FlopCounterMode(display=False)
+        counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
+        counting = counters.FlopCounterMode(display=False, custom_mapping=_not_counted(counters))
     except (ImportError, AttributeError):
         counting = None
     if counting is None:
