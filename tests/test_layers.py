@@ -568,7 +568,7 @@ def mutable_globals(listing: str) -> list[str]:
     that tells a handle from one that was destroyed."""
     insisted = re.compile(
         r"(_methods|_slots|_spec|_members|_getset|_module|^names)(\.\d+)?$"
-        r"|^bw_cupti_sink$|^nvtxGlobals_v\d+$|^bw_api_(said|handles)$"
+        r"|^bw_cupti_sink$|^(nvtxGlobals_v\d+|InitializeInjectionNvtx2_fnptr)$|^bw_api_(said|handles)$"
         r"|^DW\.ref\.|__cuda|__nv_|fatbin|__device_stub__|__odr_asan"
     )
     found = []
