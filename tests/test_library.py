@@ -42,9 +42,14 @@ def sanitizer() -> list[str]:
 
 
 def flags(*options: str) -> list[str]:
-    """What `python -m bwprof.config` answers, split as a shell splits it."""
+    """What `python -m bwprof.config` of this package answers, split as a shell splits it."""
     done = subprocess.run(
-        [sys.executable, "-m", "bwprof.config", *options], capture_output=True, text=True, check=True, cwd="/"
+        [sys.executable, "-m", "bwprof.config", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": str(Path(bwprof.__file__).parents[1])},
     )
     return done.stdout.split()
 
