@@ -22,7 +22,7 @@ from rows import pair, row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot.hatches import strokes
+from bwprof.plot.hatches import bar, strokes
 from bwprof.plot.looks import DARK, luminance
 from bwprof.results import frame
 from bwprof.text import bytes_text
@@ -207,6 +207,22 @@ def test_the_lines_of_hatches(hatch: str, lines: list[tuple[float, ...]]) -> Non
     """In a box of 20 x 10 points, 14 apart: a slanted one is 14 sqrt(2) along the axes."""
     box = (0, 0, 20, 14 if hatch == "." else 10)
     assert [pytest.approx(line, abs=1e-3) for line in strokes(hatch, box, 1.0)] == lines
+
+
+def test_hatches_are_as_wide_at_every_resolution() -> None:
+    """A tenth of a bar's ground more or less, from a screen's resolution to print's."""
+
+    def ground(dpi: int) -> float:
+        figure = Figure(figsize=(2, 1), dpi=dpi)
+        canvas = FigureCanvasAgg(figure)
+        ax = figure.add_axes((0, 0, 1, 1))
+        ax.set_axis_off()
+        bar(ax, 0.0, 0.5, 1.0, 1.0, facecolor="black", edgecolor="white", linewidth=0, hatch="xx")
+        canvas.draw()
+        return float((np.asarray(canvas.buffer_rgba())[..., 0] < 128).mean())
+
+    assert 0.5 < ground(300) < 0.95
+    assert ground(300) == pytest.approx(ground(72), abs=0.1)
 
 
 def test_the_hatches_of_both_directions() -> None:

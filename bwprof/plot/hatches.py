@@ -53,7 +53,7 @@ class Bar(Rectangle):
         pen = renderer.new_gc()
         self._set_gc_clip(pen)  # type: ignore[attr-defined]
         pen.set_foreground(self.get_edgecolor())
-        pen.set_linewidth(renderer.points_to_pixels(_LINE_POINTS))
+        pen.set_linewidth(_LINE_POINTS)
         pen.set_alpha(self.get_alpha())
         codes = np.tile([Path.MOVETO, Path.LINETO], len(lines))
         renderer.draw_path(pen, Path(points, codes), IdentityTransform())
