@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from small import small_cases
-from test_layers import object_files
+from test_objects import object_files
 
 import bwprof
 from bwprof import _core, kernels, registry
