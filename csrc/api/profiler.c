@@ -153,7 +153,9 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     *id = bw_names_find(&track->names, name);
     if (*id >= 0) return BW_OK;
     BW_TRY(bw_names_add(&track->names, name, id));
-    return bw_ranges_add(track->ranges, &number);
+    bw_status status = bw_ranges_add(track->ranges, &number);
+    if (status) bw_names_take_back(&track->names); /* numbers of both stay the same */
+    return status ? status : bw_ranges_call(track->ranges, *id, name);
 }
 
 static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
@@ -217,7 +219,10 @@ static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) 
     BW_TRY(bw_names_add(&self->named, name, &id));
     if (self->named.count > before) {
         bw_moved *grown = realloc(self->moved, (size_t)self->named.capacity * sizeof *grown);
-        if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
+        if (!grown) {
+            bw_names_take_back(&self->named);
+            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
+        }
         self->moved = grown;
     }
     self->moved[id] = moved;
