@@ -295,6 +295,7 @@ def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
 def test_the_cpp_example(tmp_path: Path) -> None:
     program = compiled("example.cpp", tmp_path, *shlex.split(os.environ.get("CXX", "c++")), "-std=c++11")
     said = run(program, tmp_path, cwd=tmp_path)
+    assert "a kernel that fails ends its range\nranges 3 1, their bytes 1 1\n" in said
     assert "counts 10 5\nknown 1 unknown 1\n" in said
     assert "refused 1: profiler is NULL\n" in said
     (row,) = csv.DictReader((tmp_path / "scale.csv").read_text().splitlines())

@@ -107,13 +107,62 @@ BWPROF_API bwprof_status bwprof_profiler_write_json(bwprof_profiler *profiler, c
 /* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. */
 BWPROF_API bwprof_status bwprof_profiler_reset(bwprof_profiler *profiler);
 
-/* In a program's own sources: nothing at all unless BWPROF_ENABLE is defined. */
+/* A range with its bytes: both at once, for a kernel's host function. `bytes_read` and `bytes_written` are set for the
+ * name, unless both are 0; the name stays where it is until the range ends. *out is what ends it, in the same thread;
+ * where it could not begin, or the profiler is not enabled, it is one that bwprof_range_end passes over, as it does
+ * over one that has ended. BWPROF_INVALID at its end where it runs no more: the profiler was switched meanwhile. */
+typedef struct bwprof_range {
+    bwprof_profiler *profiler; /* NULL: nothing to end */
+    const char *name;
+    void *stream;
+} bwprof_range;
+
+BWPROF_API bwprof_status bwprof_range_begin(bwprof_profiler *profiler, const char *name, void *stream,
+                                            uint64_t bytes_read, uint64_t bytes_written, bwprof_range *out);
+BWPROF_API bwprof_status bwprof_range_end(bwprof_range *range);
+
+/* In a program's own sources: nothing at all, arguments included, unless BWPROF_ENABLE is defined before this header is
+ * included. Answers are dropped: a kernel runs whether or not it is timed.
+ *
+ *   void gqa_attention(...) {
+ *       BWPROF_RANGE(profiler, stream, bytes_read, bytes_written);      // from here to the end of the block, under the
+ *       attention_kernel<<<grid, block, 0, stream>>>(...);              // name of the function: "gqa_attention"
+ *   }
+ *
+ * BWPROF_RANGE and BWPROF_RANGE_NAMED declare a variable that ends the range when its block is left, also by return,
+ * break or an exception: they need GCC's attributes, which Clang and nvcc have. In plain C99:
+ *
+ *   BWPROF_RANGE_BEGIN(range, profiler, "gemm", stream, bytes_read, bytes_written);   // declares `range`
+ *   ...
+ *   BWPROF_RANGE_END(range); */
 #ifdef BWPROF_ENABLE
 #define BWPROF_START(profiler, name, stream) ((void)bwprof_profiler_start(profiler, name, stream))
 #define BWPROF_STOP(profiler, name, stream) ((void)bwprof_profiler_stop(profiler, name, stream))
+static inline bwprof_range bwprof_range_begun(bwprof_profiler *profiler, const char *name, void *stream,
+                                              uint64_t bytes_read, uint64_t bytes_written) {
+    bwprof_range range;
+    (void)bwprof_range_begin(profiler, name, stream, bytes_read, bytes_written, &range);
+    return range;
+}
+#define BWPROF_RANGE_BEGIN(range, profiler, name, stream, bytes_read, bytes_written) \
+    bwprof_range range = bwprof_range_begun(profiler, name, stream, bytes_read, bytes_written)
+#define BWPROF_RANGE_END(range) ((void)bwprof_range_end(&(range)))
+#if defined(__GNUC__)
+#define BWPROF_JOIN_(a, b) a##b
+#define BWPROF_JOIN(a, b) BWPROF_JOIN_(a, b)
+#define BWPROF_RANGE_NAMED(profiler, name, stream, bytes_read, bytes_written) \
+    __attribute__((cleanup(bwprof_range_end), unused))                        \
+    BWPROF_RANGE_BEGIN(BWPROF_JOIN(bwprof_range_, __LINE__), profiler, name, stream, bytes_read, bytes_written)
+#define BWPROF_RANGE(profiler, stream, bytes_read, bytes_written) \
+    BWPROF_RANGE_NAMED(profiler, __func__, stream, bytes_read, bytes_written)
+#endif
 #else
 #define BWPROF_START(profiler, name, stream) ((void)0)
 #define BWPROF_STOP(profiler, name, stream) ((void)0)
+#define BWPROF_RANGE_BEGIN(range, profiler, name, stream, bytes_read, bytes_written) ((void)0)
+#define BWPROF_RANGE_END(range) ((void)0)
+#define BWPROF_RANGE_NAMED(profiler, name, stream, bytes_read, bytes_written) ((void)0)
+#define BWPROF_RANGE(profiler, stream, bytes_read, bytes_written) ((void)0)
 #endif
 
 /* ---- cost: the bytes and FLOPs of shapes, as bwprof.cost has them ---- */

@@ -229,14 +229,45 @@ static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) 
     return BW_OK;
 }
 
+/* Calls of several threads in turn. */
+static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_moved moved) {
+    pthread_mutex_lock(&self->lock);
+    bw_status status = set_bytes(self, name, moved);
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
 bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *name, uint64_t bytes_read,
                                         uint64_t bytes_written) {
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    pthread_mutex_lock(&self->lock);
-    status = set_bytes(self, name, (bw_moved){bytes_read, bytes_written});
-    pthread_mutex_unlock(&self->lock);
+    status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
+}
+
+/* ---- both at once ---- */
+
+bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void *stream, uint64_t bytes_read,
+                                 uint64_t bytes_written, bwprof_range *out) {
+    bw_profiler *self;
+    bw_status status = bw_api_need(out, "out");
+    if (status) return bw_api_answer(status);
+    *out = (bwprof_range){.profiler = NULL};
+    if (bw_handle_is_off(handle)) return BWPROF_OK;
+    status = bw_handle_hold(handle, &self);
+    if (status) return bw_api_answer(status);
+    if (bytes_read || bytes_written) status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
+    if (!status) status = start_in(self, name, stream);
+    if (!status) *out = (bwprof_range){handle, name, stream};
+    bw_handle_let_go(handle);
+    return status ? bw_api_answer(status) : BWPROF_OK;
+}
+
+bwprof_status bwprof_range_end(bwprof_range *range) {
+    if (!range || !range->profiler) return BWPROF_OK;
+    bwprof_profiler *handle = range->profiler;
+    range->profiler = NULL;
+    return bwprof_profiler_stop(handle, range->name, range->stream);
 }
