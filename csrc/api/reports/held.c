@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/report.h"
+#include "api/reports/report.h"
 #include "base/clock.h"
 
 enum { PATIENCE_S = 10, PAUSE_NS = 10 * 1000 * 1000 };

@@ -25,7 +25,7 @@ bw_status bw_given_read(const bw_given *given, bw_asked *out);
 /* NULL: not wanted. */
 bwprof_status bw_given_cost(const bw_given *given, uint64_t *bytes_read, uint64_t *bytes_written, uint64_t *flops);
 
-/* ---- report.c ---- */
+/* ---- reports/report.c ---- */
 
 /* Measured on the first device there is, verified. */
 bwprof_status bw_given_profile(const bw_given *given, bwprof_report *out);

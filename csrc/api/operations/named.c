@@ -1,5 +1,5 @@
 /* What is called after an operation: the one file here that names any, those that engines are made of. */
-#include "api/given.h"
+#include "api/operations/given.h"
 
 /* An operation whose parameters have these names, as many as there are values. */
 #define GIVEN(operation, precision, names, ...)                                                     \

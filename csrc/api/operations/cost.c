@@ -1,5 +1,5 @@
 /* Operations with parameters by name, as callers give them: what is meant, its bytes and FLOPs. */
-#include "api/given.h"
+#include "api/operations/given.h"
 #include "measure/case/choice.h"
 
 enum { GIVEN_MOST = BW_MAX_PARAMS };

@@ -1,11 +1,11 @@
 /* Reports of one measurement each, and the figures that a report may have. */
-#include "api/report.h"
+#include "api/reports/report.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "api/benchmark.h"
-#include "api/given.h"
+#include "api/operations/given.h"
 
 static void write_report(const bw_outcome *row, bwprof_report *out) {
     const char *precision = row->planned->precision->name;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/report.h"
+#include "api/reports/report.h"
 
 #define ROOT ".test-results/bandwidth"
 #define NAME "bandwidth_report.json"

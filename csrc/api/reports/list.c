@@ -2,7 +2,7 @@
  * report, or a list of reports. */
 #include <string.h>
 
-#include "api/report.h"
+#include "api/reports/report.h"
 
 enum { DEEPEST = 64 };
 
