@@ -149,7 +149,8 @@ BWPROF_API bwprof_status bwprof_cost(const char *operation, const char *precisio
 /* ---- measure: a function of yours, by the rules of bwprof.measure ---- */
 
 /* Enqueues the work on the stream that bwprof_measure was given, or does it on a CPU; called many times, with set
- * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. */
+ * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. It returns, and neither throws nor jumps out:
+ * the device would stay in use. */
 typedef int (*bwprof_callback)(void *user, int64_t set);
 
 /* 0 and NULL are the defaults. */
