@@ -120,6 +120,7 @@ def test_the_library_needs_the_system_only() -> None:
     assert "libc.so.6" in needed
     assert [name for name in needed if not allowed.fullmatch(name)] == []
     assert re.findall(r"\(SONAME\).*\[(.*)\]", listing) == ["libbwprof.so"]
+    assert re.search(r"\(FLAGS_1\).*NODELETE", listing), "threads of a device that is open run in what dlclose unmaps"
 
 
 def test_versions_agree(bad_use: tuple[Path, str]) -> None:
