@@ -1,0 +1,105 @@
+"""What a frame of another profiler's figures holds: columns of bwprof's own rows where they mean the same, and more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bwprof.results import schema
+from bwprof.results.schema import Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Column(NamedTuple):
+    """A column: its name, its unit, what kind of value it holds, and what it says."""
+
+    name: str
+    unit: str
+    kind: Kind
+    text: str
+
+
+def _shared(*names: str) -> list[Column]:
+    """Columns that bwprof's own rows have, under the same names."""
+    found = map(schema.column, names)
+    return [Column(column.name, column.unit, column.kind, column.text) for column in found]
+
+
+# In this order; a metric that is none of them keeps its own name and follows.
+COLUMNS: tuple[Column, ...] = (
+    Column("kernel", "", "text", "kernel's name, without its parameters' values"),
+    Column("launch", "", "integer", "the launch's number in the file"),
+    *_shared("case", "device"),
+    Column("compute_capability", "", "text", "of the GPU: 9.0"),
+    Column("grid", "blocks", "text", "blocks of the grid: 128x1x1"),
+    Column("block", "threads", "text", "threads of a block: 256x1x1"),
+    Column("blocks", "blocks", "integer", "blocks of the grid, altogether"),
+    Column("threads", "threads", "integer", "threads of a block, altogether"),
+    Column("registers", "registers", "integer", "of a thread"),
+    Column("shared_bytes", "B", "integer", "shared memory of a block, static and dynamic"),
+    *_shared("status", "time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "peak_gb_s"),
+    Column("pct_peak", "%", "number", "DRAM bandwidth / peak"),
+    *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),
+    Column("theoretical_occupancy_pct", "%", "number", "warps that could be resident, of the most possible"),
+    Column("occupancy_limiter", "", "text", "what allows no more: registers, shared, warps or blocks"),
+    Column("waves", "waves", "number", "blocks of the grid / blocks that the device holds at once"),
+    Column("multiprocessors", "", "integer", "of the device"),
+    *_shared("sm_clock_mhz", "mem_clock_mhz", "stall_reasons", "bank_conflicts", "shared_wavefronts"),
+    *_shared("sectors_per_load", "sectors_per_store"),
+    Column("load_efficiency_pct", "%", "number", "bytes used, of the sectors that loads from global memory fetched"),
+    Column("store_efficiency_pct", "%", "number", "bytes written, of the sectors that stores to global memory took"),
+    Column("local_bytes", "B", "integer", "bytes that went to local memory and back: spilled registers, mostly"),
+    Column("l1_hit_pct", "%", "number", "sectors found in the L1 cache"),
+    Column("l2_hit_pct", "%", "number", "sectors found in the L2 cache"),
+    *_shared("l2_bytes"),
+    Column("active_threads", "threads", "number", "threads of a warp, of 32, that took part in an instruction"),
+    *_shared("flops", "peak_tflops"),
+    Column("valu_busy_pct", "%", "number", "vector units busy (AMD)"),
+    Column("mem_unit_stalled_pct", "%", "number", "memory units stalled (AMD)"),
+    Column("lds_bank_conflict_pct", "%", "number", "cycles that bank conflicts in shared memory took (AMD)"),
+    Column("estimated", "", "text", "which figures were estimated, and how"),
+)
+
+
+def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes: Iterable[str] = ()) -> pd.DataFrame:
+    """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
+
+    Parameters
+    ----------
+    rows : iterable of mappings
+        Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
+    source, tool : str
+        The file and the profiler: `attrs` keeps them beside `notes`.
+    """
+    import pandas as pd
+
+    listed = list(rows)
+    own = {column.name for column in COLUMNS}
+    here = {name for row in listed for name in row}
+    data: dict[str, Any] = {
+        column.name: pd.Series(_values(listed, column), dtype=schema.DTYPES[column.kind])
+        for column in COLUMNS
+        if column.name in here
+    }
+    for name in dict.fromkeys(name for row in listed for name in row if name not in own):
+        data[name] = [row.get(name) for row in listed]
+    frame = pd.DataFrame(data)
+    frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
+    return frame
+
+
+def _values(rows: list[Mapping[str, Any]], column: Column) -> list[Any]:
+    values = [schema.normalise(row.get(column.name), column.kind) for row in rows]
+    return [math.nan if value is None else value for value in values] if column.kind == "number" else values
+
+
+def ratio(part: float | None, whole: float | None, times: float = 1.0) -> float | None:
+    """`times` * part / whole; None where either is unknown or nothing is below."""
+    if part is None or whole is None or not whole > 0 or not np.isfinite(part):
+        return None
+    return times * part / whole

@@ -1,0 +1,48 @@
+"""Files of other profilers, read line by line: bounded, never run, every complaint with its line."""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from bwprof.text import quoted
+
+LONGEST_LINE = 64 << 20  # bytes: a launch of ncu has thousands of metrics, not millions
+
+
+def wrong(path: Path, line: int | None, said: str) -> ValueError:
+    """What a malformed file raises: where, what was found, what is needed."""
+    return ValueError(f"{quoted(path)}{f', line {line}' if line else ''}: {said}")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """A regular file as text; ValueError for what is none, so that no pipe or device is waited for.
+
+    Bytes that are no UTF-8 become U+FFFD: a kernel's name may hold some. A NUL is in no text: ValueError.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as raw:  # waits for nobody
+        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+            raise wrong(path, None, "this is no regular file: a profiler's file is needed")
+        if b"\0" in raw.peek(4096)[:4096]:
+            raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        yield stream
+
+
+def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
+    """The records of CSV lines, each with the number of the line it ends on; the first line is number `first`."""
+    reader = csv.reader(lines, strict=True)
+    while True:
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
+        yield first - 1 + reader.line_num, record
