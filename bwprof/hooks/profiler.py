@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
-from bwprof.callables import check_callable, only_makes
+from bwprof.callables import check_callable, name_of, only_makes
 from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
 from bwprof.results.files import atomic_write
-from bwprof.text import amount, path_of, unknown, whole_number
+from bwprof.text import amount, path_of, quoted, shown, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,10 +56,11 @@ class Range:
         TypeError
             For a coroutine function or a generator function: a call of it does not run it.
         """
+        if not callable(function):
+            raise TypeError(f"{shown(function)} is no function: a range is put around a function's calls")
         if only_makes(function):
-            raise TypeError(
-                f"a call of {function.__name__} does not run it: put `with profiler.range({self._name!r}):` inside it"
-            )
+            inside = f"put `with profiler.range('{quoted(self._name)}'):` inside it"
+            raise TypeError(f"a call of {name_of(function)} does not run it: {inside}")
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -167,8 +168,9 @@ class Profiler(Scheduled):
         return Range(self._core, name)
 
     def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
-        """What one run of a range moves, for `bandwidth_gb_s`."""
-        self._bytes[name] = (amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written"))
+        """What one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text."""
+        moved = amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written")
+        self._bytes[_checked(name)] = moved
 
     def times_ms(self, name: str) -> list[float]:
         """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
@@ -177,9 +179,11 @@ class Profiler(Scheduled):
         ------
         ValueError
             For a range that was never started.
+        TypeError
+            For a name that is no text.
         """
         found = self._read()
-        if name not in found:
+        if _checked(name) not in found:
             raise ValueError(unknown("range", name, found))
         return [ns / 1e6 for ns in found[name]]
 
@@ -189,7 +193,8 @@ class Profiler(Scheduled):
 
     def bandwidth_gb_s(self, name: str) -> float:
         """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known."""
-        return _bandwidth(self._bytes.get(name), self.elapsed_ms(name))
+        time_ms = self.elapsed_ms(name)
+        return _bandwidth(self._bytes.get(name), time_ms)
 
     def frame(self) -> pd.DataFrame:
         """One row per range, in the order of their first start.
@@ -254,7 +259,7 @@ class Profiler(Scheduled):
         }
 
     def report(self) -> str:
-        """The same as a table in text, ready to be printed."""
+        """The same as a table in text, ready to be printed; names of more than 200 characters are cut short."""
         import io
 
         from bwprof.terminal import console, table
@@ -266,7 +271,7 @@ class Profiler(Scheduled):
         grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
         for row in frame.to_dict("records"):
             cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-            grid.add_row(row["range"], str(row["count"]), *cells, row["flags"])
+            grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
         screen.print(grid)
         return stream.getvalue()
 
@@ -303,10 +308,11 @@ class Profiler(Scheduled):
         ['sum']
         """
         target = path_of(path, "path")
-        if whole_number(most, "most") < 1:
-            raise ValueError(f"most is {most}: at least 1 is needed")
+        count = whole_number(most, "most")
+        if count < 1:
+            raise ValueError(f"most is {shown(most)}: at least 1 is needed")
         found, begins = self._read(), {} if self._device is None else self._core.begins()
-        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, int(most)))
+        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, count))
 
     def _where_it_runs(self) -> Where:
         device = self._device
@@ -345,6 +351,12 @@ class Profiler(Scheduled):
 
     def _read(self) -> dict[str, list[float]]:
         return {} if self._device is None else self._core.read()
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a range's name is a str, not {shown(name)}")
+    return name
 
 
 def _median(times: list[float]) -> float:
