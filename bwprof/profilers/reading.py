@@ -35,6 +35,25 @@ def opened(path: Path) -> Iterator[TextIO]:
         yield stream
 
 
+class Lines:
+    """A file's lines, none longer than `LONGEST_LINE`; `ended` says whether the last one that was read has its end."""
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self._path, self._stream = path, stream
+        self.ended = True
+
+    def __iter__(self) -> Iterator[str]:
+        read, number = self._stream.readline, 0
+        while line := read(LONGEST_LINE):
+            number += 1
+            self.ended = line[-1] in "\r\n"
+            if len(line) == LONGEST_LINE and not self.ended:
+                raise wrong(
+                    self._path, number, f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
+                )
+            yield line
+
+
 def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
     """The records of CSV lines, each with the number of the line it ends on; the first line is number `first`."""
     reader = csv.reader(lines, strict=True)
