@@ -7,12 +7,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TextIO
 
 from bwprof.text import quoted
 
 LONGEST_LINE = 64 << 20  # bytes: a launch of ncu has thousands of metrics, not millions
+_BLOCK = 1 << 20
 
 
 def wrong(path: Path, line: int | None, said: str) -> ValueError:
@@ -43,15 +45,21 @@ class Lines:
         self.ended = True
 
     def __iter__(self) -> Iterator[str]:
-        read, number = self._stream.readline, 0
-        while line := read(LONGEST_LINE):
-            number += 1
-            self.ended = line[-1] in "\r\n"
-            if len(line) == LONGEST_LINE and not self.ended:
-                raise wrong(
-                    self._path, number, f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
-                )
-            yield line
+        return chain.from_iterable(self._blocks())
+
+    def _blocks(self) -> Iterator[list[str]]:
+        number = 0
+        while block := self._stream.read(_BLOCK):
+            if block[-1] != "\n":
+                rest = self._stream.readline(LONGEST_LINE)
+                if len(rest) == LONGEST_LINE:
+                    said = f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
+                    raise wrong(self._path, number + block.count("\n") + 1, said)
+                block += rest
+            self.ended = block[-1] == "\n"
+            lines = [f"{line}\n" for line in block.split("\n")]
+            number += len(lines) - 1
+            yield lines[:-1] if self.ended else lines
 
 
 def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
@@ -65,3 +73,23 @@ def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[
         except csv.Error as error:
             raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
         yield first - 1 + reader.line_num, record
+
+
+def batches(path: Path, lines: Iterator[str], most: int, *, first: int = 1) -> Iterator[list[list[str]]]:
+    """The records of CSV lines in lists of `most`; where they stand is found again by `line_of` when that is asked."""
+    reader = csv.reader(lines, strict=True)
+    while True:
+        try:
+            batch = list(islice(reader, most))
+        except csv.Error as error:
+            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
+        if not batch:
+            return
+        yield batch
+
+
+def line_of(path: Path, record: int) -> int:
+    """The line on which a record ends, counted from 0 with the header; of records with nothing in them none counts."""
+    with opened(path) as stream:
+        found = (line for line, cells in records(path, iter(Lines(path, stream))) if cells)
+        return next(islice(found, record, None), 0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bwprof.profilers.reading import Lines, opened, records, wrong
+from bwprof.profilers.reading import Lines, batches, line_of, opened, records, wrong
 from bwprof.results import schema
 from bwprof.text import shown
 
@@ -130,10 +130,9 @@ def read(path: Path) -> Table:
     table = Table(path, kind)
     with opened(path) as stream:
         lines = Lines(path, stream)
-        found = records(path, iter(lines))
-        next(found)
+        found = batches(path, iter(lines), _BATCH)
         if kind == "agents":
-            _read_agents(table, header, found)
+            _read_agents(table, header, next(found)[1:])
         else:
             _read_launches(table, header, found, lines)
     return table
@@ -143,10 +142,10 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("_", "").replace("-", "")
 
 
-def _read_agents(table: Table, header: list[str], found: Iterator[tuple[int, list[str]]]) -> None:
+def _read_agents(table: Table, header: list[str], found: list[list[str]]) -> None:
     """GPUs by the numbers that launches name them by: "AMD Instinct MI250X (gfx90a)", and compute units."""
     places = {_plain(name): place for place, name in enumerate(header)}
-    for _, cells in islice(found, 10_000):
+    for cells in found:
         cell = {name: cells[place] for name, place in places.items() if place < len(cells)}
         if cell.get("agenttype", "").strip().upper() != "GPU":
             continue
@@ -168,25 +167,25 @@ class _Part:
     found: list[NDArray[Any]] = field(default_factory=list)
 
 
-def _read_launches(table: Table, header: list[str], found: Iterator[tuple[int, list[str]]], lines: Lines) -> None:
+def _read_launches(table: Table, header: list[str], found: Iterator[list[list[str]]], lines: Lines) -> None:
     codes: dict[str, dict[str, int]] = {}
     parts = _parts(table, header, codes)
-    numbers: list[NDArray[np.int64]] = []
-    for batch in _batches(table, header, found, lines):
-        numbers.append(np.array([line for line, _ in batch], np.int64))
-        cells = list(zip(*(record for _, record in batch), strict=True))
+    before = 1  # records, the header among them
+    for batch in _whole_records(table, header, found, lines):
+        cells = list(zip(*batch, strict=True))
         for part in parts:
             try:
                 part.found.append(part.convert(cells[part.place]))
             except (OverflowError, ValueError):
-                raise _cell_error(table.path, header, part, batch) from None
-    if not numbers:
+                raise _cell_error(table.path, header, part, batch, before) from None
+        before += len(batch)
+    if before == 1:
         raise wrong(table.path, 1, "it has a header and no launches: none were made, or the file is not whole")
     whole = {part.name: np.concatenate(part.found) for part in parts}
     for part in parts:
         part.found.clear()
     table.texts = {role: [_kernel(text) for text in texts] for role, texts in codes.items()}
-    _check_times(table.path, whole, np.concatenate(numbers))
+    _check_times(table.path, whole)
     if table.kind == "counters":
         _pivot(table, whole)
     else:
@@ -196,29 +195,26 @@ def _read_launches(table: Table, header: list[str], found: Iterator[tuple[int, l
     _leave_out_impossible(table)
 
 
-def _batches(
-    table: Table, header: list[str], found: Iterator[tuple[int, list[str]]], lines: Lines
-) -> Iterator[list[tuple[int, list[str]]]]:
+def _whole_records(
+    table: Table, header: list[str], found: Iterator[list[list[str]]], lines: Lines
+) -> Iterator[list[list[str]]]:
     """Records that have all their cells; a last one that was cut off is left out."""
-    width = len(header)
-    while batch := list(islice(found, _BATCH)):
-        short = next((at for at, (_, record) in enumerate(batch) if len(record) != width), None)
-        if short is not None:
-            batch = [one for one in batch if one[1]]  # csv gives an empty record for an empty line
-            short = next((at for at, (_, record) in enumerate(batch) if len(record) != width), None)
-        if short is not None:
-            line, record = batch[short]
-            after = next(found, None)
-            if short + 1 < len(batch) or after is not None or lines.ended or len(record) > width:
-                raise wrong(
-                    table.path,
-                    line,
-                    f"it has {len(record)} cells where the header has {width}: the file is damaged, or not whole",
-                )
+    width, before = len(header), 0
+    for given in found:
+        batch = given if all(given) else list(filter(None, given))  # csv gives an empty record for an empty line
+        if set(map(len, batch)) - {width}:
+            at = next(at for at, record in enumerate(batch) if len(record) != width)
+            line, cells = line_of(table.path, before + at), len(batch[at])
+            if at + 1 < len(batch) or lines.ended or cells > width or next(found, None) is not None:
+                said = f"it has {cells} cells where the header has {width}: the file is damaged, or not whole"
+                raise wrong(table.path, line, said)
             table.notes.append(f"line {line} is cut off and left out: the file is not whole")
-            batch.pop()
+            batch = batch[:-1]
         elif not lines.ended and len(batch) < _BATCH:
             table.notes.append("the last line has no end: if the file was cut off there, so may its last figure be")
+        if not before:
+            batch = batch[1:]  # the header
+        before += len(batch) + (not before)
         if batch:
             yield batch
 
@@ -247,28 +243,29 @@ def _coder(codes: dict[str, int]) -> Callable[[tuple[str, ...]], NDArray[Any]]:
     def convert(cells: tuple[str, ...]) -> NDArray[Any]:
         for text in set(cells):
             codes.setdefault(text, len(codes))
-        return np.array([codes[text] for text in cells], np.int32)
+        return np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells))
 
     return convert
 
 
 def _whole(cells: tuple[str, ...]) -> NDArray[Any]:
-    return np.array([int(cell) for cell in cells], np.int64)
+    return np.fromiter(map(int, cells), np.int64, len(cells))
 
 
 def _floats(cells: tuple[str, ...]) -> NDArray[Any]:
-    return np.array([float(cell) if cell else np.nan for cell in cells], np.float64)
+    filled = cells if all(cells) else [cell or "nan" for cell in cells]
+    return np.fromiter(map(float, filled), np.float64, len(cells))
 
 
-def _cell_error(path: Path, header: list[str], part: _Part, batch: list[tuple[int, list[str]]]) -> ValueError:
+def _cell_error(path: Path, header: list[str], part: _Part, batch: list[list[str]], before: int) -> ValueError:
     """What is wrong with the first cell of a column that cannot be read."""
-    for line, record in batch:
+    for at, record in enumerate(batch):
         try:
             part.convert((record[part.place],))
         except (OverflowError, ValueError):
-            given = shown(record[part.place])
-            return wrong(path, line, f"column {shown(header[part.place])} holds {given}: {part.said} is needed")
-    return wrong(path, batch[0][0], f"column {shown(header[part.place])} cannot be read: {part.said} is needed")
+            said = f"column {shown(header[part.place])} holds {shown(record[part.place])}: {part.said} is needed"
+            return wrong(path, line_of(path, before + at), said)
+    raise AssertionError(f"column {part.name}: each of its cells can be read, and all of them cannot")
 
 
 def _kernel(text: str) -> str:
@@ -277,7 +274,7 @@ def _kernel(text: str) -> str:
     return name.removesuffix(" [clone .kd]").removesuffix(".kd")
 
 
-def _check_times(path: Path, whole: dict[str, NDArray[Any]], lines: NDArray[np.int64]) -> None:
+def _check_times(path: Path, whole: dict[str, NDArray[Any]]) -> None:
     start, end = whole.get("start"), whole.get("end")
     if start is None or end is None:
         return
@@ -285,7 +282,7 @@ def _check_times(path: Path, whole: dict[str, NDArray[Any]], lines: NDArray[np.i
     if len(bad):
         at = int(bad[0])
         said = f"the launch ends at {int(end[at])} ns and begins at {int(start[at])} ns: times from 0 on are needed"
-        raise wrong(path, int(lines[at]), said)
+        raise wrong(path, line_of(path, at + 1), said)
 
 
 def _pivot(table: Table, whole: dict[str, NDArray[Any]]) -> None:
