@@ -73,8 +73,7 @@ static bw_status new_reading(readings *self, const char *name, reading **out) {
     if (self->names.count > before) {
         reading *grown = realloc(self->of, (size_t)self->names.capacity * sizeof *grown);
         if (!grown) {
-            self->names.count--; /* without a reading */
-            free(self->names.name[self->names.count]);
+            bw_names_take_back(&self->names);
             return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
         }
         self->of = grown;
@@ -156,7 +155,6 @@ static bw_status find_floor(bw_profiler *self, double *ms) {
 static bw_status read_one(bwprof_profiler *handle, const char *name, reading *out) {
     bw_profiler *self;
     readings found = {.of = NULL};
-    *out = (reading){.median_ms = NAN, .gb_s = NAN};
     BW_TRY(bw_name_check(name));
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status status = read_ranges(self, name, &found);
@@ -168,23 +166,27 @@ static bw_status read_one(bwprof_profiler *handle, const char *name, reading *ou
     return status;
 }
 
+/* What the three readers below begin with: the range as far as it is known, for what there is a place `to`. */
+static bwprof_status ask(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
+    *out = (reading){.median_ms = NAN, .gb_s = NAN};
+    bw_status status = bw_api_need(to, what);
+    if (!status) status = read_one(handle, name, out);
+    return bw_api_answer(status);
+}
+
 bwprof_status bwprof_profiler_elapsed_ms(bwprof_profiler *handle, const char *name, double *time_ms) {
     reading found;
-    bw_status status = bw_api_need(time_ms, "time_ms");
-    if (status) return bw_api_answer(status);
-    status = read_one(handle, name, &found);
-    *time_ms = found.median_ms;
-    if (status || !isnan(found.median_ms)) return bw_api_answer(status);
+    bwprof_status answer = ask(handle, name, time_ms, "time_ms", &found);
+    if (time_ms) *time_ms = found.median_ms;
+    if (answer || !isnan(found.median_ms)) return answer;
     return bw_api_unknown("range '%.100s' has no time yet: it has not been stopped", name);
 }
 
 bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char *name, double *gb_s) {
     reading found;
-    bw_status status = bw_api_need(gb_s, "gb_s");
-    if (status) return bw_api_answer(status);
-    status = read_one(handle, name, &found);
-    *gb_s = found.gb_s;
-    if (status || !isnan(found.gb_s)) return bw_api_answer(status);
+    bwprof_status answer = ask(handle, name, gb_s, "gb_s", &found);
+    if (gb_s) *gb_s = found.gb_s;
+    if (answer || !isnan(found.gb_s)) return answer;
     return bw_api_unknown("range '%.100s' has no bandwidth: %s", name,
                           isnan(found.median_ms)  ? "it has not been stopped"
                           : !found.has_bytes      ? "its bytes were not set"
@@ -194,11 +196,9 @@ bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char
 
 bwprof_status bwprof_profiler_count(bwprof_profiler *handle, const char *name, int64_t *count) {
     reading found;
-    bw_status status = bw_api_need(count, "count");
-    if (status) return bw_api_answer(status);
-    status = read_one(handle, name, &found);
-    *count = found.totals.count;
-    return bw_api_answer(status);
+    bwprof_status answer = ask(handle, name, count, "count", &found);
+    if (count) *count = found.totals.count;
+    return answer;
 }
 
 bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {

@@ -94,6 +94,10 @@ static int character_at(const unsigned char *at) {
     return length;
 }
 
+char bw_text_capital(char letter) {
+    return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
+}
+
 void bw_text_plain(bw_text *self, const char *name) {
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
@@ -142,7 +146,7 @@ void bw_text_json(bw_text *self, const char *name) {
 
 /* ---- files ---- */
 
-static bw_status cannot_write(const char *path) {
+bw_status bw_file_failed(const char *path) {
     return bw_fail(BW_CODE_SYSTEM, "Failed to open output file: %.400s: %s", path, strerror(errno));
 }
 
@@ -156,7 +160,7 @@ static bw_status write_all(int file, const bw_text *text, const char *path) {
     for (size_t done = 0; done < text->size;) {
         ssize_t written = write(file, text->bytes + done, text->size - done);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return cannot_write(path);
+        if (written < 0) return bw_file_failed(path);
         done += (size_t)written;
     }
     return BW_OK;
@@ -174,7 +178,7 @@ static bw_status open_beside(const char *path, int *file, char **out) {
         if (*file < 0 && errno != EEXIST) break;
     }
     if (*file >= 0) return BW_OK;
-    bw_status status = cannot_write(path);
+    bw_status status = bw_file_failed(path);
     free(*out);
     *out = NULL;
     return status;
@@ -188,7 +192,7 @@ static bw_status check_path(const char *path) {
 /* Where a link leads; the path itself where nothing is there yet. */
 static bw_status place_of(const char *path, char **out) {
     *out = realpath(path, NULL);
-    if (!*out && errno != ENOENT) return cannot_write(path);
+    if (!*out && errno != ENOENT) return bw_file_failed(path);
     if (!*out) *out = strdup(path);
     return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
 }
@@ -198,7 +202,7 @@ bw_status bw_file_check(const char *path) {
     int file = -1;
     bw_status status = BW_OK;
     BW_TRY(check_path(path));
-    if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : cannot_write(path);
+    if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_failed(path);
     BW_GOTO(place_of(path, &place));
     BW_GOTO(open_beside(place, &file, &beside));
     close(file);
@@ -211,10 +215,20 @@ cleanup:
 
 static bw_status write_in_place(const char *path, const bw_text *text) {
     int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file < 0) return cannot_write(path);
+    if (file < 0) return bw_file_failed(path);
     bw_status status = write_all(file, text, path);
     close(file);
     return status;
+}
+
+/* The new name lasts as its content does; not every file system can. */
+static void sync_folder_of(char *path) {
+    char *end = strrchr(path, '/');
+    if (end) *end = '\0';
+    int folder = open(!end ? "." : end == path ? "/" : path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    (void)!fsync(folder);
+    close(folder);
 }
 
 bw_status bw_file_write(const char *path, const bw_text *text) {
@@ -227,9 +241,11 @@ bw_status bw_file_write(const char *path, const bw_text *text) {
     BW_GOTO(place_of(path, &place));
     BW_GOTO(open_beside(place, &file, &beside));
     status = write_all(file, text, path);
-    if (close(file) != 0 && !status) status = cannot_write(path);
-    if (!status && rename(beside, place) != 0) status = cannot_write(path);
+    if (!status && fsync(file) != 0) status = bw_file_failed(path);
+    if (close(file) != 0 && !status) status = bw_file_failed(path);
+    if (!status && rename(beside, place) != 0) status = bw_file_failed(path);
     if (status) unlink(beside);
+    if (!status) sync_folder_of(place);
 cleanup:
     free(beside);
     free(place);
