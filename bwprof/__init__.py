@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from bwprof._core import __version__
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.diagnosis.function import diagnose
+    from bwprof.analysis.diagnosis.waits import stall_table, stalls
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
@@ -77,6 +79,7 @@ _LATER = {
     "cost": "bwprof.costs",
     "delete_baseline": "bwprof.records.baselines",
     "devices": "bwprof.hardware",
+    "diagnose": "bwprof.analysis.diagnosis.function",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "errors": "",
     "frame": "bwprof.results.tables",
@@ -101,6 +104,8 @@ _LATER = {
     "save_proof_bundle": "bwprof.records.proof",
     "selftest": "bwprof.selftest",
     "speedup": "bwprof.analysis.narrowing",
+    "stall_table": "bwprof.analysis.diagnosis.waits",
+    "stalls": "bwprof.analysis.diagnosis.waits",
     "summary": "bwprof.analysis.summary",
     "sweep": "bwprof.sweep",
     "torch": "",
@@ -135,6 +140,7 @@ __all__ = [
     "cost",
     "delete_baseline",
     "devices",
+    "diagnose",
     "efficiency",
     "errors",
     "frame",
@@ -159,6 +165,8 @@ __all__ = [
     "save_proof_bundle",
     "selftest",
     "speedup",
+    "stall_table",
+    "stalls",
     "summary",
     "sweep",
     "torch",
