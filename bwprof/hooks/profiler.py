@@ -264,8 +264,8 @@ class Profiler(Scheduled):
         Parameters
         ----------
         style : {"table", "classic"}
-            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as the C library's `bwprof_profiler_print_report`
-            writes it (a MB is 10^6 bytes).
+            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as
+            the C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
 
         Raises
         ------
