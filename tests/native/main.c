@@ -1,7 +1,7 @@
-/* Checks of csrc/measure against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and of what
- * csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs one (exit
- * status 1: it failed), `checks --all` each in a process of its own, `checks --ranks N` prints the ranks of the
- * median's interval for 1 to N samples, `checks
+/* Checks of csrc/measure and csrc/api against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and
+ * of what csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs
+ * one (exit status 1: it failed), `checks --all` each in a process of its own, `checks --ranks N` prints the ranks of
+ * the median's interval for 1 to N samples, `checks
  * --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval of so many measurements held
  * the median. */
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int check_failures;
 
 static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks,  variant_checks, stop_checks,
                                      fault_checks,  conditions_checks, nvml_checks,      call_checks,    ranges_checks,
-                                     host_checks,   memory_checks,     reference_checks, types_checks};
+                                     host_checks,   memory_checks,     reference_checks, types_checks,   api_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {
