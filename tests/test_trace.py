@@ -115,11 +115,13 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
             with profiler.range(name):
                 pass
         assert [one["name"] for one in slices(written(profiler, tmp_path))] == [STRANGE, "", "x" * 1_000_000]
-        for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL")):
+        for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL"), ("\ud800", "no path has such")):
             with pytest.raises((TypeError, ValueError), match=said):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="most is 0: at least 1 is needed"):
             profiler.write_chrome_trace(tmp_path / "t.json", most=0)
+        profiler.write_chrome_trace(tmp_path / "t.json", most="1k")  # type: ignore[arg-type]
+        assert len(slices(checked((tmp_path / "t.json").read_text()))) == 3
         with pytest.raises(OSError, match="nowhere"):
             profiler.write_chrome_trace(tmp_path / "nowhere" / "trace.json")
 
@@ -207,6 +209,9 @@ def test_a_schedule_of_others() -> None:
 
 
 def test_wrong_schedules() -> None:
+    for step in (1.5, float("nan"), "x", None):
+        with pytest.raises(ValueError, match=r"step.*whole number"):
+            bwprof.Schedule()(step)  # type: ignore[arg-type]
     for given_, error, said in (
         ({"wait": -1}, ValueError, "wait is -1"),
         ({"active": 0}, ValueError, "active is 0: at least 1 is needed"),
