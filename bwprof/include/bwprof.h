@@ -247,10 +247,12 @@ typedef struct bwprof_report {
  * *out then holds no text, and NaN.
  *
  *   bwprof_report report;
- *   if (bwprof_profile_gemm_bandwidth(1, 896, 896, 1, &report) == BWPROF_OK) {
- *       printf("%s %s: %.3f ms, %.2f GB/s\n", report.operation, report.precision, report.time_ms,
- * report.bandwidth_gb_s); bwprof_report_save_to_proof_bundle(&report, "nightly-7"); } else fprintf(stderr, "%s\n",
- * bwprof_last_error()); */
+ *   if (bwprof_profile_gemm_bandwidth(1, 896, 896, 1, &report) != BWPROF_OK) {
+ *       fprintf(stderr, "%s\n", bwprof_last_error());
+ *       return 1;
+ *   }
+ *   printf("%s: %.3f ms, %.2f GB/s\n", report.precision, report.time_ms, report.bandwidth_gb_s);
+ *   bwprof_report_save_to_proof_bundle(&report, "nightly-7"); */
 
 /* D(M, N) = A(M, K) B(N, K)^T. */
 BWPROF_API bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out);
