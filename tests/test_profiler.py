@@ -297,6 +297,32 @@ def test_a_message_with_names_can_be_shown(profiler: bwprof.Profiler) -> None:
     assert len(said) < 2000
 
 
+def test_the_classic_report(profiler: bwprof.Profiler) -> None:
+    """The promised text; of several runs the median, which it says."""
+    profiler.set_bytes("GEMM FP16", 117448704, 28672)
+    with profiler.range("GEMM FP16"):
+        spin(0.05)
+    for _ in range(3):
+        with profiler.range("a\nb\x1b"):
+            pass
+    profiler.start("running")
+    time, fast = profiler.elapsed_ms("GEMM FP16"), profiler.bandwidth_gb_s("GEMM FP16")
+    other = profiler.elapsed_ms("a\nb\x1b")
+    assert profiler.report(style="classic") == (
+        f"=== Bandwidth Profile: GEMM FP16 ===\nElapsed time: {time:.3f} ms\n"
+        "Bytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n"
+        f"Bandwidth: {fast:.2f} GB/s\n=============================\n"
+        f"=== Bandwidth Profile: a\\x0ab\\x1b ===\nElapsed time: {other:.3f} ms (median of 3)\n"
+        "Bandwidth: unknown\n=============================\n"
+        "=== Bandwidth Profile: running ===\nElapsed time: unknown ms\nBandwidth: unknown\n"
+        "=============================\n"
+    )
+    profiler.stop("running")
+    assert profiler.report(style="table").splitlines()[0] == profiler.report().splitlines()[0]
+    with pytest.raises(ValueError, match=r"unknown style 'clasic': did you mean 'classic'\?"):
+        profiler.report(style="clasic")
+
+
 def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:
     async def coroutine() -> None:
         pass

@@ -19,7 +19,7 @@ from bwprof import _core
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Phase, Schedule
 from bwprof.results.others import prometheus
-from bwprof.results.others.trace import Slice, Trace
+from bwprof.results.others.trace import Slice, Trace, pulses
 from bwprof.runs import loop
 
 STRANGE = 'a"b\\c\n\t\x00\x1b\u2028é漢🚀\ud800'
@@ -77,6 +77,23 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
     assert sorted(one["ts"] for one in found) == sorted(begin for begin, _ in spans)
     if not slack:
         assert sorted((one["ts"], one["dur"]) for one in found) == sorted(spans)
+
+
+@pytest.mark.parametrize(
+    ("spans", "wanted"),
+    [
+        ([(0, 10, 5), (20, 5, 7)], [(0, 5), (10, 0), (20, 7), (25, 0)]),
+        ([(0, 10, 5), (9.5, 10.5, 7)], [(0, 5), (9.5, 7), (10, 7), (20, 0)]),  # the second runs on
+        ([(0, 10, 5), (2, 3, 7)], [(0, 5), (2, 7), (5, 5), (10, 0)]),  # the first goes on after it
+        ([(0, 10, 5), (10, 10, 7)], [(0, 5), (10, 0), (10, 7), (20, 0)]),
+        ([(4, 0, 5), (4, 2, 7)], [(4, 5), (4, 7), (4, 7), (6, 0)]),
+        ([(4, 1, float("nan")), (4, 2, 7)], [(4, 7), (6, 0)]),
+    ],
+)
+def test_a_counter_holds_while_something_runs(
+    spans: list[tuple[float, float, float]], wanted: list[tuple[float, float]]
+) -> None:
+    assert pulses([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
 
 
 def test_times_of_events_touch() -> None:

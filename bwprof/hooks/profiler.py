@@ -15,7 +15,7 @@ from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
 from bwprof.results.files import atomic_write
-from bwprof.text import amount, path_of, quoted, shown, unknown, whole_number
+from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -258,22 +258,40 @@ class Profiler(Scheduled):
             "flags": "near_timer_floor" if median < FLOOR_FACTOR * floor_ms else "",
         }
 
-    def report(self) -> str:
-        """The same as a table in text, ready to be printed; names of more than 200 characters are cut short."""
-        import io
+    def report(self, style: str = "table") -> str:
+        """The same as text, ready to be printed.
 
-        from bwprof.terminal import console, table
+        Parameters
+        ----------
+        style : {"table", "classic"}
+            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as
+            the C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
 
-        frame = self.frame()
-        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-        stream = io.StringIO()
-        screen = console(stream)
-        grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
-        for row in frame.to_dict("records"):
-            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-            grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
-        screen.print(grid)
-        return stream.getvalue()
+        Raises
+        ------
+        ValueError
+            For another style.
+
+        Examples
+        --------
+        >>> import bwprof
+        >>> with bwprof.Profiler(device="cpu") as profiler:
+        ...     profiler.set_bytes("GEMM FP16", 117448704, 28672)
+        ...     with profiler.range("GEMM FP16"):
+        ...         _ = sum(range(1000))
+        ...     print(profiler.report(style="classic"))  # doctest: +ELLIPSIS
+        === Bandwidth Profile: GEMM FP16 ===
+        Elapsed time: ... ms
+        Bytes read: 117448704 (117.45 MB)
+        Bytes written: 28672 (0.03 MB)
+        Bandwidth: ... GB/s
+        =============================
+        <BLANKLINE>
+        """
+        if style not in ("table", "classic"):
+            raise ValueError(unknown("style", style, ["table", "classic"]))
+        rows: list[Any] = self.frame().to_dict("records")
+        return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
     def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
         """Write the ranges so far into a file in the Trace Event format.
@@ -365,3 +383,35 @@ def _median(times: list[float]) -> float:
 
 def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
     return float("nan") if moved is None else float(_core.bandwidth_gb_s(sum(moved), time_ms / 1e3))
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    import io
+
+    from bwprof.terminal import console, table
+
+    numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+    stream = io.StringIO()
+    screen = console(stream)
+    grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+    for row in rows:
+        cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+        grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
+    screen.print(grid)
+    return stream.getvalue()
+
+
+def _block(row: dict[str, Any]) -> str:
+    """A range in the classic style, which csrc/api/readings.c has as well."""
+    times = f" (median of {row['count']})" if row["count"] > 1 else ""
+    name = spelt(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    lines = [
+        f"=== Bandwidth Profile: {name} ===",
+        f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",
+    ]
+    for label, moved in (("read", row["bytes_read"]), ("written", row["bytes_written"])):
+        if isinstance(moved, int):
+            lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB)")
+    lines.append("Bandwidth: unknown" if fast is None else f"Bandwidth: {fast:.2f} GB/s")
+    return "\n".join([*lines, "=" * 29, ""])
