@@ -165,7 +165,7 @@ def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
     Examples
     --------
     >>> answer({"case": "copy", "time_ms": 0.5, "dram_pct": 88.0})
-    ['copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster.']
+    ["copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."]
     """
     return [row.sentence for row in diagnoses(data, latency_us=latency_us)]
 

@@ -189,7 +189,7 @@ def clock_held_down(figures: Figures) -> Judgement:
             return refuted(f"{said}, which does not matter: {at_roof(figures)}")
         return supported(said, ratio(most or math.nan, clock))
     if said == "none":
-        return refuted("; ".join(filter(None, ("the driver held it down for no reason", at))))
+        return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
     verdict = CLOCK.place(share)
     if verdict == REFUTED:
         return refuted(at)
