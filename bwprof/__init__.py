@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from bwprof.roofs import Roofs
     from bwprof.selftest import selftest
     from bwprof.sweep import sweep
+    from bwprof.sweep.classic import benchmark_bandwidth
 
 # Where a name is; "" for a module of this package.
 _LATER = {
@@ -72,6 +73,7 @@ _LATER = {
     "analysis": "",
     "bandwidth_gb_s": "bwprof.costs",
     "baselines": "bwprof.records.baselines",
+    "benchmark_bandwidth": "bwprof.sweep.classic",
     "columns": "bwprof.results.tables",
     "compare": "bwprof.compare",
     "cost": "bwprof.costs",
@@ -132,6 +134,7 @@ __all__ = [
     "analysis",
     "bandwidth_gb_s",
     "baselines",
+    "benchmark_bandwidth",
     "columns",
     "compare",
     "cost",

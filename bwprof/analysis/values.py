@@ -38,6 +38,8 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
         check_frame(data, name)
         return data
     rows = [data] if isinstance(data, Mapping) else data
+    if isinstance(rows, pd.Series) and rows.index.is_unique and all(isinstance(name, str) for name in rows.index):
+        rows = [rows.to_dict()]
     if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
         return pd.DataFrame([dict(row) for row in rows])
     raise TypeError(

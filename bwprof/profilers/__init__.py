@@ -2,3 +2,8 @@
 
 ``python -m bwprof.profilers`` prints them; `bwprof.diagnose` says what they mean.
 """
+
+from bwprof.profilers.amd.parsing import parse_rocprof
+from bwprof.profilers.amd.session import RocprofSession, profile_matmul_memory, profile_memory, profile_memory_detailed
+
+__all__ = ["RocprofSession", "parse_rocprof", "profile_matmul_memory", "profile_memory", "profile_memory_detailed"]

@@ -7,12 +7,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TextIO
 
 from bwprof.text import quoted
 
 LONGEST_LINE = 64 << 20  # bytes: a launch of ncu has thousands of metrics, not millions
+_BLOCK = 1 << 20
 
 
 def wrong(path: Path, line: int | None, said: str) -> ValueError:
@@ -35,6 +37,31 @@ def opened(path: Path) -> Iterator[TextIO]:
         yield stream
 
 
+class Lines:
+    """A file's lines, none longer than `LONGEST_LINE`; `ended` says whether the last one that was read has its end."""
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self._path, self._stream = path, stream
+        self.ended = True
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._blocks())
+
+    def _blocks(self) -> Iterator[list[str]]:
+        number = 0
+        while block := self._stream.read(_BLOCK):
+            if block[-1] != "\n":
+                rest = self._stream.readline(LONGEST_LINE)
+                if len(rest) == LONGEST_LINE:
+                    said = f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
+                    raise wrong(self._path, number + block.count("\n") + 1, said)
+                block += rest
+            self.ended = block[-1] == "\n"
+            lines = [f"{line}\n" for line in block.split("\n")]
+            number += len(lines) - 1
+            yield lines[:-1] if self.ended else lines
+
+
 def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:
     """The records of CSV lines, each with the number of the line it ends on; the first line is number `first`."""
     reader = csv.reader(lines, strict=True)
@@ -46,3 +73,23 @@ def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[
         except csv.Error as error:
             raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
         yield first - 1 + reader.line_num, record
+
+
+def batches(path: Path, lines: Iterator[str], most: int, *, first: int = 1) -> Iterator[list[list[str]]]:
+    """The records of CSV lines in lists of `most`; where they stand is found again by `line_of` when that is asked."""
+    reader = csv.reader(lines, strict=True)
+    while True:
+        try:
+            batch = list(islice(reader, most))
+        except csv.Error as error:
+            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
+        if not batch:
+            return
+        yield batch
+
+
+def line_of(path: Path, record: int) -> int:
+    """The line on which a record ends, counted from 0 with the header; of records with nothing in them none counts."""
+    with opened(path) as stream:
+        found = (line for line, cells in records(path, iter(Lines(path, stream))) if cells)
+        return next(islice(found, record, None), 0)
