@@ -98,7 +98,8 @@ def _run(options: argparse.Namespace) -> int:
     data = anything.read(options.results)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
-    found = [(one, steps(one)) for one in diagnoses(measured, latency_us=latency)]
+    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
+    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
     if options.json:
