@@ -44,7 +44,8 @@ enum {
     BWPROF_UNKNOWN = 10     /* there is no such number (yet): what was asked for is NaN */
 };
 
-/* The text of this thread's last failure; "" before the first. Stays until the thread's next failure. */
+/* The text of this thread's last failure; "" before the first. Stays until the thread's next failure. It is UTF-8, of
+ * names and paths the beginning; control characters, and what is no UTF-8, as \xNN. */
 BWPROF_API const char *bwprof_last_error(void);
 
 BWPROF_API const char *bwprof_version(void); /* "0.1.0" */

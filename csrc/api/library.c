@@ -24,19 +24,29 @@ int bwprof_abi_version(void) {
     return BWPROF_ABI_VERSION;
 }
 
+/* A message repeats what a caller gave, or the beginning of it, which may end within a character. */
+static void say(const char *message) {
+    bw_text plain = {0};
+    bw_text_plain(&plain, message);
+    snprintf(bw_api_said, sizeof bw_api_said, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
+    bw_text_free(&plain);
+}
+
 bwprof_status bw_api_answer(bw_status status) {
     if (!status) return BWPROF_OK;
     bwprof_status answer = (bwprof_status)bw_status_code(status);
-    snprintf(bw_api_said, sizeof bw_api_said, "%s", bw_status_message(status));
+    say(bw_status_message(status));
     bw_status_free(status);
     return answer;
 }
 
 bwprof_status bw_api_unknown(const char *format, ...) {
     va_list arguments;
+    char message[sizeof bw_api_said];
     va_start(arguments, format);
-    vsnprintf(bw_api_said, sizeof bw_api_said, format, arguments);
+    vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    say(message);
     return BWPROF_UNKNOWN;
 }
 
