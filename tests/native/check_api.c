@@ -141,6 +141,7 @@ static void kernels_have_reports(int op_index) {
 static void a_report_fails_by_every_call_and_allocation(int op_index) {
     (void)op_index;
     bwprof_report found;
+    fake.cache_bytes = 1 << 10; /* few sets */
     fake.launch_ns = 2e6;
     fake.seed = 0; /* of what the library generates */
     fake.fail_code = BW_CODE_DEVICE_LOST;
