@@ -46,11 +46,14 @@ _PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not t
 
 def frame(launches: Launches, source: str, tool: str = "ncu") -> pd.DataFrame:
     """The frame that `bwprof.profilers.parse_ncu` returns."""
+    import numpy as np
+
     found = _Figures(launches)
-    columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
-    columns |= _sizes(launches, found)
-    columns |= _dram(columns, found)
-    columns |= _arithmetic(columns, found)
+    with np.errstate(all="ignore"):  # what is no finite number is left out of its row
+        columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
+        columns |= _sizes(launches, found)
+        columns |= _dram(columns, found)
+        columns |= _arithmetic(columns, found)
     text = _texts(launches, found)
     below = _drop_negative(columns)
     rows = [
@@ -117,16 +120,14 @@ class _Figures:
         of_unit = {self._launches.metrics[name].unit for name in names}
         if unit and not of_unit <= {unit, ""}:
             return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            return cast("Figures", np.sum(np.array(parts), axis=0))
+        return cast("Figures", np.sum(np.array(parts), axis=0))
 
 
 def divided(above: Figures, below: Figures, times: float = 1.0) -> Figures:
     """`times` * above / below; NaN where nothing, or less, is below."""
     import numpy as np
 
-    with np.errstate(all="ignore"):
-        result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
+    result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
     return cast("Figures", np.where(np.isfinite(result), result, np.nan))
 
 
