@@ -1,4 +1,4 @@
-"""Compiles the checks of tests/native: csrc/measure with a fake backend, nvml.c, the CPU's memory and threads."""
+"""Compiles the checks of tests/native: csrc/measure and csrc/api with a fake backend, nvml.c, the CPU's memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 _BUILT_FROM: dict[str, list[str]] = tomllib.loads((NATIVE / "checks.toml").read_text())
-_LANGUAGE = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
+_LANGUAGE = shlex.split("-std=c11 -O1 -g1 -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
 FLAGS = [*_LANGUAGE, "-Icsrc", "-Itests/native"]
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
 WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in _BUILT_FROM["wrapped"])
@@ -60,7 +60,9 @@ def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Seq
     sources += [csrc / name for name in _BUILT_FROM["sources"]]
     sources += sorted(NATIVE.glob("*.c"))
     objects = [folder / f"{path.parent.name}_{path.stem}.o" for path in sources]
-    include = [f"-I{csrc}", f"-I{NATIVE}"]
+    include = [f"-I{csrc}", f"-I{NATIVE}", f"-I{ROOT / 'bwprof' / 'include'}", f"-I{folder}"]
+    # As setup.py writes it, as far as it is asked.
+    (folder / "build_info.h").write_text('#define BW_BUILD_VERSION "of the checks"\n')
 
     def compile_one(source: Path, target: Path) -> None:
         call([*compiler, *_LANGUAGE, *include, *flags, "-c", str(source), "-o", str(target)])

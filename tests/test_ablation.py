@@ -332,6 +332,8 @@ def test_every_entry_is_some_operations() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
     picture = tmp_path / "ladder.svg"
     given = ["ablation", "gemm", "--device", "cpu", "--cache", "hot", "--max-seconds", "0.01", "--no-roofs", "-q"]
     given += ["--variant", "naive"]
@@ -351,7 +353,15 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main(["plot", "ablation", str(files["json"]), "-o", str(again)]) == 0
     assert again.read_text().startswith("<?xml")
     assert main(["plot", "ablation", str(files["json"]), str(files["json"]), "-o", str(again), "--force"]) == 2
-    assert main(["plot", "ablation", str(files["csv"]), "-o", str(again), "--force"]) == 2
+    of_table = tmp_path / "table.svg"
+    assert main(["plot", "ablation", str(files["csv"]), "-o", str(of_table)]) == 0
+    told = [
+        [text.get_text() for text in bwprof.plot.ablation(files[kind], Figure().add_subplot()).texts]
+        for kind in ("csv", "json")
+    ]
+    assert told[0] == told[1] != []
+    assert main(["plot", str(files["csv"]), "-o", str(again), "--force"]) == 2
+    assert "ladder.csv is a ladder: bwprof plot ablation" in capsys.readouterr().err
     assert main([*given, "--csv", "-"]) == 0
     assert capsys.readouterr().out.startswith("operation,precision,")
     assert main([*given, "--csv", str(files["csv"])]) == 2

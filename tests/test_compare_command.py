@@ -65,13 +65,34 @@ def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> Non
     rows = [line.split("|") for line in lines if "|" in line]
     told = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
     assert told["a fp32"] == ["1 ms", "1.1 ms", "+10.0", "+9.8..+10.2", "+3.0", "slower"]
-    assert [cells[0].strip() for cells in rows][2:7] == ["a fp32", "c fp32", "d fp32", "b fp32", "new fp32"]
+    assert [cells[0].strip() for cells in rows][2:5] == ["a fp32", "c fp32", "b fp32"]
     assert told["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or told["c fp32"][-1] == "failed"
-    assert told["d fp32"][-1] == "only in base"
+    assert {"d fp32", "new fp32"}.isdisjoint(told), "a table of what both have"
+    assert "only in base: d fp32: the new side does not have it" in lines
     assert "failed: c fp32: failed: out of memory" in out
     summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
     assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
     assert "a baseline of several (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
+
+
+def test_what_one_side_alone_has_is_a_line(bw: Here) -> None:
+    """However much it is: a small baseline and a whole run."""
+    base, whole = saved("x", run()[:2]), saved("y", [*run(), timed("<b>", 1.0)])
+    code, out, _ = bw("compare", base, whole, "--md", "it.md", "--csv", "it.csv")
+    rows = [line.split("|")[0].strip() for line in out.splitlines() if "|" in line]
+    assert (code, rows) == (0, ["", "case", "a fp32", "b fp32"])
+    line = "only in new (9): c fp32, d fp32, e fp32, f fp32, g fp32, h fp32, i fp32, j fp32, <b> fp32: the base"
+    assert line in " ".join(out.split())
+    assert [row.split(",")[0] for row in Path("it.csv").read_text().splitlines()][-9:] == [*"cdefghij", "<b>"]
+    page = Path("it.md").read_text()
+    assert "<details><summary>9 on one side alone</summary>" in page
+    assert "\n- only in new (9): c fp32," in page
+    _, out, _ = bw("compare", base, whole, "--all")
+    assert [line.split("|")[0].strip() for line in out.splitlines() if "|" in line][2:11] == [
+        f"{name} fp32" for name in [*"cdefghij", "<b>"]
+    ]
+    more = saved("z", [*run(), *(timed(f"n{number}", 1.0) for number in range(5))])
+    assert "i fp32, j fp32, and 5 more (--all shows them): the base" in " ".join(bw("compare", base, more)[1].split())
 
 
 @pytest.mark.parametrize(

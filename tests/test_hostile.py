@@ -305,7 +305,10 @@ def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_child(monkeypatch, tmp_path, "import time\nlocal.LocalExecutor.open = lambda self: time.sleep(600)\n")
+    plant = (
+        "import time\nfrom bwprof.runs.executors import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
+    )
+    plant_in_child(monkeypatch, tmp_path, plant)
     monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
     monkeypatch.setattr(child, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:
@@ -327,6 +330,43 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
             other.ask(request, interrupts, time.monotonic() + 0.2)
         os.kill(other._process.pid, signal.SIGKILL)
         other.end()
+
+
+class Unkillable:
+    """A process that goes a while after it was killed: the kernel waits for its driver."""
+
+    pid, killed, gone = 1, False, False
+
+    def poll(self) -> None:
+        return None
+
+    def terminate(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self, seconds: float | None = None) -> int:
+        if seconds is not None:
+            raise subprocess.TimeoutExpired("worker", seconds)
+        self.gone = True
+        return -signal.SIGKILL
+
+
+def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = child.Child.__new__(child.Child)
+    hangs = Unkillable()
+    for name, value in {"_request": -1, "_answer": -1, "_process": hangs}.items():
+        monkeypatch.setattr(other, name, value, raising=False)
+    before = set(threading.enumerate())
+    other.end()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(GIVE_UP_SECONDS)
+    assert hangs.killed
+    assert hangs.gone, "nobody waits for it, and it stays behind as a zombie"
+    assert [record.message for record in caplog.records] == ["process 1 hangs in the driver and could not be ended"]
 
 
 # ---- options

@@ -120,6 +120,7 @@ def test_the_library_needs_the_system_only() -> None:
     assert "libc.so.6" in needed
     assert [name for name in needed if not allowed.fullmatch(name)] == []
     assert re.findall(r"\(SONAME\).*\[(.*)\]", listing) == ["libbwprof.so"]
+    assert re.search(r"\(FLAGS_1\).*NODELETE", listing), "threads of a device that is open run in what dlclose unmaps"
 
 
 def test_versions_agree(bad_use: tuple[Path, str]) -> None:
@@ -150,6 +151,39 @@ def test_config_says_that_there_is_no_library(
     with pytest.raises(SystemExit, match="1"):
         config.main(["--libs"])
     assert "libbwprof.so is not there: build or install bwprof again" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        config.main(["--cflags"])
+    assert "bwprof.h is not there: build or install bwprof again" in capsys.readouterr().err
+
+
+def test_config_quotes_a_path_with_spaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "a b's"
+    for name in ("include/bwprof.h", "lib/libbwprof.so"):
+        (here / name).parent.mkdir(parents=True)
+        (here / name).touch()
+    monkeypatch.setattr(config, "_HERE", here)
+    config.main(["--cflags", "--libs"])
+    assert shlex.split(capsys.readouterr().out) == [
+        f"-I{here}/include",
+        f"-L{here}/lib",
+        f"-Wl,-rpath,{here}/lib",
+        "-lbwprof",
+    ]
+    config.main(["--include"])
+    assert capsys.readouterr().out == f"{here}/include\n"
+
+
+@pytest.mark.parametrize(("how", "said"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+def test_config_says_that_it_cannot_answer(how: str, said: str) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'"$0" -m bwprof.config --libs {how}', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (3, "")
+    assert run.stderr.startswith("python -m bwprof.config: error: the standard output")
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 COSTS = {
@@ -179,6 +213,7 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
     said = run(tmp_path / "engine", cwd=tmp_path)
     assert said.startswith("=== Bandwidth Profile: gemm ===\n")
+    assert said.endswith(" GB/s\nFlags: near_timer_floor\n=============================\n"), "it launches nothing"
     assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
     assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
 
@@ -203,6 +238,12 @@ def test_the_c_example_measures(c_example: tuple[Path, list[str]]) -> None:
     assert measured[1] == "monotonic"
     assert int(measured[2]) >= 10
     assert measured[3:] == ["1", "1"]
+
+
+def test_the_c_example_keeps_a_report(c_example: tuple[Path, list[str]]) -> None:
+    (row,) = bwprof.rows(bwprof.load(c_example[0] / ".test-results/bandwidth/c-example/bandwidth_report.json"))
+    assert (row["operation"], row["precision"], row["bytes_read"]) == ("copy", "fp32", 1 << 20)
+    assert row["bandwidth_gb_s"] == pytest.approx((2 << 20) / row["time_ms"] / 1e6)
 
 
 def test_the_report_is_the_promised_text(c_example: tuple[Path, list[str]]) -> None:
@@ -295,6 +336,7 @@ def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
 def test_the_cpp_example(tmp_path: Path) -> None:
     program = compiled("example.cpp", tmp_path, *shlex.split(os.environ.get("CXX", "c++")), "-std=c++11")
     said = run(program, tmp_path, cwd=tmp_path)
+    assert "a kernel that fails ends its range\nranges 3 1, their bytes 1 1\n" in said
     assert "counts 10 5\nknown 1 unknown 1\n" in said
     assert "refused 1: profiler is NULL\n" in said
     (row,) = csv.DictReader((tmp_path / "scale.csv").read_text().splitlines())
@@ -310,15 +352,17 @@ def test_the_rust_example(tmp_path: Path) -> None:
     folder = str(Path(bwprof.get_library()).parent)
     options = ["-D", "warnings", "-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"]
     run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
-    path, refused = run(tmp_path / "example", cwd=tmp_path).splitlines()
+    path, refused, of_no_rows = run(tmp_path / "example", cwd=tmp_path).splitlines()
     assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
     assert refused == "refused 10 range 'never' has no time yet: it has not been stopped"
+    assert of_no_rows.startswith("refused 1 gemm: M = 0: ")
     report = json.loads((tmp_path / path).read_text())
     assert list(report) == ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     assert (report["bytes_read"], report["bytes_written"]) == (3214848, 3584)
     assert report["bandwidth_gb_s"] == pytest.approx((3214848 + 3584) / report["time_ms"] / 1e6)
     (row,) = bwprof.rows(bwprof.load(tmp_path / path))
     assert row["operation"] == "decode_gemm"
+    assert json.loads((tmp_path / path.replace("example", "and-c")).read_text()) == [report, report]
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -1,5 +1,5 @@
-"""csrc/measure driven from C, with a fake backend that fails and miscalculates on demand, csrc/cuda/libraries/nvml.c
-with a fake library, and what csrc/cpu reads of a machine with a planted one (tests/native).
+"""csrc/measure and csrc/api driven from C, with a fake backend that fails and miscalculates on demand,
+csrc/cuda/libraries/nvml.c with a fake library, and what csrc/cpu reads of a machine with a planted one (tests/native).
 
 Compiled here, with the sanitizers where the compiler has them. Every check is a test, and runs in its own process,
 a fork of one that runs them all.

@@ -124,11 +124,20 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
         assert drawn(plot.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match="is no ladder: a file is needed that bwprof ablation --json wrote"):
+        with pytest.raises(ValueError, match="is no ladder: a file is needed that bwprof ablation --json, or --csv"):
             plot.ablation(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a bwprof result file"):
         plot.ablation(path)
+    table, names = tmp_path / "ladder.csv", ",".join(rung)
+    for odd in ("x", "1e308", "-1", "nan", "NA"):
+        lines = [f"{names},predicted_gain", f"NA,rung,ok,fp32,1.0,{odd}", f"=1+1,rung,ok,fp32,{odd},2.0"]
+        table.write_text("\n".join(lines))
+        assert [label.get_text() for label in drawn(plot.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
+    for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
+        table.write_text(wrong)
+        with pytest.raises(ValueError, match=r"ladder.csv is no ladder: a file is needed .* --csv, wrote"):
+            plot.ablation(table)
 
 
 @pytest.mark.parametrize("twice", ["ratios", "trend"])

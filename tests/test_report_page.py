@@ -19,6 +19,7 @@ from bwprof.report.writing import write_report
 pytestmark = pytest.mark.skipif(not browsers.found(), reason=f"no browser: none of {', '.join(browsers.NAMES)} is here")
 
 OVERFLOW = "document.scrollingElement.scrollWidth - window.innerWidth"
+LETTER = (11 * 2.54 - 2 * 1.4) / 2.54 * 96  # the height of US letter within its margins
 COLUMN = "Array.from(document.querySelectorAll('#rows tbody tr:not([hidden])'), row => row.cells[{}].textContent)"
 HEADINGS = "Array.from(document.querySelectorAll('#rows thead th'), cell => cell.textContent)"
 
@@ -31,10 +32,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kept = recorded[recorded["case"].isin(list(dict.fromkeys(recorded["case"]))[:8])]
     frames: dict[str, pd.DataFrame] = {"run": kept, "hostile": hostile_frame()}
     other = bwprof.load_example("h100")
-    several = [other[other["case"].isin(kept["case"])], kept]
-    return {name: write_report(frame, folder / f"{name}.html").path for name, frame in frames.items()} | {
-        "two": write_report(several, folder / "two.html").path
+    slower = kept.assign(time_ms=kept["time_ms"] * 1.2, sm_clock_mhz=1400.0, driver="1.2", variant="a_variant_of_mine")
+    several = {
+        "two": [other[other["case"].isin(kept["case"])], kept],
+        "slower": [kept, slower],
+        "model": bwprof.load_example("h200_llama"),
     }
+    return {name: write_report(given, folder / f"{name}.html").path for name, given in (frames | several).items()}
 
 
 @pytest.fixture(scope="module")
@@ -140,14 +144,32 @@ def test_a_picture_is_a_picture(page: Browser) -> None:
     assert page.run(f"{uses}.filter(name => !document.querySelector(name)).length") == 0
 
 
-def test_a_comparison_fits_a_desktop(shown: Browser, pages: dict[str, Path]) -> None:
-    """Every column of it is in sight."""
-    shown.media()
-    shown.resize(1280)
-    shown.open(pages["two"])
-    table = "document.querySelector('#change2 table').closest('.scroll')"
-    assert shown.run(f"{table}.querySelectorAll('thead th').length") >= 10
-    assert shown.run(f"{table}.scrollWidth - {table}.clientWidth") <= 0
+@pytest.mark.parametrize(
+    ("name", "section", "headings"),
+    [("two", "change2", 10), ("slower", "change2", 11), ("model", "model", 7), ("model", "rows", 11)],
+)
+@pytest.mark.parametrize("paper", [False, True])
+def test_tables_fit_a_desktop_and_paper(
+    shown: Browser, pages: dict[str, Path], name: str, section: str, headings: int, paper: bool
+) -> None:
+    """Every column is in sight; of a comparison why, too."""
+    shown.media(kind="print" if paper else "")
+    shown.resize(700 if paper else 1280)
+    shown.open(pages[name])
+    tables = f"Array.from(document.querySelectorAll('#{section} table'), found => found.closest('.scroll'))"
+    assert max(shown.run(f"{tables}.map(found => found.querySelectorAll('thead th').length)")) >= headings
+    assert max(shown.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")) <= 0
+
+
+@pytest.mark.parametrize("name", ["run", "model"])
+def test_the_answer_and_what_was_measured_are_a_page_of_paper(
+    shown: Browser, pages: dict[str, Path], name: str
+) -> None:
+    """Else a few lines of the second stand alone on the next one, before a tall picture."""
+    shown.media(kind="print")
+    shown.resize(700)
+    shown.open(pages[name])
+    assert 300 < shown.run("document.querySelector('#measured').getBoundingClientRect().bottom") <= LETTER
 
 
 def test_paper(page: Browser, tmp_path: Path) -> None:
@@ -162,6 +184,6 @@ def test_paper(page: Browser, tmp_path: Path) -> None:
     page.run("document.querySelector('figure svg').style.height = '3000px'")
     figure, top = "document.querySelector('figure')", "getBoundingClientRect().top"
     height = page.run(f"{figure}.getBoundingClientRect().bottom - {figure}.closest('section').{top}")
-    assert 700 < height <= (11 * 2.54 - 2 * 1.4) / 2.54 * 96  # of US letter within its margins
+    assert 700 < height <= LETTER
     page.pdf(tmp_path / "r.pdf")
     assert (tmp_path / "r.pdf").read_bytes().startswith(b"%PDF")

@@ -50,7 +50,20 @@ BWPROF_API const char *bwprof_last_error(void);
 BWPROF_API const char *bwprof_version(void); /* "0.1.0" */
 BWPROF_API int bwprof_abi_version(void);     /* the library's BWPROF_ABI_VERSION */
 
-/* ---- profiler: named ranges of a running program ---- */
+/* ---- profiler: named ranges of a running program ----
+ *
+ *   bwprof_profiler *profiler;
+ *   if (bwprof_profiler_create(NULL, 0, &profiler)) return puts(bwprof_last_error()), 1;
+ *   bwprof_profiler_set_bytes(profiler, "gemm", bytes_read, bytes_written);
+ *   bwprof_profiler_start(profiler, "gemm", stream);
+ *   launch_gemm(stream);
+ *   bwprof_profiler_stop(profiler, "gemm", stream);
+ *   bwprof_profiler_print_report(profiler, stdout);     // waits for the stream; the lines above do not
+ *   bwprof_profiler_destroy(profiler);
+ *
+ * BWPROF_INVALID: a handle that is no more, an argument that is NULL, a name that is empty or too long, a range that
+ * does not run. BWPROF_UNAVAILABLE: no such device, or a handle from before a fork. BWPROF_MEMORY and BWPROF_BUSY: more
+ * than what follows. BWPROF_SYSTEM: a file that cannot be written. */
 
 enum {
     BWPROF_NAME_MOST = 1000,     /* bytes of a range's name */
@@ -76,9 +89,10 @@ BWPROF_API bwprof_status bwprof_profiler_enable(bwprof_profiler *profiler, int e
 /* Begins and ends a range: two event records on `stream` (a cudaStream_t; NULL is the legacy default stream; on a CPU
  * it only tells ranges apart), and no wait. The stream's device is the calling thread's current one. Each thread has
  * ranges of its own, which may nest, overlap and repeat; `stop` ends the latest one of its name on its stream that
- * this thread began, and is BWPROF_INVALID where none runs. The first range of a thread on a stream makes events. A
- * stream stays at least until its ranges have been stopped, though not until they are read: CUDA itself crashes when
- * it records an event on one that was destroyed. */
+ * this thread began, and is BWPROF_INVALID where none runs. BWPROF_BUSY: BWPROF_WAITING_MOST wait already, and this
+ * range is left out. The first range of a thread on a stream makes events. A stream stays at least until its ranges
+ * have been stopped, though not until they are read: CUDA itself crashes when it records an event on one that was
+ * destroyed. */
 BWPROF_API bwprof_status bwprof_profiler_start(bwprof_profiler *profiler, const char *name, void *stream);
 BWPROF_API bwprof_status bwprof_profiler_stop(bwprof_profiler *profiler, const char *name, void *stream);
 
@@ -107,16 +121,71 @@ BWPROF_API bwprof_status bwprof_profiler_write_json(bwprof_profiler *profiler, c
 /* Forgets the times so far, and drops ranges that nobody has read yet; those that run go on. */
 BWPROF_API bwprof_status bwprof_profiler_reset(bwprof_profiler *profiler);
 
-/* In a program's own sources: nothing at all unless BWPROF_ENABLE is defined. */
+/* A range with its bytes: both at once, for a kernel's host function. `bytes_read` and `bytes_written` are set for the
+ * name, unless both are 0; the name stays where it is until the range ends. *out is what ends it, in the same thread;
+ * where it could not begin, or the profiler is not enabled, it is one that bwprof_range_end passes over, as it does
+ * over one that has ended. BWPROF_INVALID at its end where it runs no more: the profiler was switched meanwhile. */
+typedef struct bwprof_range {
+    bwprof_profiler *profiler; /* NULL: nothing to end */
+    const char *name;
+    void *stream;
+} bwprof_range;
+
+BWPROF_API bwprof_status bwprof_range_begin(bwprof_profiler *profiler, const char *name, void *stream,
+                                            uint64_t bytes_read, uint64_t bytes_written, bwprof_range *out);
+BWPROF_API bwprof_status bwprof_range_end(bwprof_range *range);
+
+/* In a program's own sources: nothing at all, arguments included, unless BWPROF_ENABLE is defined before this header is
+ * included. Answers are dropped: a kernel runs whether or not it is timed.
+ *
+ *   void gqa_attention(...) {
+ *       BWPROF_RANGE(profiler, stream, bytes_read, bytes_written);      // from here to the end of the block, under the
+ *       attention_kernel<<<grid, block, 0, stream>>>(...);              // name of the function: "gqa_attention"
+ *   }
+ *
+ * BWPROF_RANGE and BWPROF_RANGE_NAMED declare a variable that ends the range when its block is left, also by return,
+ * break or an exception: they need GCC's attributes, which Clang and nvcc have. In plain C99:
+ *
+ *   BWPROF_RANGE_BEGIN(range, profiler, "gemm", stream, bytes_read, bytes_written);   // declares `range`
+ *   ...
+ *   BWPROF_RANGE_END(range); */
 #ifdef BWPROF_ENABLE
 #define BWPROF_START(profiler, name, stream) ((void)bwprof_profiler_start(profiler, name, stream))
 #define BWPROF_STOP(profiler, name, stream) ((void)bwprof_profiler_stop(profiler, name, stream))
+static inline bwprof_range bwprof_range_begun(bwprof_profiler *profiler, const char *name, void *stream,
+                                              uint64_t bytes_read, uint64_t bytes_written) {
+    bwprof_range range;
+    (void)bwprof_range_begin(profiler, name, stream, bytes_read, bytes_written, &range);
+    return range;
+}
+#define BWPROF_RANGE_BEGIN(range, profiler, name, stream, bytes_read, bytes_written) \
+    bwprof_range range = bwprof_range_begun(profiler, name, stream, bytes_read, bytes_written)
+#define BWPROF_RANGE_END(range) ((void)bwprof_range_end(&(range)))
+#if defined(__GNUC__)
+#define BWPROF_JOIN_(a, b) a##b
+#define BWPROF_JOIN(a, b) BWPROF_JOIN_(a, b)
+#define BWPROF_RANGE_NAMED(profiler, name, stream, bytes_read, bytes_written) \
+    __attribute__((cleanup(bwprof_range_end), unused))                        \
+    BWPROF_RANGE_BEGIN(BWPROF_JOIN(bwprof_range_, __LINE__), profiler, name, stream, bytes_read, bytes_written)
+#define BWPROF_RANGE(profiler, stream, bytes_read, bytes_written) \
+    BWPROF_RANGE_NAMED(profiler, __func__, stream, bytes_read, bytes_written)
+#endif
 #else
 #define BWPROF_START(profiler, name, stream) ((void)0)
 #define BWPROF_STOP(profiler, name, stream) ((void)0)
+#define BWPROF_RANGE_BEGIN(range, profiler, name, stream, bytes_read, bytes_written) ((void)0)
+#define BWPROF_RANGE_END(range) ((void)0)
+#define BWPROF_RANGE_NAMED(profiler, name, stream, bytes_read, bytes_written) ((void)0)
+#define BWPROF_RANGE(profiler, stream, bytes_read, bytes_written) ((void)0)
 #endif
 
-/* ---- cost: the bytes and FLOPs of shapes, as bwprof.cost has them ---- */
+/* ---- cost: the bytes and FLOPs of shapes, as bwprof.cost has them ----
+ *
+ *   uint64_t bytes_read, bytes_written, flops;
+ *   bwprof_gemm_cost(1, 14336, 4096, "fp16", &bytes_read, &bytes_written, &flops);
+ *
+ * Each operand is moved once; a multiplication with its addition is two FLOPs. NULL: not wanted. BWPROF_INVALID, and
+ * zeros, for an unknown name, a size that is none, and sums beyond 63 bits. */
 
 /* Precisions: "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "int8", "q4_0". */
 
@@ -145,10 +214,24 @@ BWPROF_API bwprof_status bwprof_cost(const char *operation, const char *precisio
                                      const int64_t *values, int count, uint64_t *bytes_read, uint64_t *bytes_written,
                                      uint64_t *flops);
 
-/* ---- measure: a function of yours, by the rules of bwprof.measure ---- */
+/* ---- measure: a function of yours, by the rules of bwprof.measure ----
+ *
+ *   static int launch(void *user, int64_t set) { return launch_gemm(user, set) != cudaSuccess; }
+ *
+ *   bwprof_measure_options options = {0};
+ *   options.bytes_read = bytes_read;
+ *   options.bytes_written = bytes_written;
+ *   bwprof_measurement found;
+ *   if (bwprof_measure(launch, &engine, stream, &options, &found) == BWPROF_OK)
+ *       printf("%.3f ms (%.3f to %.3f), %.2f GB/s\n", found.time_ms, found.time_ms_lo, found.time_ms_hi,
+ *              found.bandwidth_gb_s);
+ *
+ * BWPROF_INTERRUPTED: the callback did not return 0. BWPROF_INVALID: an option that cannot be. BWPROF_BUSY: another
+ * thread measures with this profiler. *result then holds NaN. */
 
 /* Enqueues the work on the stream that bwprof_measure was given, or does it on a CPU; called many times, with set
- * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. */
+ * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. It returns, and neither throws nor jumps
+ * out: the device would stay in use. */
 typedef int (*bwprof_callback)(void *user, int64_t set);
 
 /* 0 and NULL are the defaults. */
@@ -182,7 +265,68 @@ typedef struct bwprof_measurement {
 BWPROF_API bwprof_status bwprof_measure(bwprof_callback callback, void *user, void *stream,
                                         const bwprof_measure_options *options, bwprof_measurement *result);
 
-/* ---- benchmark: a suite of bwprof's own kernels, each verified before and after its timing ---- */
+/* ---- reports: one of bwprof's own kernels at a time, verified before and after its timing ---- */
+
+typedef struct bwprof_report {
+    char operation[64], precision[16]; /* "gemm", "FP16" */
+    double time_ms, bandwidth_gb_s;    /* median of one launch, with cold inputs; its bytes over that time */
+    uint64_t bytes_read, bytes_written;
+} bwprof_report;
+
+/* Measured on the first CUDA device, or on the CPU where there is none, in FP16 or (use_fp16 = 0) FP32; half a second
+ * to a few. Each opens the device anew: for many shapes there is bwprof_benchmark. BWPROF_INVALID for sizes that are
+ * none, BWPROF_UNSUPPORTED and BWPROF_MEMORY for what this device cannot run or hold, BWPROF_DEVICE for a wrong result;
+ * *out then holds no text, and NaN.
+ *
+ *   bwprof_report report;
+ *   if (bwprof_profile_gemm_bandwidth(1, 896, 896, 1, &report) != BWPROF_OK) {
+ *       fprintf(stderr, "%s\n", bwprof_last_error());
+ *       return 1;
+ *   }
+ *   printf("%s: %.3f ms, %.2f GB/s\n", report.precision, report.time_ms, report.bandwidth_gb_s);
+ *   bwprof_report_save_to_proof_bundle(&report, "nightly-7"); */
+
+/* D(M, N) = A(M, K) B(N, K)^T. */
+BWPROF_API bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out);
+
+/* A prompt of seq_len tokens, each of which sees itself and those before it; as many KV heads as heads. */
+BWPROF_API bwprof_status bwprof_profile_attention_bandwidth(int batch_size, int seq_len, int num_heads, int head_dim,
+                                                            int use_fp16, bwprof_report *out);
+
+/* The keys and values of seq_len new tokens of each sequence, written into a paged cache. */
+BWPROF_API bwprof_status bwprof_profile_kv_cache_bandwidth(int batch_size, int seq_len, int num_kv_heads, int head_dim,
+                                                           int use_fp16, bwprof_report *out);
+
+/* Writes .test-results/bandwidth/<run_id>/bandwidth_report.json below the working directory, folders included, as
+ * bwprof.BandwidthReport.save_to_proof_bundle does; bwprof.load reads it. The file appears in one step. A report of the
+ * same run is added to those that are there: the file is then a list; threads and processes wait for each other.
+ * BWPROF_INVALID for a report that nothing has measured, for a run_id that is not 1 to 128 of the letters A-Z a-z,
+ * digits, '.', '_' and '-', or begins with '.', and where the file holds anything but reports, which stays as it is;
+ * BWPROF_BUSY when another process has kept it for ten seconds; BWPROF_SYSTEM when it cannot be written. */
+BWPROF_API bwprof_status bwprof_report_save_to_proof_bundle(const bwprof_report *report, const char *run_id);
+
+/* The library exports nothing without a prefix but cuda_benchmark_bandwidth. Programs that know these functions by
+ * their short names define BWPROF_SHORT_NAMES. */
+#ifdef BWPROF_SHORT_NAMES
+static inline int profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out) {
+    return bwprof_profile_gemm_bandwidth(M, N, K, use_fp16, out);
+}
+static inline int profile_attention_bandwidth(int batch_size, int seq_len, int num_heads, int head_dim, int use_fp16,
+                                              bwprof_report *out) {
+    return bwprof_profile_attention_bandwidth(batch_size, seq_len, num_heads, head_dim, use_fp16, out);
+}
+static inline int profile_kv_cache_bandwidth(int batch_size, int seq_len, int num_kv_heads, int head_dim, int use_fp16,
+                                             bwprof_report *out) {
+    return bwprof_profile_kv_cache_bandwidth(batch_size, seq_len, num_kv_heads, head_dim, use_fp16, out);
+}
+#endif
+
+/* ---- benchmark: a suite of bwprof's own kernels, each verified before and after its timing ----
+ *
+ *   if (bwprof_benchmark("cpu", "smoke", "out.csv", NULL, NULL)) puts(bwprof_last_error());
+ *
+ * BWPROF_INVALID: an unknown backend or suite. BWPROF_UNAVAILABLE: no such device. BWPROF_SYSTEM: a file that cannot be
+ * written, said before anything is measured. BWPROF_INTERRUPTED: the callback did not return 0. */
 
 typedef struct bwprof_case {
     int index, count;                                           /* of the run's cases */

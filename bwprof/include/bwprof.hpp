@@ -108,37 +108,36 @@ inline Profiler &profiler() {
 }
 
 // A range from here to the end of the scope, in this thread; it throws nothing, and where it cannot begin it is none.
-// The name stays where it is until the range ends.
+// The name stays where it is until the range ends. Bytes: what one run of it moves; 0 and 0 say nothing.
 class Range {
   public:
-    explicit Range(const char *name, void *stream = nullptr) noexcept : Range(profiler(), name, stream) {
+    explicit Range(const char *name, void *stream = nullptr, uint64_t bytes_read = 0,
+                   uint64_t bytes_written = 0) noexcept
+        : Range(profiler(), name, stream, bytes_read, bytes_written) {
     }
-    Range(const Profiler &profiler, const char *name, void *stream = nullptr) noexcept
-        : handle_(profiler.get()), name_(name), stream_(stream) {
-        if (handle_ && bwprof_profiler_start(handle_, name_, stream_) != BWPROF_OK) handle_ = nullptr;
+    Range(const Profiler &profiler, const char *name, void *stream = nullptr, uint64_t bytes_read = 0,
+          uint64_t bytes_written = 0) noexcept {
+        if (profiler.get()) bwprof_range_begin(profiler.get(), name, stream, bytes_read, bytes_written, &range_);
     }
     Range(const Range &) = delete;
     Range &operator=(const Range &) = delete;
     ~Range() {
-        if (handle_) bwprof_profiler_stop(handle_, name_, stream_);
+        bwprof_range_end(&range_);
     }
 
   private:
-    bwprof_profiler *handle_;
-    const char *name_;
-    void *stream_;
+    bwprof_range range_{nullptr, nullptr, nullptr};
 };
 
-// In a program's own sources: nothing at all unless BWPROF_ENABLE is defined.
+// In a program's own sources, beside BWPROF_RANGE(profiler.get(), stream, bytes_read, bytes_written) and its like of
+// bwprof.h: a range of the process's own profiler; nothing at all unless BWPROF_ENABLE is defined.
 #ifdef BWPROF_ENABLE
-#define BWPROF_JOIN_(a, b) a##b
-#define BWPROF_JOIN(a, b) BWPROF_JOIN_(a, b)
-#define BWPROF_RANGE(name, stream)                         \
-    ::bwprof::Range BWPROF_JOIN(bwprof_range_, __LINE__) { \
+#define BWPROF_SCOPE(name, stream)                         \
+    ::bwprof::Range BWPROF_JOIN(bwprof_scope_, __LINE__) { \
         name, stream                                       \
     }
 #else
-#define BWPROF_RANGE(name, stream) static_cast<void>(0)
+#define BWPROF_SCOPE(name, stream) static_cast<void>(0)
 #endif
 
 }  // namespace bwprof

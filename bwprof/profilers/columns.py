@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from bwprof.results.schema import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 class Column(NamedTuple):
@@ -104,6 +105,39 @@ def frame_of(
     frame = pd.DataFrame(data | {name: values for name, values in (more or {}).items() if name not in data})
     frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
     return frame
+
+
+def frame_of_columns(
+    data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
+) -> pd.DataFrame:
+    """The same of whole columns, for frames of a million rows: in the order of `COLUMNS`, then the others as given.
+
+    Numbers are NumPy arrays, NaN for what is not known; text is a list of one-line texts and None. Whole numbers that
+    64 bits do not hold are not known.
+    """
+    import pandas as pd
+
+    known = {column.name: column for column in COLUMNS if column.name in data}
+    found = {name: _column(data[name], column.kind) for name, column in known.items()}
+    found |= {name: values for name, values in data.items() if name not in known}
+    frame = pd.DataFrame(found)
+    frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
+    return frame
+
+
+def _column(values: Any, kind: Kind) -> Any:
+    import pandas as pd
+
+    if kind == "text":
+        return pd.array(values, dtype="string")
+    if kind != "integer":
+        return np.asarray(values, np.float64)
+    given = np.asarray(values)
+    if given.dtype.kind == "i":
+        return pd.array(given, dtype="Int64")
+    floats = given.astype(np.float64)
+    missing = ~(np.abs(floats) < 2.0**63)  # NaN is not below
+    return pd.arrays.IntegerArray(np.where(missing, 0, np.rint(floats)).astype(np.int64), missing)
 
 
 def _values(rows: list[Mapping[str, Any]], column: Column) -> list[Any]:

@@ -9,6 +9,7 @@ import stat
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -46,6 +47,31 @@ def opened(path: Path) -> Iterator[TextIO]:
         yield stream
 
 
+class Lines:
+    """A file's lines, none longer than `LONGEST_LINE`; `ended` says whether the last one that was read has its end."""
+
+    def __init__(self, path: Path, stream: TextIO) -> None:
+        self._path, self._stream = path, stream
+        self.ended = True
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._blocks())
+
+    def _blocks(self) -> Iterator[list[str]]:
+        number = 0
+        while block := self._stream.read(_BLOCK):
+            if block[-1] != "\n":
+                rest = self._stream.readline(LONGEST_LINE)
+                if len(rest) == LONGEST_LINE:
+                    said = f"it has more than {LONGEST_LINE} letters: no profiler writes such lines"
+                    raise wrong(self._path, number + block.count("\n") + 1, said)
+                block += rest
+            self.ended = block[-1] == "\n"
+            lines = [f"{line}\n" for line in block.split("\n")]
+            number += len(lines) - 1
+            yield lines[:-1] if self.ended else lines
+
+
 def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
     """The lines that are not empty, without their ends, each with its number.
 
@@ -54,18 +80,9 @@ def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
     ValueError
         For a line of more than `LONGEST_LINE` letters.
     """
-    rest, number = "", 0
-    while block := stream.read(_BLOCK):
-        pieces = (rest + block).split("\n")
-        rest = pieces.pop()
-        if len(rest) > LONGEST_LINE:
-            raise wrong(path, number + len(pieces) + 1, f"a line of more than {LONGEST_LINE} letters is no profiler's")
-        for at, line in enumerate(pieces, start=number + 1):
-            if line and line != "\r":
-                yield at, line.rstrip("\r")
-        number += len(pieces)
-    if rest.rstrip("\r"):
-        yield number + 1, rest.rstrip("\r")
+    for number, line in enumerate(Lines(path, stream), start=1):
+        if text := line.rstrip("\r\n"):
+            yield number, text
 
 
 def cells(path: Path, number: int, text: str) -> list[str]:
@@ -134,3 +151,23 @@ def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[
         except csv.Error as error:
             raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
         yield first - 1 + reader.line_num, record
+
+
+def batches(path: Path, lines: Iterator[str], most: int, *, first: int = 1) -> Iterator[list[list[str]]]:
+    """The records of CSV lines in lists of `most`; where they stand is found again by `line_of` when that is asked."""
+    reader = csv.reader(lines, strict=True)
+    while True:
+        try:
+            batch = list(islice(reader, most))
+        except csv.Error as error:
+            raise wrong(path, first - 1 + reader.line_num, f"this is no CSV: {error}") from None
+        if not batch:
+            return
+        yield batch
+
+
+def line_of(path: Path, record: int) -> int:
+    """The line on which a record ends, counted from 0 with the header; of records with nothing in them none counts."""
+    with opened(path) as stream:
+        found = (line for line, cells in records(path, iter(Lines(path, stream))) if cells)
+        return next(islice(found, record, None), 0)

@@ -36,6 +36,7 @@ void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no 
 /* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
  * locale; `absent` for NaN. */
 void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
+char bw_text_capital(char letter); /* of the alphabet, whatever the locale */
 /* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
 void bw_text_plain(bw_text *text, const char *name);
 /* The same as a cell of CSV: quoted where that is needed, with an apostrophe where a spreadsheet would calculate. */
@@ -43,9 +44,11 @@ void bw_text_cell(bw_text *text, const char *name);
 /* The same as a string of JSON, quotes included; control characters as \u00NN. */
 void bw_text_json(bw_text *text, const char *name);
 
+/* That the system refused a file, by errno. */
+bw_status bw_file_failed(const char *path);
 /* Whether the place can be written to at all; makes no file. */
 bw_status bw_file_check(const char *path);
-/* The text as the whole content of a file, in one step: beside its place, then renamed. */
+/* The text as the whole content of a file, in one step: beside its place, on disk, then renamed. */
 bw_status bw_file_write(const char *path, const bw_text *text);
 
 /* ---- names.c ---- */
@@ -62,6 +65,7 @@ void bw_names_free(bw_names *names);
 int64_t bw_names_find(const bw_names *names, const char *name); /* -1: not there */
 /* BW_CODE_INVALID for a name that is NULL, empty or too long, BW_CODE_MEMORY where there are too many. */
 bw_status bw_names_add(bw_names *names, const char *name, int64_t *out);
+void bw_names_take_back(bw_names *names); /* the one that was added last, as if it had never been */
 bw_status bw_name_check(const char *name);
 
 #endif

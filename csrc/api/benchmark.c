@@ -17,46 +17,11 @@ typedef struct run {
     char first_failure[700];
 } run;
 
-static void end_row(bw_outcome *row, const char *status, const char *reason) {
-    row->status = status;
-    snprintf(row->reason, sizeof row->reason, "%s", reason);
-}
-
-static bw_status measure_case(bw_session *session, bw_case *content, double max_seconds, bw_outcome *row) {
-    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
-    options.cache = row->planned->cache;
-    options.max_seconds = max_seconds;
-    BW_TRY(bw_session_enter(session));
-    bw_status status = bw_measure(content, &options, &row->measured);
-    bw_session_leave(session);
-    return status;
-}
-
 /* The case's row; its status is also the answer. */
 static bw_status try_case(bw_session *session, double max_seconds, bw_outcome *row) {
-    const bw_planned *planned = row->planned;
-    bw_case *content = NULL;
-    bw_status status = BW_OK;
-    BW_TRY(bw_planned_dims(planned, &row->dims));
+    BW_TRY(bw_planned_dims(row->planned, &row->dims));
     row->has_dims = true;
-    BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
-    row->has_cost = true;
-    BW_TRY(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
-    row->variant = bw_case_choice(content)->variant->name;
-    BW_GOTO(measure_case(session, content, max_seconds, row));
-    const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
-    row->variant = choice->variant->name;
-    row->cost = choice->cost;
-    if (!row->measured.verdict.verified) {
-        end_row(row, "failed", row->measured.verdict.reason);
-    } else {
-        row->time_ms = row->measured.statistics.median / 1e6;
-        row->gb_s = bw_gb_s((double)row->cost.bytes_read + (double)row->cost.bytes_written, row->time_ms / 1e3);
-        end_row(row, "ok", choice->note);
-    }
-cleanup:
-    bw_case_free(content);
-    return status;
+    return bw_outcome_measure(session, max_seconds, row);
 }
 
 /* What cannot run here is skipped; all else that goes wrong has failed. A device that is lost ends the run. */
@@ -64,7 +29,7 @@ static bw_status settle_case(run *self, double max_seconds, bw_outcome *row) {
     bw_status status = try_case(self->session, max_seconds, row);
     bw_code code = bw_status_code(status);
     bool skipped = code == BW_CODE_UNSUPPORTED || code == BW_CODE_MEMORY;
-    if (status) end_row(row, skipped ? "skipped" : "failed", bw_status_message(status));
+    if (status) bw_outcome_end(row, skipped ? "skipped" : "failed", bw_status_message(status));
     bw_measurement_free(&row->measured);
     if (code == BW_CODE_DEVICE_LOST) return status;
     bw_status_free(status);
@@ -97,20 +62,12 @@ static bw_status show(const run *self, int index, const bw_outcome *row) {
                    self->plan.count);
 }
 
-static bw_outcome blank_row(const bw_planned *planned) {
-    return (bw_outcome){.planned = planned,
-                        .variant = planned->variant ? planned->variant : "",
-                        .status = "planned",
-                        .time_ms = NAN,
-                        .gb_s = NAN};
-}
-
 static bw_status run_all(run *self) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
     double begun = bw_now_s();
     bw_rows_header(&self->text, self->classic);
     for (int i = 0; i < self->plan.count; i++) {
-        bw_outcome row = blank_row(&self->plan.cases[i]);
+        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
         double left = begun + self->plan.target_seconds - bw_now_s();
         BW_TRY(settle_case(self, bw_case_seconds(left, self->plan.count - i, usual.max_seconds), &row));
         if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
@@ -151,7 +108,7 @@ static bw_status list_cases(run *self, const char *backend, const char *suite) {
     BW_TRY(bw_api_backend(backend, &found));
     BW_TRY(bw_run_plan_make(suite, found, &self->plan));
     for (int i = 0; i < self->plan.count; i++) {
-        bw_outcome row = blank_row(&self->plan.cases[i]);
+        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
         BW_GOTO(bw_planned_dims(row.planned, &row.dims));
         BW_GOTO(bw_cost_of(row.planned->op, NULL, &row.dims, row.planned->precision, NULL, &row.cost));
         BW_GOTO(show(self, i, &row));

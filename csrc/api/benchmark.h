@@ -1,4 +1,4 @@
-/* A suite's cases on a device, in the order in which they run. */
+/* A suite's cases on a device, in the order in which they run, and what becomes of each. */
 #ifndef BW_API_BENCHMARK_H
 #define BW_API_BENCHMARK_H
 
@@ -30,7 +30,7 @@ void bw_run_plan_free(bw_run_plan *plan);
 /* Complete, and checked; the list is the entry's. */
 bw_status bw_planned_dims(const bw_planned *planned, bw_dims *out);
 
-/* ---- rows.c ---- */
+/* ---- outcome.c ---- */
 
 /* What became of a case. */
 typedef struct bw_outcome {
@@ -43,6 +43,14 @@ typedef struct bw_outcome {
     double time_ms, gb_s;    /* NaN where there is none */
     bw_measurement measured; /* without its samples */
 } bw_outcome;
+
+bw_outcome bw_outcome_blank(const bw_planned *planned);
+void bw_outcome_end(bw_outcome *outcome, const char *status, const char *reason);
+/* Of a blank one with complete dims; `measured` is the caller's to free. A wrong result is no error: its status is then
+ * "failed". */
+bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *outcome);
+
+/* ---- rows.c ---- */
 
 void bw_rows_header(bw_text *to, bool classic);
 void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *outcome, bool classic);

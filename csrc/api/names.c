@@ -83,3 +83,9 @@ bw_status bw_names_add(bw_names *self, const char *name, int64_t *out) {
     *out = self->count++;
     return BW_OK;
 }
+
+void bw_names_take_back(bw_names *self) {
+    int64_t last = --self->count;
+    self->slots[slot_of(self, self->name[last], self->hash[last])] = 0; /* no other name was put behind it */
+    free(self->name[last]);
+}

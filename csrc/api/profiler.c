@@ -25,6 +25,7 @@ static void profiler_free(bw_profiler *self) {
     bw_names_free(&self->named);
     free(self->moved);
     pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->floor_lock);
     bw_session_close(self->session);
     free(self);
 }
@@ -36,10 +37,15 @@ static bw_status create(const char *backend, int device, bwprof_profiler **out) 
     bw_profiler *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a profiler");
     pthread_mutex_init(&self->lock, NULL);
+    pthread_mutex_init(&self->floor_lock, NULL);
+    self->floor_ms = NAN;
     BW_GOTO(bw_api_open(backend, device, &self->session));
     if (!self->session->backend->marks) {
         BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
     }
+    /* A tool that watches is looked for here, and not by two threads at once that mark their first ranges. */
+    const bw_annotation_calls *annotations = self->session->backend->annotations;
+    if (annotations) (void)annotations->watched(self->session->device);
     BW_GOTO(bw_handle_make(self, out));
     return BW_OK;
 cleanup:
@@ -153,7 +159,9 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     *id = bw_names_find(&track->names, name);
     if (*id >= 0) return BW_OK;
     BW_TRY(bw_names_add(&track->names, name, id));
-    return bw_ranges_add(track->ranges, &number);
+    bw_status status = bw_ranges_add(track->ranges, &number);
+    if (status) bw_names_take_back(&track->names); /* numbers of both stay the same */
+    return status ? status : bw_ranges_call(track->ranges, *id, name);
 }
 
 static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
@@ -217,11 +225,22 @@ static bw_status set_bytes(bw_profiler *self, const char *name, bw_moved moved) 
     BW_TRY(bw_names_add(&self->named, name, &id));
     if (self->named.count > before) {
         bw_moved *grown = realloc(self->moved, (size_t)self->named.capacity * sizeof *grown);
-        if (!grown) return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
+        if (!grown) {
+            bw_names_take_back(&self->named);
+            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
+        }
         self->moved = grown;
     }
     self->moved[id] = moved;
     return BW_OK;
+}
+
+/* Calls of several threads in turn. */
+static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_moved moved) {
+    pthread_mutex_lock(&self->lock);
+    bw_status status = set_bytes(self, name, moved);
+    pthread_mutex_unlock(&self->lock);
+    return status;
 }
 
 bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *name, uint64_t bytes_read,
@@ -229,9 +248,32 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    pthread_mutex_lock(&self->lock);
-    status = set_bytes(self, name, (bw_moved){bytes_read, bytes_written});
-    pthread_mutex_unlock(&self->lock);
+    status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
+}
+
+/* ---- both at once ---- */
+
+bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void *stream, uint64_t bytes_read,
+                                 uint64_t bytes_written, bwprof_range *out) {
+    bw_profiler *self;
+    bw_status status = bw_api_need(out, "out");
+    if (status) return bw_api_answer(status);
+    *out = (bwprof_range){.profiler = NULL};
+    if (bw_handle_is_off(handle)) return BWPROF_OK;
+    status = bw_handle_hold(handle, &self);
+    if (status) return bw_api_answer(status);
+    if (bytes_read || bytes_written) status = set_bytes_in_turn(self, name, (bw_moved){bytes_read, bytes_written});
+    if (!status) status = start_in(self, name, stream);
+    if (!status) *out = (bwprof_range){handle, name, stream};
+    bw_handle_let_go(handle);
+    return status ? bw_api_answer(status) : BWPROF_OK;
+}
+
+bwprof_status bwprof_range_end(bwprof_range *range) {
+    if (!range || !range->profiler) return BWPROF_OK;
+    bwprof_profiler *handle = range->profiler;
+    range->profiler = NULL;
+    return bwprof_profiler_stop(handle, range->name, range->stream);
 }

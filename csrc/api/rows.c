@@ -1,5 +1,4 @@
 /* Rows of a result file, in columns that bwprof.load knows: the nine classic ones first. */
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -95,7 +94,8 @@ void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *row, 
     bool measured = !isnan(row->time_ms);
     bw_text_cell(to, classic ? row->planned->entry->name : row->planned->op->name);
     bw_text_add(to, ",");
-    for (const char *at = row->planned->precision->name; *at; at++) bw_text_add(to, "%c", classic ? toupper(*at) : *at);
+    for (const char *at = row->planned->precision->name; *at; at++)
+        bw_text_add(to, "%c", classic ? bw_text_capital(*at) : *at);
     for (int i = 0; i < 3; i++) add_param(to, row, classic_params[i]);
     add_number(to, row->time_ms);
     add_number(to, row->gb_s);

@@ -1,4 +1,4 @@
-/* An engine in C: ranges, costs, a measurement of its own function, a benchmark.
+/* An engine in C: ranges, costs, a measurement of its own function, kept as a report, a benchmark.
  * usage: example FOLDER   (files go there; what tests compare is printed) */
 #include <bwprof.h>
 #include <stdlib.h>
@@ -73,6 +73,10 @@ static int measure(arrays *data) {
     TRY(bwprof_measure(copy, data, NULL, &options, &found));
     printf("measured %s %lld %d %d\n", found.timer, (long long)found.samples,
            found.time_ms_lo <= found.time_ms && found.time_ms <= found.time_ms_hi, found.bandwidth_gb_s > 0);
+    bwprof_report report = {"copy", "FP32", 0, 0, ELEMENTS * sizeof(float), ELEMENTS * sizeof(float)};
+    report.time_ms = found.time_ms;
+    report.bandwidth_gb_s = found.bandwidth_gb_s;
+    TRY(bwprof_report_save_to_proof_bundle(&report, "c-example"));
     return 0;
 }
 

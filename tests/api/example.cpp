@@ -7,8 +7,13 @@
 #include <vector>
 
 static void work(std::vector<float> *values) {
-    BWPROF_RANGE("scale", nullptr);
+    BWPROF_SCOPE("scale", nullptr);
     for (float &value : *values) value = value * 0.5f + 1.0f;
+}
+
+static void gemm(bwprof::Profiler *profiler, bool fails) {
+    BWPROF_RANGE(profiler->get(), nullptr, 3000, 1000);
+    if (fails) throw std::runtime_error("a kernel that fails ends its range");
 }
 
 int main(int argc, char **argv) {
@@ -25,6 +30,17 @@ int main(int argc, char **argv) {
         work(&values);
     }
     other.join();
+    for (int i = 0; i < 3; i++) {
+        try {
+            gemm(&own, i == 1);
+        } catch (const std::runtime_error &error) {
+            std::printf("%s\n", error.what());
+        }
+    }
+    { bwprof::Range r{own, "kv_append", nullptr, 500, 500}; }
+    std::printf("ranges %d %d, their bytes %d %d\n", static_cast<int>(own.count("gemm")),
+                static_cast<int>(own.count("kv_append")), own.bandwidth_gb_s("gemm") > 0,
+                own.bandwidth_gb_s("kv_append") > 0);
     std::printf("counts %d %d\n", static_cast<int>(bwprof::profiler().count("scale")),
                 static_cast<int>(own.count("step")));
     std::printf("known %d unknown %d\n", bwprof::profiler().bandwidth_gb_s("scale") > 0,

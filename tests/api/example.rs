@@ -11,6 +11,17 @@ struct RawProfiler {
     _private: [u8; 0],
 }
 
+/// bwprof_report.
+#[repr(C)]
+struct RawReport {
+    operation: [c_char; 64],
+    precision: [c_char; 16],
+    time_ms: c_double,
+    bandwidth_gb_s: c_double,
+    bytes_read: u64,
+    bytes_written: u64,
+}
+
 extern "C" {
     fn bwprof_last_error() -> *const c_char;
     fn bwprof_abi_version() -> c_int;
@@ -21,6 +32,8 @@ extern "C" {
     fn bwprof_profiler_set_bytes(profiler: *mut RawProfiler, name: *const c_char, read: u64, written: u64) -> c_int;
     fn bwprof_profiler_elapsed_ms(profiler: *mut RawProfiler, name: *const c_char, ms: *mut c_double) -> c_int;
     fn bwprof_profiler_bandwidth_gb_s(profiler: *mut RawProfiler, name: *const c_char, gb_s: *mut c_double) -> c_int;
+    fn bwprof_profile_gemm_bandwidth(m: c_int, n: c_int, k: c_int, use_fp16: c_int, out: *mut RawReport) -> c_int;
+    fn bwprof_report_save_to_proof_bundle(report: *const RawReport, run_id: *const c_char) -> c_int;
     fn bwprof_gemm_cost(m: i64, n: i64, k: i64, precision: *const c_char, read: *mut u64, written: *mut u64, flops: *mut u64) -> c_int;
 }
 
@@ -107,6 +120,27 @@ pub fn gemm_cost(m: i64, n: i64, k: i64, precision: &str) -> Result<(u64, u64, u
     Ok((read, written, flops))
 }
 
+/// One of bwprof's own kernels, on the first CUDA device or the CPU.
+pub fn profile_gemm(m: i32, n: i32, k: i32, fp16: bool) -> Result<BandwidthReport, Error> {
+    let mut raw = RawReport::default();
+    check(unsafe { bwprof_profile_gemm_bandwidth(m, n, k, fp16 as c_int, &mut raw) })?;
+    let text = |array: &[c_char]| unsafe { CStr::from_ptr(array.as_ptr()) }.to_string_lossy().into_owned();
+    Ok(BandwidthReport {
+        operation: text(&raw.operation),
+        precision: text(&raw.precision),
+        time_ms: raw.time_ms,
+        bandwidth_gb_s: raw.bandwidth_gb_s,
+        bytes_read: raw.bytes_read,
+        bytes_written: raw.bytes_written,
+    })
+}
+
+impl Default for RawReport {
+    fn default() -> Self {
+        RawReport { operation: [0; 64], precision: [0; 16], time_ms: f64::NAN, bandwidth_gb_s: f64::NAN, bytes_read: 0, bytes_written: 0 }
+    }
+}
+
 pub struct BandwidthReport {
     pub operation: String,
     pub precision: String,
@@ -131,6 +165,16 @@ impl BandwidthReport {
             "{{\n  \"operation\": {},\n  \"precision\": {},\n  \"time_ms\": {:?},\n  \"bandwidth_gb_s\": {:?},\n  \"bytes_read\": {},\n  \"bytes_written\": {}\n}}\n",
             quoted(&self.operation), quoted(&self.precision), self.time_ms, self.bandwidth_gb_s, self.bytes_read, self.bytes_written
         )
+    }
+
+    /// The same file by the library, which adds to the reports that are there.
+    pub fn add_to_proof_bundle(&self, run_id: &str) -> Result<(), Error> {
+        let mut raw = RawReport { time_ms: self.time_ms, bandwidth_gb_s: self.bandwidth_gb_s, ..RawReport::default() };
+        (raw.bytes_read, raw.bytes_written) = (self.bytes_read, self.bytes_written);
+        // Without the 0 at the end of one that is too long, which the library then refuses.
+        raw.operation.iter_mut().zip(self.operation.bytes()).for_each(|(to, from)| *to = from as c_char);
+        raw.precision.iter_mut().zip(self.precision.bytes()).for_each(|(to, from)| *to = from as c_char);
+        check(unsafe { bwprof_report_save_to_proof_bundle(&raw, text(run_id)?.as_ptr()) })
     }
 
     /// Writes .test-results/bandwidth/<run_id>/bandwidth_report.json, whole or not at all.
@@ -168,6 +212,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     println!("{}", report.save_to_proof_bundle("rust-example")?.display());
     let refused = profiler.elapsed_ms("never").unwrap_err();
+    println!("refused {} {}", refused.status, refused.message);
+    for _ in 0..2 {
+        report.add_to_proof_bundle("rust-and-c").map_err(|error| error.message)?;
+    }
+    let refused = profile_gemm(0, 896, 896, true).err().ok_or("a gemm of no rows")?;
     println!("refused {} {}", refused.status, refused.message);
     Ok(())
 }

@@ -1,5 +1,5 @@
 // What a pair of marks costs the host: on a stream of one's own, on the legacy default one, from several threads at
-// once, and switched off; beside two bare event records. usage: pair_cost
+// once, with bytes, and switched off; beside two bare event records. usage: pair_cost
 #include <algorithm>
 #include <bwprof.hpp>
 #include <chrono>
@@ -33,6 +33,10 @@ static double marks(bwprof::Profiler &profiler, cudaStream_t stream) {
     });
 }
 
+static double ranges(bwprof::Profiler &profiler, cudaStream_t stream) {
+    return ns_of(stream, [&] { bwprof::Range range(profiler, "gemm", stream, 3000, 1000); });
+}
+
 int main() try {
     cudaStream_t stream, streams[4];
     cudaEvent_t from, to;
@@ -42,9 +46,10 @@ int main() try {
     bwprof::Profiler profiler{"cuda"};
     for (int many : {10, 10, 50, 200}) {
         pairs = many;
-        std::printf("%3d pairs: two event records %.0f ns, own stream %.0f ns, legacy stream %.0f ns", pairs,
-                    ns_of(stream, [=] { cudaEventRecord(from, stream), cudaEventRecord(to, stream); }),
-                    marks(profiler, stream), marks(profiler, nullptr));
+        std::printf(
+            "%3d pairs: two event records %.0f ns, own stream %.0f ns, legacy stream %.0f ns, with bytes %.0f ns",
+            pairs, ns_of(stream, [=] { cudaEventRecord(from, stream), cudaEventRecord(to, stream); }),
+            marks(profiler, stream), marks(profiler, nullptr), ranges(profiler, stream));
         profiler.enable(false);
         std::printf(", switched off %.1f ns\n", marks(profiler, stream));
         profiler.enable(true);

@@ -609,3 +609,19 @@ static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
+
+/* ---- the list of backends, for who looks one up ---- */
+
+int bw_backend_count(void) {
+    return 1;
+}
+
+const bw_backend *bw_backend_at(int index) {
+    return index == 0 ? &fake_backend : NULL;
+}
+
+bw_status bw_backend_find(const char *name, const bw_backend **out) {
+    *out = &fake_backend;
+    if (strcmp(name, fake_backend.name) == 0) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed is %s", name, fake_backend.name);
+}

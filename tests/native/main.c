@@ -1,10 +1,11 @@
-/* Checks of csrc/measure against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and of what
- * csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs one (exit
- * status 1: it failed), `checks --all` each in a process of its own, `checks --ranks N` prints the ranks of the
- * median's interval for 1 to N samples, `checks
+/* Checks of csrc/measure and csrc/api against a fake backend, of csrc/cuda/libraries/nvml.c against a fake library, and
+ * of what csrc/cpu reads of a machine against a planted tree of files. `checks --list` names them, `checks NAME` runs
+ * one (exit status 1: it failed), `checks --all` each in a process of its own, `checks --ranks N` prints the ranks of
+ * the median's interval for 1 to N samples, `checks
  * --coverage MODEL CORRELATION NOISE LAUNCH_MS SECONDS TRIALS SEED` how often the interval of so many measurements held
  * the median. */
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ int check_failures;
 
 static const check *const lists[] = {verify_checks, replay_checks,     rotation_checks,  variant_checks, stop_checks,
                                      fault_checks,  conditions_checks, nvml_checks,      call_checks,    ranges_checks,
-                                     host_checks,   memory_checks,     reference_checks, types_checks};
+                                     host_checks,   memory_checks,     reference_checks, types_checks,   api_checks};
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 bool check_ok(bw_status status, const char *what) {
@@ -164,8 +165,8 @@ static bool ended_well(void) {
 static bool fork_check(const check *row, int op, const char *name, void *context) {
     enum { GIVE_UP_SECONDS = 300 };
     (void)context;
-    FILE *said = tmpfile();
-    int found = 0;
+    int memory = memfd_create(name, MFD_CLOEXEC), found = 0; /* a file on a disk would take longer than the check */
+    FILE *said = memory < 0 ? NULL : fdopen(memory, "w+");
     fflush(NULL);
     pid_t child = said ? fork() : -1;
     if (child == 0) {

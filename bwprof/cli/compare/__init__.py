@@ -80,7 +80,11 @@ def _parser() -> Parser:
         help="measure a case that fails, or would if it had not been disturbed, once more in a fresh process, where "
         "its device is at hand; both must say so",
     )
-    parser.add_argument("--all", action="store_true", help="show the cases that are the same, however many")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="show the cases that are the same, however many, and those of one side alone",
+    )
     parser.add_argument("--format", default="table", metavar="FORM", help="table (default), markdown, json or csv")
     for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
@@ -251,14 +255,15 @@ def _print(found: Comparison, heads: Sequence[str], screen: Console, options: ar
     everything = options.all or len(found.lines) <= _MOST_LINES
     places = telling.in_order(found, everything=everything)
     title = f"{quoted(found.base)} -> {quoted(found.new)}"
-    show_table(screen, title, telling.table(found, places), numbers=telling.NUMBERS, spare=("limit %", "95 %"))
+    listed = places if options.all else telling.on_both(found, places)
+    show_table(screen, title, telling.table(found, listed), numbers=telling.NUMBERS, spare=("limit %", "95 %"))
     if len(places) < len(found.lines):
         screen.print(f"and {len(found.lines) - len(places)} the same (--all shows them)")
     if options.power:
         title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
         show_table(screen, title, telling.power(found), numbers=telling.POWER_NUMBERS)
     screen.print()
-    for line in telling.details(found, places):
+    for line in telling.details(found, places, whole="" if options.all else "--all shows them"):
         screen.print(wrapped(line, screen))
     for line in (*found.notes, telling.promise(found), telling.summary(found), *heads):
         if line:

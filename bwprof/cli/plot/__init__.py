@@ -21,7 +21,7 @@ COMPARISON = "comparison"
 _NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are not the kind's
 _DEFAULT_DPI = {COMPARISON: 300}
 _OTHERS = {
-    "ablation": "a ladder's rungs, each against the first (a file of bwprof ablation --json)",
+    "ablation": "a ladder's rungs, each against the first (a file of bwprof ablation --json or --csv)",
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
     "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
 }
@@ -212,12 +212,24 @@ def _frame(files: Sequence[str]) -> pd.DataFrame:
     """The rows of all files; what is known of the run is the first one's."""
     import pandas as pd
 
-    frames = [load(name) for name in files]
+    frames = [_loaded(name) for name in files]
     if len(frames) == 1:
         return frames[0]
     whole = pd.concat(frames, ignore_index=True)
     whole.attrs = dict(frames[0].attrs)
     return whole
+
+
+def _loaded(name: str) -> pd.DataFrame:
+    """A file's rows; ValueError for a ladder with the command that draws it."""
+    try:
+        return load(name)
+    except ValueError:
+        from bwprof.results.others import ladder
+
+        if ladder.is_one(name):
+            raise ValueError(f"{quoted(name)} is a ladder: bwprof plot ablation {quoted(name)} draws it") from None
+        raise
 
 
 def _stored_roofs() -> Any:

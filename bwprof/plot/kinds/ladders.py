@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _log = logging.getLogger(__name__)
-_NEEDED = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
 _PEER = "#777777"
 _ROW_INCHES, _MARGIN_INCHES, _WIDTH_INCHES = 0.34, 1.7, 9.0
 _LOGARITHMIC = 10.0  # a span from which on the axis is one of factors
@@ -36,7 +35,7 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     Parameters
     ----------
     data : pandas.DataFrame or path
-        From `bwprof.ablation`, or the file that ``bwprof ablation --json`` wrote.
+        From `bwprof.ablation`, or the file that ``bwprof ablation --json`` (or ``--csv``) wrote.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of pyplot's, of a fitting size, when left out: a notebook shows it.
 
@@ -75,7 +74,7 @@ def picture(data: pd.DataFrame | str | PathLike[str]) -> Picture:
 
 def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
     data = ladder.read(given) if isinstance(given, (str, PathLike)) else given
-    need_columns(data, *_NEEDED, what="a ladder, which bwprof.ablation measures")
+    need_columns(data, *ladder.COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
         raise ValueError("there are no rungs to draw: none ran with a right result")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bwprof.records.comparing.comparison import Comparison, parameters
 from bwprof.records.comparing.thresholds import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.comparing.values import said_value
-from bwprof.records.comparing.verdicts import FASTER, SAME, SLOWER, VERDICTS, Judged
+from bwprof.records.comparing.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, VERDICTS, Judged
 from bwprof.results.difference import DEFAULT_GATE
 from bwprof.text import quoted, spelt
 
@@ -49,6 +49,11 @@ def in_order(comparison: Comparison, *, everything: bool) -> list[int]:
         return VERDICTS.index(line.verdict), 0.0 if math.isnan(badness) or line.verdict == SAME else -badness
 
     return sorted(places, key=rank)
+
+
+def on_both(comparison: Comparison, places: Sequence[int]) -> list[int]:
+    """Those of the lines that both sides have."""
+    return [place for place in places if comparison.lines[place].verdict not in ONE_SIDED]
 
 
 def summary(comparison: Comparison) -> str:
@@ -161,8 +166,10 @@ def power(comparison: Comparison) -> pd.DataFrame:
     return found.sort_values("_", ascending=False, kind="stable").drop(columns="_")
 
 
-def details(comparison: Comparison, places: Sequence[int]) -> list[str]:
-    """A line for all that have the same to say beyond figures: a probable cause, why there is no comparison."""
+def details(comparison: Comparison, places: Sequence[int], *, whole: str = "") -> list[str]:
+    """A line for all that have the same to say beyond figures: a probable cause, why there is no comparison. `whole`
+    says how all of those are seen that only one side has, where the line has the first of them.
+    """
     called = names(comparison)
     found: dict[tuple[str, str], list[str]] = {}
     for place in places:
@@ -171,15 +178,25 @@ def details(comparison: Comparison, places: Sequence[int]) -> list[str]:
         if words and (line.verdict != SAME or place in comparison.again):
             change = f" {change_text(line)}" if line.test is not None else ""
             found.setdefault((_word(line), spelt("; ".join(words))), []).append(f"{called[place]}{change}")
-    lines = [f"{verdict}: {', '.join(_first(of))}: {words}" for (verdict, words), of in found.items()]
+    one_sided = {_spelt(verdict) for verdict in ONE_SIDED}
+    lines = [
+        f"{_counted(verdict, of)}: {', '.join(_first(of, whole))}: {words}"
+        if verdict in one_sided
+        else f"{verdict}: {', '.join(_first(of))}: {words}"
+        for (verdict, words), of in found.items()
+    ]
     left = len(lines) - _MOST_WHYS
     return lines if left <= 1 else [*lines[:_MOST_WHYS], f"and {left} more of such lines: --json has all"]
 
 
-def _first(called: list[str]) -> list[str]:
-    """The first of many, which the table has all of."""
+def _counted(verdict: str, called: Sequence[str]) -> str:
+    return f"{verdict} ({len(called)})" if len(called) > 1 else verdict
+
+
+def _first(called: list[str], whole: str = "") -> list[str]:
+    """The first of many; `whole` says how all of them are seen, if not in the table."""
     left = len(called) - _MOST_NAMES
-    return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more"]
+    return called if left <= 1 else [*called[:_MOST_NAMES], f"and {left} more{f' ({whole})' if whole else ''}"]
 
 
 def markdown(
@@ -193,8 +210,11 @@ def markdown(
     """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
     from bwprof.analysis.answer import markdown as written
 
-    changed = in_order(comparison, everything=False)
-    rest = [place for place in in_order(comparison, everything=True) if place not in set(changed)]
+    told = in_order(comparison, everything=False)
+    changed = on_both(comparison, told)
+    every = in_order(comparison, everything=True)
+    same = [place for place in every if place not in set(told)]
+    one_sided = [place for place in told if place not in set(changed)]
     parts = [
         f"### bwprof: {outcome(comparison, failed, missing, suspects) if heads else 'comparison'}",
         *heads[:1],
@@ -203,10 +223,12 @@ def markdown(
     ]
     if changed:
         parts.append(_tags(written(table(comparison, changed))))
-        parts.append("\n".join(f"- {_plain(line)}" for line in details(comparison, changed)))
-    if rest:
-        same = _tags(written(table(comparison, rest)))
-        parts.append(f"<details><summary>{len(rest)} the same</summary>\n\n{same}\n\n</details>")
+    if told:
+        parts.append("\n".join(f"- {_plain(line)}" for line in details(comparison, told)))
+    for places, called in ((same, "the same"), (one_sided, "on one side alone")):
+        if places:
+            folded = _tags(written(table(comparison, places)))
+            parts.append(f"<details><summary>{len(places)} {called}</summary>\n\n{folded}\n\n</details>")
     parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -19,6 +19,7 @@ FASTER, SLOWER, SAME = "faster", "slower", "same"
 FAILED, DISTURBED_WORD, NOT_COMPARABLE = "failed", "disturbed", "not_comparable"
 ONLY_IN_BASE, ONLY_IN_NEW = "only_in_base", "only_in_new"
 LEAST_DISTURBANCE = 0.10  # a fraction
+ONE_SIDED = (ONLY_IN_BASE, ONLY_IN_NEW)
 VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, DISTURBED_WORD, NOT_COMPARABLE, FASTER, ONLY_IN_NEW, SAME)
 
 

@@ -28,6 +28,7 @@ from bwprof.report.forms.drawing import Drawing, drawing, inks
 _LONGEST_WORD = 32  # letters of a cell that is never broken into lines
 
 _LEAST_SEARCHED = 9  # lines: fewer are seen at once
+_MANY = 9  # columns, which leave a column of sentences little room
 
 
 def page(document: Document) -> str:
@@ -136,7 +137,8 @@ def _table(found: Table) -> str:
         cells = zip(line, found.headings, numeric, strict=True)
         lines.append(f"<tr>{''.join(_cell(text, of if found.wordy else '', right) for text, of, right in cells)}</tr>")
     searched = found.tools and len(found.lines) >= _LEAST_SEARCHED
-    names = [name for name, holds in (("searched", searched), ("wordy", found.wordy)) if holds]
+    marks = (("searched", searched), ("wordy", found.wordy), ("many", not found.wordy and len(numeric) >= _MANY))
+    names = [name for name, holds in marks if holds]
     kind = f' class="{" ".join(names)}"' if names else ""
     caption = f'<p class="caption">{_text(found.caption)}</p>' if found.caption else ""  # narrower than a wide table
     label = _text(found.caption or "Table")

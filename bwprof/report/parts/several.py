@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.report.blocks import Block, Section, section, table, words
+from bwprof.report.blocks import Block, Section, items, section, table, words
 from bwprof.report.parts import pictures
 from bwprof.report.parts.findings import sentence
 from bwprof.report.runs import Run
@@ -33,18 +33,22 @@ def against_first(runs: Sequence[Run]) -> list[Section | None]:
 def against(base: Run, new: Run, number: int) -> Section | None:
     """One run beside another, case by case; `number` tells it from others of the report."""
     from bwprof.records.comparing.comparison import compared
-    from bwprof.records.comparing.telling import summary
+    from bwprof.records.comparing.telling import details, in_order, on_both, summary
+    from bwprof.records.comparing.verdicts import ONE_SIDED
     from bwprof.records.sides import side
 
     devices = [set(run.each("device")) for run in (base, new)]
     apart = all(devices) and not devices[0] & devices[1]
     found = compared(side(base.data, name=base.name), side(new.data, name=new.name), across=apart)
     data = found.frame()
+    both = data[~data["verdict"].isin(ONE_SIDED)]
     # Why a time of another device differs needs no words in each line.
-    lines = [_line(row, () if apart else ("cause",)) for row in data.to_dict(orient="records")]
+    lines = [_line(row, () if apart else ("cause",)) for row in both.to_dict(orient="records")]
     headings = ["case", "precision", "variant", "verdict", *_NUMBERS, "why"]
     if not any(line[-1] for line in lines):
         headings, lines = headings[:-1], [line[:-1] for line in lines]
+    told = in_order(found, everything=False)
+    one_sided = [place for place in told if place not in on_both(found, told)]
     return section(
         f"change{number}",
         f"{new.name} against {base.name}",
@@ -53,6 +57,7 @@ def against(base: Run, new: Run, number: int) -> Section | None:
         *(words(sentence(note)) for note in found.notes),
         _ratios(data, number),
         table(headings, lines, numbers=_NUMBERS, tools=True),
+        items(details(found, one_sided, whole="among the rows of that run")),
     )
 
 

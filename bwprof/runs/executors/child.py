@@ -8,6 +8,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,7 @@ _log = logging.getLogger("bwprof.sweep")
 
 _GRACE_SECONDS = 3.0  # for an answer to come back after its time is over
 _END_SECONDS = 2.0  # for the child to go by itself
+_KILLED_SECONDS = 10.0  # for one that was killed, whose memory goes first
 _OPEN_SECONDS = 600.0  # for a device to open, where no deadline comes first
 _ROOFS_SECONDS = 1800.0  # for the roofs, likewise
 _LONGEST_WAIT = 3600.0  # a selector takes no more than some days
@@ -252,6 +254,7 @@ class Child:
 
     def _bury(self) -> None:
         try:
-            self._process.wait(_END_SECONDS)
+            self._process.wait(_KILLED_SECONDS)
         except subprocess.TimeoutExpired:
             _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
+            threading.Thread(target=self._process.wait, daemon=True).start()  # it may go yet, and leaves nothing then

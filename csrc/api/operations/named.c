@@ -1,0 +1,59 @@
+/* What is called after an operation: the one file here that names any, those that engines are made of. */
+#include "api/operations/given.h"
+
+/* An operation whose parameters have these names, as many as there are values. */
+#define GIVEN(operation, precision, names, ...)                                                     \
+    &(bw_given) {                                                                                   \
+        operation, precision, names, (const int64_t[]){__VA_ARGS__}, sizeof names / sizeof names[0] \
+    }
+#define COST(...) bw_given_cost(GIVEN(__VA_ARGS__), bytes_read, bytes_written, flops)
+#define PROFILE(operation, names, ...) \
+    bw_given_profile(GIVEN(operation, use_fp16 ? "fp16" : "fp32", names, __VA_ARGS__), out)
+
+/* ---- bytes and FLOPs ---- */
+
+bwprof_status bwprof_gemm_cost(int64_t M, int64_t N, int64_t K, const char *precision, uint64_t *bytes_read,
+                               uint64_t *bytes_written, uint64_t *flops) {
+    static const char *const names[] = {"M", "N", "K"};
+    return COST("gemm", precision, names, M, N, K);
+}
+
+bwprof_status bwprof_attention_decode_cost(int64_t batch, int64_t kv_len, int64_t num_heads, int64_t num_kv_heads,
+                                           int64_t head_dim, const char *precision, uint64_t *bytes_read,
+                                           uint64_t *bytes_written, uint64_t *flops) {
+    static const char *const names[] = {"batch", "kv_len", "num_heads", "num_kv_heads", "head_dim"};
+    return COST("attention_decode", precision, names, batch, kv_len, num_heads, num_kv_heads, head_dim);
+}
+
+bwprof_status bwprof_attention_prefill_cost(int64_t batch, int64_t seq_len, int64_t num_heads, int64_t num_kv_heads,
+                                            int64_t head_dim, int causal, const char *precision, uint64_t *bytes_read,
+                                            uint64_t *bytes_written, uint64_t *flops) {
+    static const char *const names[] = {"batch", "seq_len", "num_heads", "num_kv_heads", "head_dim", "causal"};
+    return COST("attention_prefill", precision, names, batch, seq_len, num_heads, num_kv_heads, head_dim, causal != 0);
+}
+
+bwprof_status bwprof_kv_append_cost(int64_t batch, int64_t seq_len, int64_t num_kv_heads, int64_t head_dim,
+                                    const char *precision, uint64_t *bytes_read, uint64_t *bytes_written,
+                                    uint64_t *flops) {
+    static const char *const names[] = {"batch", "seq_len", "num_kv_heads", "head_dim"};
+    return COST("kv_append", precision, names, batch, seq_len, num_kv_heads, head_dim);
+}
+
+/* ---- one measurement ---- */
+
+bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out) {
+    static const char *const names[] = {"M", "N", "K"};
+    return PROFILE("gemm", names, M, N, K);
+}
+
+bwprof_status bwprof_profile_attention_bandwidth(int batch_size, int seq_len, int num_heads, int head_dim, int use_fp16,
+                                                 bwprof_report *out) {
+    static const char *const names[] = {"batch", "seq_len", "num_heads", "num_kv_heads", "head_dim"};
+    return PROFILE("attention_prefill", names, batch_size, seq_len, num_heads, num_heads, head_dim);
+}
+
+bwprof_status bwprof_profile_kv_cache_bandwidth(int batch_size, int seq_len, int num_kv_heads, int head_dim,
+                                                int use_fp16, bwprof_report *out) {
+    static const char *const names[] = {"batch", "seq_len", "num_kv_heads", "head_dim"};
+    return PROFILE("kv_append", names, batch_size, seq_len, num_kv_heads, head_dim);
+}

@@ -1,0 +1,52 @@
+/* What becomes of one case: measured by the rules of csrc/measure, verified before and after. */
+#include <math.h>
+
+#include "api/benchmark.h"
+#include "base/clock.h"
+
+bw_outcome bw_outcome_blank(const bw_planned *planned) {
+    return (bw_outcome){.planned = planned,
+                        .variant = planned->variant ? planned->variant : "",
+                        .status = "planned",
+                        .time_ms = NAN,
+                        .gb_s = NAN};
+}
+
+void bw_outcome_end(bw_outcome *self, const char *status, const char *reason) {
+    self->status = status;
+    snprintf(self->reason, sizeof self->reason, "%s", reason);
+}
+
+static bw_status measure_case(bw_session *session, bw_case *content, double max_seconds, bw_outcome *row) {
+    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
+    options.cache = row->planned->cache;
+    options.max_seconds = max_seconds;
+    BW_TRY(bw_session_enter(session));
+    bw_status status = bw_measure(content, &options, &row->measured);
+    bw_session_leave(session);
+    return status;
+}
+
+bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *row) {
+    const bw_planned *planned = row->planned;
+    bw_case *content = NULL;
+    bw_status status = BW_OK;
+    BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
+    row->has_cost = true;
+    BW_TRY(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
+    row->variant = bw_case_choice(content)->variant->name;
+    BW_GOTO(measure_case(session, content, max_seconds, row));
+    const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
+    row->variant = choice->variant->name;
+    row->cost = choice->cost;
+    if (!row->measured.verdict.verified) {
+        bw_outcome_end(row, "failed", row->measured.verdict.reason);
+    } else {
+        row->time_ms = row->measured.statistics.median / 1e6;
+        row->gb_s = bw_gb_s((double)row->cost.bytes_read + (double)row->cost.bytes_written, row->time_ms / 1e3);
+        bw_outcome_end(row, "ok", choice->note);
+    }
+cleanup:
+    bw_case_free(content);
+    return status;
+}

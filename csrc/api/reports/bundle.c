@@ -1,0 +1,116 @@
+/* Proof bundles: a folder for each run, in the working directory, that holds its reports; as bwprof.BandwidthReport
+ * saves them. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/reports/report.h"
+
+#define ROOT ".test-results/bandwidth"
+#define NAME "bandwidth_report.json"
+
+enum { RUN_ID_MOST = 128, PATH_SIZE = sizeof ROOT + sizeof NAME + RUN_ID_MOST + 2, BYTES_MOST = 1 << 28 };
+
+typedef struct place {
+    char folder[PATH_SIZE], path[PATH_SIZE];
+} place;
+
+/* It becomes a folder's name, which must not lead anywhere else. */
+static bw_status check_run_id(const char *run_id) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    BW_TRY(bw_api_need(run_id, "run_id"));
+    size_t size = strnlen(run_id, RUN_ID_MOST + 1);
+    if (size && size <= RUN_ID_MOST && *run_id != '.' && strspn(run_id, allowed) == size) return BW_OK;
+    return bw_fail(BW_CODE_INVALID,
+                   "run_id is '%.*s%s': allowed are %d of the letters A-Z a-z, digits, '.', '_' and '-', not beginning "
+                   "with '.'",
+                   RUN_ID_MOST, run_id, size > RUN_ID_MOST ? "..." : "", RUN_ID_MOST);
+}
+
+static bw_status refuse_link(const char *path) {
+    struct stat found;
+    if (lstat(path, &found) != 0 || !S_ISLNK(found.st_mode)) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "%.300s is a symbolic link, which may lead out of its folder: remove it", path);
+}
+
+/* The folder with those above it, made where there are none. */
+static bw_status make_folder(const char *folder) {
+    char part[PATH_SIZE];
+    for (const char *at = folder; at;) {
+        at = strchr(at + 1, '/');
+        snprintf(part, sizeof part, "%.*s", at ? (int)(at - folder) : (int)strlen(folder), folder);
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return bw_file_failed(part);
+    }
+    return BW_OK;
+}
+
+static bw_status find_place(const char *run_id, place *out) {
+    BW_TRY(check_run_id(run_id));
+    snprintf(out->folder, sizeof out->folder, "%s/%s", ROOT, run_id);
+    snprintf(out->path, sizeof out->path, "%s/%s/%s", ROOT, run_id, NAME);
+    BW_TRY(refuse_link(out->folder));
+    BW_TRY(refuse_link(out->path));
+    return make_folder(out->folder);
+}
+
+/* *out is NULL where there is no file yet. */
+static bw_status read_file(const char *path, char **out, size_t *size) {
+    struct stat found;
+    bw_status status = BW_OK;
+    char *text = NULL;
+    *out = NULL;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0) return errno == ENOENT ? BW_OK : bw_file_failed(path);
+    if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > BYTES_MOST) {
+        BW_GOTO(bw_fail(BW_CODE_INVALID, "%.300s is not a proof bundle: move it away, or take another run_id", path));
+    }
+    text = malloc((size_t)found.st_size + 1);
+    if (!text) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no host memory for %.300s", path));
+    *size = 0;
+    for (ssize_t part = 1; part > 0 && *size < (size_t)found.st_size; *size += (size_t)part) {
+        do part = read(file, text + *size, (size_t)found.st_size - *size);
+        while (part < 0 && errno == EINTR);
+        if (part < 0) BW_GOTO(bw_file_failed(path));
+    }
+    *out = text;
+    text = NULL;
+cleanup:
+    free(text);
+    close(file);
+    return status;
+}
+
+/* One at a time, whichever threads and processes save reports of this run. */
+static bw_status add_report(const bwprof_report *report, const place *place) {
+    char *before = NULL;
+    size_t size = 0;
+    bw_text text = {0};
+    bw_held held;
+    bw_status status = BW_OK;
+    BW_TRY(bw_held_take(place->folder, NAME, &held));
+    BW_GOTO(read_file(place->path, &before, &size));
+    BW_GOTO(bw_reports_add(&text, before, size, report, place->path));
+    status = bw_file_write(place->path, &text);
+cleanup:
+    bw_held_give_back(&held);
+    bw_text_free(&text);
+    free(before);
+    return status;
+}
+
+static bw_status save(const bwprof_report *report, const char *run_id) {
+    place place;
+    BW_TRY(bw_report_check(report));
+    BW_TRY(find_place(run_id, &place));
+    return add_report(report, &place);
+}
+
+bwprof_status bwprof_report_save_to_proof_bundle(const bwprof_report *report, const char *run_id) {
+    return bw_api_answer(save(report, run_id));
+}

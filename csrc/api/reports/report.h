@@ -1,0 +1,32 @@
+/* Reports, and the bundles in which they are kept. */
+#ifndef BW_API_REPORT_H
+#define BW_API_REPORT_H
+
+#include "api/api.h"
+
+/* ---- report.c ---- */
+
+/* BW_CODE_INVALID for one that no measurement has made. */
+bw_status bw_report_check(const bwprof_report *report);
+/* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
+void bw_report_add(bw_text *to, const bwprof_report *report, const char *indent);
+
+/* ---- held.c ---- */
+
+/* The right to write a file, as bwprof's other processes ask for it: a lock on a hidden file beside it. */
+typedef struct bw_held {
+    int file;
+    char *path;
+} bw_held;
+
+/* Waits for ten seconds; BW_CODE_BUSY when somebody has it for longer. */
+bw_status bw_held_take(const char *folder, const char *name, bw_held *out);
+void bw_held_give_back(bw_held *held);
+
+/* ---- list.c ---- */
+
+/* The content of a bundle's file with one more report: *before is what it holds, NULL where there is none.
+ * BW_CODE_INVALID where that is no list of reports; `path` is for messages. */
+bw_status bw_reports_add(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path);
+
+#endif
