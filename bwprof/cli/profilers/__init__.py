@@ -12,7 +12,7 @@ from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, coded, guarded
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.profilers import parse_ncu
+from bwprof.profilers import parse_ncu, parse_rocprof
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ READERS: dict[str, Reader] = {
     "ncu": Reader(
         parse_ncu, "what ncu printed with --csv (--page raw or details) or as text, or its report (.ncu-rep)"
     ),
+    "rocprof": Reader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
 }
 _PROGRAM = "python -m bwprof.profilers"
 
