@@ -94,6 +94,14 @@ def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
     return described and not variant_names(operation_name, backend, precision)
 
 
+def is_without_kernel(operation_name: str, precision: str, backend: str) -> bool:
+    """Whether nothing runs an operation in a precision on a host's processor, which has what this build has. Of other
+    devices that is not said: a build without their backend knows none of their kernels.
+    """
+    hosts = [name for name in backend_names() if _core.backend_facts(name)["runs_on_host"]]
+    return backend in hosts and operation_name in _by_name() and not variant_names(operation_name, backend, precision)
+
+
 def backend_names() -> list[str]:
     """All backends, built or not, preferred first."""
     return [backend["name"] for backend in _core.backends()]

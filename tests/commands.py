@@ -34,6 +34,11 @@ from bwprof.runs import loop
 local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
 loop.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
 """
+# What a brief process imports is no garbage, and looking for some would take a seventh of its time.
+NO_SEARCH = """
+import gc
+gc.disable()
+"""
 # A picture takes longer than the rest of a tiny run: those are drawn that a test is about.
 NO_PICTURE = """
 from bwprof import plot
@@ -61,7 +66,7 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
     (planted / "sitecustomize.py").write_text(
-        textwrap.dedent(f"{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
+        textwrap.dedent(f"{NO_SEARCH}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
     )
     source = str(Path(bwprof.__file__).parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}

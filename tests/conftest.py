@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from commands import Here
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# What is imported and collected stays until the end: no search for garbage goes through it (pytest_collection_finish).
+# Of what tests make most is gone soon, so that a search at every seven hundredth object would be for nothing.
+gc.disable()
+gc.set_threshold(50_000, 20, 20)
 
 # Started with signals ignored (`nohup ... &`), the tests of interrupts would wait in vain. What is caught here has its
 # default in the processes that tests start.
@@ -124,6 +130,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("cuda") and not item.get_closest_marker("skip"):
             item.add_marker(pytest.mark.skip(reason=NO_CUDA))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -201,7 +201,8 @@ def test_an_answer_of_nothing() -> None:
 
 def test_what_it_would_buy() -> None:
     sizes = bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896)
-    half = row("a", "fp16", gb_s=950.0, bytes_read=sizes.bytes_read, bytes_written=sizes.bytes_written, **ROOFS)
+    moved = {"bytes_read": sizes.bytes_read, "bytes_written": sizes.bytes_written}
+    half = row("a", "fp16", gb_s=950.0, backend="cuda", **moved, **ROOFS)
     assert Answer(frame.from_rows([half])).lines() == [
         "The measurement is limited by memory; it already runs at 90 % or more of what the device allows.",
         "Up to 106 ns of 2.12 us could be won by kernels as fast as the device allows; the most in a fp16 (at the "
@@ -210,6 +211,17 @@ def test_what_it_would_buy() -> None:
         "efficient.",
         "How sure: whether the results are right was not checked; it carries no warning.",
     ]
+
+
+def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
+    """No FP8: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
+    half, full = (
+        row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
+        for name, moved in (("fp16", 10**6), ("fp32", 2 * 10**6))
+    )
+    assert Answer(frame.from_rows([half])).buying() == ""
+    said = "Storing numbers in fp16 instead of fp32 would make the case 2.00 times as fast."
+    assert Answer(frame.from_rows([half, full])).buying() == said
 
 
 @pytest.mark.parametrize(
@@ -226,7 +238,17 @@ def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> N
     assert said in Answer(frame.from_rows(held)).lines()[-1]
     guessed = Answer(frame.from_rows([one | {"status": "predicted"} for one in held])).lines()
     assert guessed[-1] == "How sure: all of this is predicted, nothing was measured."
-    assert guessed[0].startswith("Both predictions are limited by memory; both already run")
+    assert guessed[0].startswith("Both predictions are limited by memory; both would run at 90 %")
+    slow = [one | {"status": "predicted", "bandwidth_gb_s": 600.0, "time_ms": 1.5 * one["time_ms"]} for one in held]
+    assert "; none would run at 90 %" in Answer(frame.from_rows(slow)).lines()[0]
+
+
+def test_what_is_predicted_is_no_strength() -> None:
+    held = row("a", "fp16", gb_s=950.0, **ROOFS)
+    assert Answer(frame.from_rows([held])).strengths()["Strength"].tolist() == ["at the memory roof"]
+    guessed = Answer(frame.from_rows([held | {"status": "predicted"}]))
+    assert len(guessed.strengths()) == 0
+    assert guessed.utilization().columns[1] == "Predicted BW"
 
 
 def test_one_of_a_kind_is_told_as_one() -> None:

@@ -32,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LLAMA = architecture.named("llama-3.1-8b")
 
 
-def answered(question: Question, executor: Pretended | None = None, **run: Any) -> ModelStep:
+def answered(question: Question, executor: Pretended | None = None, *, backend: str = "cuda", **run: Any) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
     pieces = running.items_of(question, "cuda")
     whole = PiecesExecutor(question, inner, predicting.filled)
-    context = Context("run", "cpu", inner.open(None), inner.obtain_roofs(Wanted(), None))
+    context = Context("run", backend, inner.open(None), inner.obtain_roofs(Wanted(), None))
     whole.set_context(context)
     rows = [whole.measure(piece, 1.0, None).row for piece in pieces]
     roofs = context.roofs.to_dict() if context.roofs else None
@@ -207,8 +207,31 @@ def test_other_weights_keep_a_narrow_cache() -> None:
 def test_without_roofs_it_has_no_time_and_says_so() -> None:
     found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None
-    assert "no time for a step of decode (predicted: no kernel)" in found.answer
-    assert "No time for weights FP8_E4M3: predicted: no kernel." in found.notes()
+    why = (
+        "no kernel takes fp8_e4m3 here, and without the device's roofs its time cannot be predicted: measure with them "
+        "(without --no-roofs, roofs=False)"
+    )
+    assert f"no time for a step of decode ({why})" in found.answer
+    assert f"No time for weights FP8_E4M3: {why}." in found.notes()
+
+
+def test_without_roofs_it_says_what_is_not_known() -> None:
+    found = answered(Question(LLAMA, (point(),)))
+    rows = [{**row, "pct_limit": None, "pct_attainable": None, "limiter": None} for row in frames.to_rows(found.frame)]
+    other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
+    said = "is not known without the device's roofs: measure with them (without --no-roofs, roofs=False)."
+    assert [said in note for note in other.notes()].count(True) == 1
+    known = [{**row, "attainable_gb_s": 200.0} for row in rows]
+    assert said not in str(ModelStep.from_frame(frames.from_rows(known, found.frame.attrs["run"])))
+
+
+def test_a_cpu_is_promised_only_formats_that_it_has_kernels_for() -> None:
+    """Of the narrow ones Q4_0 products alone; a CPU-only build does not know what a GPU has."""
+    found = answered(Question(LLAMA, (point(),)), backend="cpu")
+    assert "; Q4_0 weights would bring " in found.answer
+    sources = found.formats.set_index("weights")["source"]
+    assert sources[["fp8_e4m3", "int8", "q4_0", "bf16"]].tolist() == [*["predicted, no kernel"] * 2, *["predicted"] * 2]
+    assert "; FP8 weights would bring " in answered(Question(LLAMA, (point(),))).answer
 
 
 def test_a_model_that_does_not_fit_has_no_tokens() -> None:

@@ -75,9 +75,11 @@ def test_every_kind_that_fits(here: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
     shown = capsys.readouterr()
     assert shown.out.splitlines()[:2] == ["plots/bandwidth_comparison.png", "plots/bandwidth_comparison.svg"]
-    assert "no heatmap: a heatmap needs two parameters" in shown.err
-    assert "no model: not a model's frame: column phase" in shown.err
-    assert "no ridge: no device of the rows is in the catalogue" in shown.err
+    assert "no heatmap: it needs one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4" in shown.err
+    assert "no model: it needs a model's run: bwprof model NAME" in shown.err
+    assert "no ridge: it needs a device of the catalogue (bwprof predict --devices)" in shown.err
+    inner = ("frame", "metadata", "column", "x=", "there is nothing")
+    assert not [word for word in inner if word in shown.err], "what a shell's user has never heard of"
 
 
 def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +92,7 @@ def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture
     )
     assert main(["--input", "benchmark.csv", "--output-dir", "plots", "--dpi", "30"]) == 0
     assert sorted(path.name for path in (here / "plots").iterdir()) == ["bandwidth_comparison.png", "speedup.png"]
-    assert "no roofline: there is nothing to draw: no row has a number in columns flops" in capsys.readouterr().err
+    assert "no roofline: it needs cases with a time and FLOPs" in capsys.readouterr().err
 
 
 def test_several_runs_are_drawn_together(here: Path) -> None:

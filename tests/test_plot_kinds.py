@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -464,6 +465,28 @@ def test_a_roofline_of_a_cpu_has_no_theory() -> None:
     text = said(render(plot.KINDS["roofline"].picture(rows)))
     assert "2.00 in registers" in text
     assert "theoretical" not in text
+
+
+def test_no_mark_of_a_roofline_hides_another() -> None:
+    """Three precisions on one spot, of which one is doubted, and two cases of one precision on another."""
+    roofs = {"ceiling_gb_s": 100.0, "measured_tflops": 50.0, "flops": 10**6, "backend": "cuda"}
+    there = {"arithmetic_intensity": 8.0, "tflops": 0.8, **roofs}
+    rows = [row("a", name, **there) for name in ("fp32", "tf32")] + [row("a", "fp16", flags="noisy", **there)]
+    rows += [row(name, "fp32", arithmetic_intensity=2.0, tflops=0.1, **roofs) for name in "bc"]
+    axes = render(plot.KINDS["roofline"].picture(rows))
+    marks = [
+        (line.get_markersize(), line.get_zorder(), line.get_marker())
+        for line in axes.lines
+        if line.get_linewidth() == 0 and (8.0, 0.8) in map(tuple, line.get_xydata())
+    ]
+    assert len(marks) == len({size for size, *_ in marks}) == len({marker for *_, marker in marks}) == 3
+    assert sorted(marks) == sorted(marks, key=lambda mark: -mark[1]), "the smaller ones above"
+    assert min(later - earlier for earlier, later in pairwise(sorted(size for size, *_ in marks))) >= 2
+    text = said(axes)
+    assert "on one spot: marks inside each other, \u00d7n: n rows" in text
+    assert text.count("\u00d72") == 1
+    apart = said(render(plot.KINDS["roofline"].picture([rows[0], rows[3]])))
+    assert "on one spot" not in apart
 
 
 def test_lines_have_streams_and_the_cache() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from base64 import b64encode
@@ -19,7 +20,7 @@ from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
 from bwprof.cli.report import main
-from bwprof.report import blocks
+from bwprof.report import blocks, writing
 from bwprof.report.forms.drawing import drawing
 from bwprof.report.forms.markdown import markdown
 from bwprof.report.forms.page import page
@@ -326,6 +327,33 @@ def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("absent/r.html", FileNotFoundError),
+        ("a file/r.html", NotADirectoryError),
+        ("folder.html", IsADirectoryError),
+        ("link.html", FileNotFoundError),
+        ("closed/r.html", PermissionError),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_the_work(
+    name: str, error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file").touch()
+    for folder in ("folder.html", "closed"):
+        Path(folder).mkdir()
+    Path("link.html").symlink_to("absent/r.html")
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and allowed(path, mode))
+    monkeypatch.setattr(writing, "runs_of", lambda _: pytest.fail("worked before it looked"))
+    with pytest.raises(error, match=name):
+        write_report("run", name, force=True)
+    assert main(["run", "-o", name, "--force"]) == 2
+    assert f"-o {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("runs", "options", "error", "said"),
     [
         (None, {}, TypeError, "runs is None"),
@@ -375,7 +403,7 @@ def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["a.json", "--force"], "--force is of a report as a file"),
         (["a.json", "-o", "r.html", "--checklist"], "--checklist is printed"),
         (["a.json", "-o", "r.pdf"], "unknown ending of a report '.pdf'"),
-        (["a.json", "-o", "no/r.html"], "no/r.html: No such file"),
+        (["a.json", "-o", "no/r.html"], "-o no/r.html: there is no folder no that can be written to"),
         (["a.json", "-o", "r.html", "--goals", "g.toml"], "goals is of an optimisation"),
     ],
 )

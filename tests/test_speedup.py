@@ -30,7 +30,7 @@ def case(
     read, written = WIDE
     time_ms = (read + written) / gb_s / 1e6
     rest = {"M": 1, "N": 4096, "K": 4096, "attainable_gb_s": of, "flops": FLOPS, "tflops": FLOPS / time_ms / 1e9}
-    rest |= {"peak_tflops": 1000.0, "timestamp": name, "bound": "memory"}
+    rest |= {"peak_tflops": 1000.0, "timestamp": name, "bound": "memory", "backend": "cuda"}
     return row(name, precision, gb_s=gb_s, bytes_read=read, bytes_written=written, time_ms=time_ms, **(rest | more))
 
 
@@ -102,6 +102,8 @@ def test_arithmetic_and_launching_hold_what_follows() -> None:
     arithmetic = bought(case(flops=6 * 10**9, tflops=6 * 10**9 / now / 1e9, peak_tflops=1000.0))
     assert arithmetic["time_ms_then"] == pytest.approx(0.006)
     assert arithmetic["reason"] == "arithmetic limits then"
+    there = bought(case(backend="cpu"))
+    assert (there["status"], there["reason"]) == ("predicted", "no kernel takes fp8_e4m3 here yet")
     launching = bought(case(timer_floor_us=2.5))
     assert launching["time_ms_then"] == pytest.approx(0.0075)
     assert launching["reason"] == "launch latency limits then"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.causes.checks import checklist
 from bwprof.analysis.causes.losses import losses
@@ -92,7 +93,7 @@ class Answer:
             )
         at_roof = int(((self.limits.pct_limit >= AT_ROOF) & self.limits.by("memory", "compute")).sum())
         left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
-        return f"{self._limited()}; {_at_roof(at_roof, total)}{left}."
+        return f"{self._limited()}; {_at_roof(at_roof, total, predicted=self._is_predicted())}{left}."
 
     def _limited(self) -> str:
         """What limits how many of them."""
@@ -118,7 +119,11 @@ class Answer:
 
     def _noun(self) -> str:
         """What the rows with a time are."""
-        return "prediction" if values.is_word(self.usable, "status", "predicted").all() else "measurement"
+        return "prediction" if self._is_predicted() else "measurement"
+
+    def _is_predicted(self) -> bool:
+        """Whether nobody has measured any of them."""
+        return bool(values.is_word(self.usable, "status", "predicted").all())
 
     def _held(self) -> list[tuple[str, int]]:
         """How many rows each limiter holds, the most first."""
@@ -153,11 +158,19 @@ class Answer:
     def buying(self) -> str:
         """What the next narrower precision would bring."""
         there = precisions_of(self.usable) if len(self.usable) else []
-        step = next((pair for pair in NEXT if pair[0] in there), None)
+        step = next((pair for pair in NEXT if pair[0] in there and not self._only_thought_of(*pair)), None)
         if step is None or not (self.limits.limiter > 0).any() or not _classic(self.data):
             return ""
         line = speedup_line(self.data, *step)
         return "" if ": not known" in line else f"{line[0].upper()}{line[1:]}."
+
+    def _only_thought_of(self, wide: str, narrow: str) -> bool:
+        """Whether nothing runs the rows' operations in another precision on their device, a CPU."""
+        own = self.usable[values.is_word(self.usable, "precision", wide)]
+        pairs = set(
+            zip(values.words(own, "operation").astype(str), values.words(own, "backend").astype(str), strict=True)
+        )
+        return bool(pairs) and all(registry.is_without_kernel(name, narrow, backend) for name, backend in pairs)
 
     def trusting(self) -> str:
         """How sure the figures are: what was checked, what is doubted, what is left out."""
@@ -201,7 +214,9 @@ class Answer:
 
     def utilization(self) -> pd.DataFrame:
         """The table of utilisation."""
-        return utilization_table(self.measured, peak_gb_s=self.peak_gb_s)
+        found = utilization_table(self.measured, peak_gb_s=self.peak_gb_s)
+        guessed = len(found) > 0 and self._is_predicted()
+        return found.rename(columns={"Measured BW": "Predicted BW"}) if guessed else found
 
     def strengths(self) -> pd.DataFrame:
         """What needs no work."""
@@ -294,13 +309,16 @@ def _every(total: int) -> str:
     return {1: "the", 2: "both"}.get(total, f"all {total}")
 
 
-def _at_roof(count: int, total: int) -> str:
-    """How many are as fast as it gets."""
+def _at_roof(count: int, total: int, *, predicted: bool) -> str:
+    """How many are as fast as it gets, or would be."""
     share = f"{AT_ROOF:.0f} % or more of what the device allows"
+    if not count and predicted:
+        return f"{'none' if total > 1 else 'it'} would{'' if total > 1 else ' not'} run at {share}"
     if not count:
         return f"{'none runs' if total > 1 else 'it does not run'} at {share}"
     who = "it" if total == 1 else _every(total) if count == total else str(count)
-    return f"{who} already {'runs' if count == 1 else 'run'} at {share}"
+    runs = "would run" if predicted else f"already {'runs' if count == 1 else 'run'}"
+    return f"{who} {runs} at {share}"
 
 
 def _classic(data: pd.DataFrame) -> bool:

@@ -180,6 +180,8 @@ def _line(row: Row, narrow: str, known: _Known) -> dict[str, Any]:
     if reach is not None:
         ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {short(reach, '.2f')}x"
     then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
+    if registry.is_without_kernel(row["operation"], narrow, str(row["backend"])):
+        reason = "; ".join([*([reason] if reason else []), f"no kernel takes {narrow} here yet"])
     gain = row["time_ms"] / then
     line |= {"efficiency_ratio": ratio, "efficiency_source": source}
     return line | {"speedup": gain, "time_ms_then": then, "reason": reason}

@@ -91,7 +91,7 @@ def _show(answer: Answer, screen: Console, *, checklist: bool) -> None:
         screen.print(wrapped(line, screen))
     used = answer.utilization()
     if _is_told(used):
-        show_table(screen, "Utilization of the theoretical peak", used, numbers=("Measured BW", "Utilization"))
+        show_table(screen, "Utilization of the theoretical peak", used, numbers=list(used.columns)[1:3])
     elif len(used):
         screen.print()
         screen.print(wrapped(_NO_PEAK, screen))

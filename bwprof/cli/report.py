@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.cli.shared.arguments import Parser, run
@@ -96,9 +97,13 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace) -> int:
-    from bwprof.report.writing import write_report
+    from bwprof.cli.shared.outputs import check_folder
+    from bwprof.report.writing import check_ending, write_report
     from bwprof.terminal import console
 
+    if options.output:  # before any work
+        check_ending(Path(options.output))
+        check_folder("-o", options.output)
     try:
         found = write_report(
             options.results,

@@ -76,9 +76,10 @@ BWPROF_API bwprof_status bwprof_profiler_enable(bwprof_profiler *profiler, int e
 /* Begins and ends a range: two event records on `stream` (a cudaStream_t; NULL is the legacy default stream; on a CPU
  * it only tells ranges apart), and no wait. The stream's device is the calling thread's current one. Each thread has
  * ranges of its own, which may nest, overlap and repeat; `stop` ends the latest one of its name on its stream that
- * this thread began, and is BWPROF_INVALID where none runs. The first range of a thread on a stream makes events. A
- * stream stays at least until its ranges have been stopped, though not until they are read: CUDA itself crashes when
- * it records an event on one that was destroyed. */
+ * this thread began, and is BWPROF_INVALID where none runs. BWPROF_BUSY: BWPROF_WAITING_MOST wait already, and this
+ * range is left out. The first range of a thread on a stream makes events. A stream stays at least until its ranges
+ * have been stopped, though not until they are read: CUDA itself crashes when it records an event on one that was
+ * destroyed. */
 BWPROF_API bwprof_status bwprof_profiler_start(bwprof_profiler *profiler, const char *name, void *stream);
 BWPROF_API bwprof_status bwprof_profiler_stop(bwprof_profiler *profiler, const char *name, void *stream);
 
@@ -197,7 +198,8 @@ BWPROF_API bwprof_status bwprof_cost(const char *operation, const char *precisio
 /* ---- measure: a function of yours, by the rules of bwprof.measure ---- */
 
 /* Enqueues the work on the stream that bwprof_measure was given, or does it on a CPU; called many times, with set
- * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. */
+ * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. It returns, and neither throws nor jumps
+ * out: the device would stay in use. */
 typedef int (*bwprof_callback)(void *user, int64_t set);
 
 /* 0 and NULL are the defaults. */

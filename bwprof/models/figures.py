@@ -5,7 +5,7 @@ Rows are plain dicts with the columns of the schema and those of `bwprof.models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,11 @@ def _step(question: Question, point: Point, rows: list[Row], fit: storage.Fit | 
 
 
 def _why(row: Row) -> str:
+    if row["status"] == "predicted" and row.get("attainable_gb_s") is None:
+        return (
+            f"no kernel takes {row['precision']} here, and without the device's roofs its time cannot be predicted: "
+            "measure with them (without --no-roofs, roofs=False)"
+        )
     return f"{row['status']}: {row['reason'] or 'no time'}"
 
 
@@ -182,7 +187,9 @@ def _key(point: Point) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A step with its weights and its cache in other formats. `source`: measured or predicted."""
+    """A step with its weights and its cache in other formats. `source`: measured or predicted; of the latter whether
+    there is no kernel.
+    """
 
     weights: str
     kv: str
@@ -192,6 +199,7 @@ class Format:
     source: str
 
 
+NO_KERNEL = "predicted, no kernel"
 # What parts would take at their device's roofs, ms each.
 Best = Callable[[Sequence[Part]], Sequence[float]]
 
@@ -210,7 +218,8 @@ def formats_of(question: Question, found: Sequence[Step], base: Step, best: Best
         if own is not None and own.time_ms is not None:
             time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
         else:
-            time_ms, source = other, "predicted" if other is not None else ""
+            guessed = NO_KERNEL if _without_kernels(question, base, weights, kv) else "predicted"
+            time_ms, source = other, guessed if other is not None else ""
         size = question.weight_bytes(weights)
         fits = None
         if base.fit is not None:
@@ -286,6 +295,13 @@ def _other_parts(question: Question, base: Step, weights: str, kv: str) -> list[
     return [by_role[row["role"]] for row in base.rows]
 
 
+def _without_kernels(question: Question, base: Step, weights: str, kv: str) -> bool:
+    """Whether nothing runs an operation of the step in other formats on its device, a CPU."""
+    backend = str(base.rows[0]["backend"])
+    found = _other_parts(question, base, weights, kv) or []
+    return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in found)
+
+
 def part_of(row: Row) -> Part:
     """The operation that a row is of."""
     params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
@@ -297,15 +313,19 @@ def _moved(part: Part) -> int:
     return int(cost(part.operation, precision=part.precision, **params).bytes)
 
 
-def narrower(base: Point) -> tuple[str, str] | None:
-    """The next narrower format of the weights, and what people call it; None below 8 bits."""
-    for names, found in (
-        (("fp32", "tf32"), ("fp16", "FP16")),
-        (("fp16", "bf16"), ("fp8_e4m3", "FP8")),
-        (("fp8_e4m3", "int8"), ("q4_0", "Q4_0")),
-    ):
-        if base.weights in names:
+_NARROWER = (
+    (("fp32", "tf32"), ("fp16", "FP16")),
+    (("fp16", "bf16"), ("fp8_e4m3", "FP8")),
+    (("fp8_e4m3", "int8"), ("q4_0", "Q4_0")),
+)
+
+
+def narrower(weights: str, without: Collection[str] = ()) -> tuple[str, str] | None:
+    """The next narrower format of the weights that is none of those, and what people call it; None below 8 bits."""
+    while found := next((found for names, found in _NARROWER if weights in names), None):
+        if found[0] not in without:
             return found
+        weights = found[0]
     return None
 
 

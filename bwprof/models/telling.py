@@ -66,7 +66,7 @@ def _too_large(steps: Sequence[Step]) -> str:
 
 def _gain(step: Step, formats: Sequence[Format]) -> str:
     """What the next narrower weights bring."""
-    found = figures.narrower(step.point)
+    found = figures.narrower(step.point.weights, {line.weights for line in formats if line.source == figures.NO_KERNEL})
     line = next((line for line in formats if found and line.weights == found[0] and line.time_ms), None)
     if found is None or line is None or line.time_ms is None or step.time_ms is None:
         return ""
@@ -305,6 +305,11 @@ def notes(question: Question, step: Step, left_out: Sequence[Estimate]) -> list[
     told = next((row["reason"] for row in step.rows if row["status"] == "predicted" and row["reason"]), None)
     if told is not None and step.time_ms is not None:
         notes.append(f"Predicted: {told}.")
+    if step.time_ms is not None and all(row.get("attainable_gb_s") is None for row in step.rows):
+        notes.append(
+            "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
+            "--no-roofs, roofs=False)."
+        )
     launches = sum(int(row["count"]) for row in step.rows)
     more = sum(item.count for item in left_out)
     timed = [item.time_ms for item in left_out if item.time_ms is not None]

@@ -56,26 +56,62 @@ compare = ratios
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of picture: what it shows, how it is made of results, its options, whether it is of a sweep alone."""
+    """A kind of picture: what it shows, how it is made of results, its options, whether it is of a sweep alone, and
+    what it needs.
+    """
 
     text: str
     picture: Callable[..., Picture]
     options: tuple[str, ...] = ()
     of_a_sweep: bool = False
+    needs: str = ""
 
 
 # What results can be drawn as, by its name.
 KINDS = {
     "comparison": Kind("effective bandwidth per case and precision, below its roof", bars.picture, ("layout",)),
-    "roofline": Kind("arithmetic rate over intensity, below measured and theoretical roofs", rooflines.picture),
-    "lines": Kind("bandwidth, time, ... over a parameter", series.picture, ("x", "y"), of_a_sweep=True),
-    "heatmap": Kind(
-        "bandwidth, time, ... over two parameters", grids.picture, ("x", "y", "value", "precision"), of_a_sweep=True
+    "roofline": Kind(
+        "arithmetic rate over intensity, below measured and theoretical roofs",
+        rooflines.picture,
+        needs="cases with a time and FLOPs: those here only move bytes, or the file does not tell",
     ),
-    "speedup": Kind("what a narrower precision gains: bytes x bandwidth", stacks.speedup_picture, ("from_", "to")),
-    "model": Kind("a model's time per token by operation", stacks.model_picture, ("phase",)),
-    "roofs": Kind("the device's own streams over size", curves.picture),
-    "ridge": Kind("ridges of the catalogue by year", years.picture, ("precisions",)),
+    "lines": Kind(
+        "bandwidth, time, ... over a parameter",
+        series.picture,
+        ("x", "y"),
+        of_a_sweep=True,
+        needs="one operation over a parameter: bwprof sweep OPERATION -p NAME=1,2,4,8",
+    ),
+    "heatmap": Kind(
+        "bandwidth, time, ... over two parameters",
+        grids.picture,
+        ("x", "y", "value", "precision"),
+        of_a_sweep=True,
+        needs="one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 -p OTHER=16,32",
+    ),
+    "speedup": Kind(
+        "what a narrower precision gains: bytes x bandwidth",
+        stacks.speedup_picture,
+        ("from_", "to"),
+        needs="cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P",
+    ),
+    "model": Kind(
+        "a model's time per token by operation",
+        stacks.model_picture,
+        ("phase",),
+        needs="a model's run: bwprof model NAME, and the folder that it writes",
+    ),
+    "roofs": Kind(
+        "the device's own streams over size",
+        curves.picture,
+        needs="a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them",
+    ),
+    "ridge": Kind(
+        "ridges of the catalogue by year",
+        years.picture,
+        ("precisions",),
+        needs="a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge",
+    ),
 }
 
 
@@ -109,7 +145,7 @@ def write(
 
 
 def fitting(data: Any) -> Iterator[tuple[str, Picture | str]]:
-    """Every kind, as a picture of what was given, or why it is none.
+    """Every kind, as a picture of what was given, or what it would need.
 
     Raises
     ------
@@ -120,10 +156,11 @@ def fitting(data: Any) -> Iterator[tuple[str, Picture | str]]:
     bars.picture(frame)
     several = frame["operation"].nunique() > 1
     for name, kind in KINDS.items():
+        needs = f"it needs {kind.needs}"
         if kind.of_a_sweep and several:
-            yield name, "the rows are of several operations"
+            yield name, needs
             continue
         try:
             yield name, kind.picture(frame)
-        except ValueError as error:
-            yield name, str(error)
+        except ValueError:
+            yield name, needs

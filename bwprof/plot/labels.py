@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-_RADII = (5.0, 13.0, 24.0, 38.0, 55.0, 75.0)  # points from what a name belongs to
+_RADII = (6.5, 13.0, 24.0, 38.0, 55.0, 75.0)  # points from what a name belongs to
 _ANGLES = tuple(math.radians(angle) for angle in (20, -20, 160, 200, 90, -90, 50, -50, 130, -130))
 _FEW, _NEAR = 12, 3  # names, and how many of the radii more of them than these may use
 _FAR = 9.0  # from here on a thin line leads to the name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def write_report(
     TypeError, ValueError
         For what are no runs, no goals, another ending; runs that have no case in common, where that is needed.
     OSError
-        When it cannot be written; an older file is then untouched.
+        When it cannot be written; what can be known of that is said before the work. An older file is then untouched.
 
     Examples
     --------
@@ -119,6 +120,7 @@ def write_report(
     replace = truth(force, "force")
     if not replace:
         check_free(target)
+    check_folder(target)
     chosen = check_kind(kind, target)
     found = runs_of(runs)
     judged: tuple[Goal, ...] = ()
@@ -147,6 +149,20 @@ def check_free(target: Path) -> None:
         raise FileExistsError(
             f"{quoted(target)} exists already: name another file, or replace it (force=True, --force in a shell)"
         )
+
+
+def check_folder(target: Path) -> None:
+    """OSError for a file whose folder is not there or cannot be written to, and for what is a folder itself."""
+    folder = Path(os.path.realpath(target)).parent
+    wrong = 0
+    if target.is_dir():
+        wrong = errno.EISDIR
+    elif not folder.is_dir():
+        wrong = errno.ENOTDIR if folder.exists() else errno.ENOENT
+    elif not os.access(folder, os.W_OK):
+        wrong = errno.EACCES
+    if wrong:
+        raise OSError(wrong, os.strerror(wrong), str(target))
 
 
 def check_kind(kind: str | None, target: Path) -> Kind:

@@ -9,7 +9,7 @@ from typing import Any
 from bwprof.listing import html_table
 from bwprof.renamed import warn
 from bwprof.results import schema
-from bwprof.text import finite_number, nearest, quoted
+from bwprof.text import finite_number, nearest, quoted, short
 
 _OWN = ("samples_ns", "_details")
 
@@ -98,6 +98,10 @@ class Row(dict[str, Any]):
             words[0] += f" ({_between(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
             words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
+        share = finite_number(known.get("pct_limit"))
+        if share is not None:
+            limiter = f" ({quoted(known['limiter'])})" if known.get("limiter") else ""
+            words.append(f"{short(share, '.0f')} % of limit{limiter}")
         words += [quoted(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quoted(known['flags'])}" if known.get("flags") else ""
         return ", ".join(words) + flags

@@ -242,7 +242,7 @@ def strengths(data: Any) -> pd.DataFrame:
     pandas.DataFrame
         Columns Kernel, Strength, Evidence: rows that reach 90 % of a stream of their bytes (or of the arithmetic roof,
         where that is the nearer one), or whose counted traffic is at most 1.02 times the bytes that they need. Rows
-        whose flags make these figures doubtful are left out.
+        whose flags make these figures doubtful, and predicted ones, are left out.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     """The rows that need no work: their places, what is good about each, and what tells it."""
     limits, attained = values.limits_of(data), values.attained(data)
     traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
-    sound = values.usable(data)
+    sound = values.usable(data) & ~values.is_word(data, "status", "predicted")  # what was assumed is no strength
     for flag in _DOUBTED:
         sound &= ~values.has_flag(data, flag)
     with np.errstate(invalid="ignore"):

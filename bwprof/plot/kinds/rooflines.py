@@ -30,6 +30,8 @@ _SIZE = (9.5, 6.4)
 _MOST_NAMES = 30  # of cases; those that take longest get one
 _MOST_COPIES = 6  # named in the legend
 _LONGEST_NAME, _LONGEST_COPY, _LONGEST_PRECISION = 34, 24, 16
+_MARK, _RING = 5.5, 3.0  # points: a mark's size, by how much each larger one around it is so
+_ON_ONE_SPOT = 3.0  # points between marks of which one hides the other
 _ALIKE = 0.03  # ridges so near to each other are told in one
 _MEASURED: dict[str, Any] = {"linewidth": 1.5, "solid_capstyle": "butt"}
 _THEORY: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 3))}
@@ -187,17 +189,20 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     handles = [*_precision_handles(plan, looks), *_roof_handles(plan, colors.text), *_copy_handles(plan)]
     # Above the roofs nothing can be: that is where the legend finds its room.
     points = min(7.5, max(6.0, room[0]))
-    told = [line for handle in handles for line in str(handle.get_label()).split("\n")]
+    told = [line for handle in handles for line in str(handle.get_label()).split("\n")] + [""]  # of spots, see below
     ax.set_xlim(left, right)
     more = _legend_share(plan, told, room, points, (left, right), (low, high))
     ax.set_ylim(low, high * (high / low) ** min(1.2, max(0.08, more)))
     lines_at = _roof(ax, plan.theory, looks, colors.soft, (left, right), _THEORY, plan.measured.gb_s)
     lines_at += _roof(ax, plan.measured, looks, colors.text, (left, right), _MEASURED, plan.theory.gb_s)
-    at = _points(ax, plan, looks, colors.soft)
+    spots = _spots(plan, (left, right), ax.get_ylim(), room)
+    at = _points(ax, plan, spots, looks, colors.soft)
+    handles += _spot_handles(spots, colors.text)
     add_legend(ax, handles, loc="upper left", fontsize=points, handlelength=1.8, labelspacing=0.3)
     from bwprof.plot.labels import name_points
 
-    names = [*_ridge_names(ax, plan, looks, colors), *_case_names(plan, colors.text)]
+    counts = _counts(spots, colors.text)
+    names = [*_ridge_names(ax, plan, looks, colors), *counts, *_case_names(plan, colors.text)]
     name_points(ax, names, at, lines_at, fontsize=points - 0.5)
     ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
     ax.set_ylabel(schema.column("tflops").label)
@@ -265,8 +270,27 @@ def _between(first: float, last: float) -> list[float]:
     return [first * (last / first) ** (step / 60) for step in range(61)] if 0 < first < last else []
 
 
-def _points(ax: Axes, plan: _Plan, looks: Mapping[str, Style], soft: str) -> list[tuple[float, float]]:
-    """The rows; a thin line joins the precisions of a case."""
+def _spots(plan: _Plan, xs: tuple[float, float], ys: tuple[float, float], room: Inches) -> list[list[_Point]]:
+    """The points, those together of which one would hide the others."""
+    spots: list[tuple[tuple[float, float], list[_Point]]] = []
+    for point in plan.points:
+        x, y = (
+            72 * inches * math.log(value / low) / math.log(high / low)
+            for value, (low, high), inches in zip((point.intensity, point.tflops), (xs, ys), room, strict=True)
+        )
+        near = (own for (there, high), own in spots if math.hypot(x - there, y - high) < _ON_ONE_SPOT)
+        own = next(near, None)
+        if own is None:
+            spots.append(((x, y), [point]))
+        else:
+            own.append(point)
+    return [own for _, own in spots]
+
+
+def _points(
+    ax: Axes, plan: _Plan, spots: Sequence[Sequence[_Point]], looks: Mapping[str, Style], soft: str
+) -> list[tuple[float, float]]:
+    """The rows; a thin line joins the precisions of a case. On one spot each precision's mark is around the next."""
     from matplotlib.collections import LineCollection
 
     cases: dict[str, list[tuple[float, float]]] = {}
@@ -275,21 +299,48 @@ def _points(ax: Axes, plan: _Plan, looks: Mapping[str, Style], soft: str) -> lis
     joined = [sorted(found) for found in cases.values() if len(found) > 1]
     ax.add_collection(LineCollection(joined, colors=soft, linewidths=0.5, alpha=0.6, zorder=2), autolim=False)
     ground = ink(ax).ground
-    for name, look in looks.items():
-        for doubted in (False, True):
-            own = [p for p in plan.points if p.precision == name and p.doubted == doubted]
-            ax.plot(
-                [p.intensity for p in own],
-                [p.tflops for p in own],
-                linewidth=0,
-                marker=look.marker,
-                markersize=5.5,
-                color=ground if doubted else look.color,
-                markeredgecolor=look.color,
-                markeredgewidth=1.1,
-                zorder=3,
-            )
+    marks: dict[tuple[int, str, bool], list[_Point]] = {}  # by how many are within it
+    for spot in spots:
+        there = sorted(
+            {(point.precision, point.doubted) for point in spot}, key=lambda one: plan.precisions.index(one[0])
+        )
+        for within, (name, doubted) in enumerate(reversed(there)):
+            first = next(point for point in spot if (point.precision, point.doubted) == (name, doubted))
+            marks.setdefault((within, name, doubted), []).append(first)
+    for (within, name, doubted), own in marks.items():
+        look = looks[name]
+        ax.plot(
+            [p.intensity for p in own],
+            [p.tflops for p in own],
+            linewidth=0,
+            marker=look.marker,
+            markersize=_MARK + _RING * within,
+            color=ground if doubted else look.color,
+            markeredgecolor=look.color,
+            markeredgewidth=1.1,
+            zorder=3 - within / 100,
+        )
     return [(point.intensity, point.tflops) for point in plan.points]
+
+
+def _alike(spot: Sequence[_Point]) -> bool:
+    """Whether rows on one spot look the same, so that their marks are one."""
+    return len({(point.precision, point.doubted) for point in spot}) < len(spot)
+
+
+def _counts(spots: Sequence[Sequence[_Point]], color: str) -> list[tuple[str, tuple[float, float], str]]:
+    """How many rows a mark stands for, where that cannot be seen."""
+    return [(f"\u00d7{len(spot)}", (spot[0].intensity, spot[0].tflops), color) for spot in spots if _alike(spot)]
+
+
+def _spot_handles(spots: Sequence[Sequence[_Point]], color: str) -> list[Any]:
+    """The legend's entry of what lies on one spot."""
+    from matplotlib.lines import Line2D
+
+    said = ["marks inside each other"] if any(len({point.precision for point in spot}) > 1 for spot in spots) else []
+    said += ["\u00d7n: n rows"] if any(map(_alike, spots)) else []
+    label = f"on one spot: {', '.join(said)}"
+    return [Line2D([], [], linewidth=0, color=color, label=label)] if said else []
 
 
 def _ridge_names(
