@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import KERNELS, Draw, as_bwprof, as_profiled, finite
+from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
 from bwprof.analysis.causes.rules import rule
@@ -66,7 +66,7 @@ def planted(form: str) -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw = Draw(1000 * seed + len(make.__name__))
-        row = make(draw)
+        row = counted(make(draw), draw)
         assert finite(row)
         if form == "bwprof":
             row = as_bwprof(row, draw)
@@ -102,7 +102,8 @@ def test_with_figures_missing_less_is_said_and_nothing_wrong() -> None:
     """A third of the columns left out at random, of what a profiler's file has."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
-        row, hide = as_profiled(make(Draw(77 * seed)), stated=True), random.Random(seed)
+        draw, hide = Draw(77 * seed), random.Random(seed)
+        row = as_profiled(counted(make(draw), draw), stated=True)
         rows.append({name: value for name, value in row.items() if hide.random() > 0.35})
     wrong = []
     for (make, cause, also), names in zip(_each(), supported(rows), strict=True):

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print why kernels are slow; returns the exit code."""
     parser = Parser("bwprof diagnose", _DESCRIPTION, _EPILOG)
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a file of bwprof's or a profiler's")
-    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: '*gemm*'")
+    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: 'decode*'")
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
     parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")

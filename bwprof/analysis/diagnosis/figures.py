@@ -47,14 +47,19 @@ class Figures:
 
     def __init__(self, row: Mapping[str, Any], latency_us: float | None = None) -> None:
         self.row = row
+        self._numbers: dict[str, float] = {}
         own = self.number("memory_latency_us")
         self.latency_known = latency_us is not None or own > 0
         self.latency_us = latency_us if latency_us is not None else own if own > 0 else LATENCY_US
 
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
-        found = (measured_or_nan(self.row.get(name)) for name in names)
-        return next((value for value in found if value >= 0), math.nan)
+        for name in names:
+            if name not in self._numbers:
+                self._numbers[name] = measured_or_nan(self.row.get(name))
+            if self._numbers[name] >= 0:
+                return self._numbers[name]
+        return math.nan
 
     def word(self, name: str) -> str:
         """A column of text, "" where it has none."""
