@@ -161,6 +161,17 @@ def test_littles_law() -> None:
     assert verdicts(row | {"sectors_per_load": 32.0, "latency": 1})["latency_bound"] == CANNOT_TELL
 
 
+def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
+    """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
+    row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}
+    assert verdicts(row)["compute_bound"] == CANNOT_TELL
+    assert verdicts(row | {"fma_pct": 2.0})["compute_bound"] == CANNOT_TELL
+    assert verdicts(row | {"fma_pct": 2.0, "tensor_pct": 85.0})["compute_bound"] == SUPPORTED
+    assert verdicts(row | {"fma_pct": 2.0, "tensor_pct": 1.0})["compute_bound"] == REFUTED
+    assert verdicts(row | {"sm_pct": 9.0})["compute_bound"] == REFUTED
+    assert verdicts(row | {"arithmetic_intensity": 0.1})["compute_bound"] == REFUTED, "bwprof's are stated, altogether"
+
+
 def test_sectors_are_held_against_the_width_of_access() -> None:
     row = {"time_ms": 1.0, "dram_pct": 30.0}
     assert verdicts(row | {"sectors_per_load": 32.0})["uncoalesced"] == SUPPORTED
@@ -309,6 +320,18 @@ def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled
     assert "stall_reasons" in told
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
+
+
+def test_a_cpus_rows_ask_for_no_counters() -> None:
+    row = {"case": "a", "backend": "cpu", "time_ms": 1.0, "timer_floor_us": 0.1}
+    found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
+    assert found.loc["bank_conflicts", "evidence"] == "nothing is counted on a CPU"
+    assert not found["needs"].str.contains("ncu|--metrics|--counters").any()
+    assert answer(row | {"pct_attainable": 30.0}) == [
+        "a: at 30 % of what a stream of its bytes reaches, by the bytes stated; more cannot be told: nothing is "
+        "counted on a CPU."
+    ]
+    assert "limited by the memory's bandwidth" in answer(row | {"pct_attainable": 95.0})[0]
 
 
 def test_a_frame_and_its_columns() -> None:

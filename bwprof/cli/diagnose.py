@@ -158,13 +158,14 @@ def _evidence(held: Verdict) -> str:
 
 
 def _lines(one: Diagnosis, *, whole: bool) -> list[tuple[str, str, str]]:
-    """Verdict, hypothesis and evidence of a case: of several cases the refuted ones in one line."""
-    listed = [(held.verdict, held.hypothesis.name, _evidence(held)) for held in one.verdicts]
-    if whole:
-        return listed
-    refuted = [name for verdict, name, _ in listed if verdict == "refuted"]
-    rest = [line for line in listed if line[0] != "refuted"]
-    return [*rest, ("refuted", ", ".join(refuted), "")] if refuted else rest
+    """Verdict, hypotheses and evidence of a case, what is the same said once; of several cases not why of the refuted
+    ones.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for held in one.verdicts:
+        text = _evidence(held) if whole or held.verdict != "refuted" else ""
+        found.setdefault((held.verdict, text), []).append(held.hypothesis.name)
+    return [(verdict, ", ".join(names), text) for (verdict, text), names in found.items()]
 
 
 def _show(told: _Told, screen: Console) -> None:
@@ -217,7 +218,7 @@ def _markdown(told: _Told) -> str:
     parts += [told.note] if told.note else []
     parts += ["## Evidence"] if told.found else []
     for one, _ in told.found:
-        lines = [(verdict, name, text) for verdict, name, text in _lines(one, whole=True)]
+        lines = _lines(one, whole=True)
         parts += [f"### {one.case}", markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"]))]
     if told.open:
         parts.append("## Next steps")

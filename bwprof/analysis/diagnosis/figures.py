@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bwprof import _core, registry
 from bwprof.analysis import values
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.occupancy import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
@@ -69,6 +70,12 @@ class Figures:
     def has(self, *names: str) -> bool:
         """Whether all of some columns have numbers."""
         return not any(math.isnan(self.number(name)) for name in names)
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether it ran on a CPU."""
+        backend = self.word("backend")
+        return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
 
     @property
     def of_amd(self) -> bool:
