@@ -40,7 +40,7 @@ atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
 
 def _link_bytecode(prefix: Path) -> None:
-    """What lies beside the sources of Python and of packages is found where all bytecode is looked for, too."""
+    """Bytecode beside the sources of Python and of packages is found where all bytecode is looked for, too."""
     for root in {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}:
         for folder, folders, files in os.walk(root):
             inner = Path(folder)

@@ -5,5 +5,20 @@
 
 from bwprof.profilers.amd.parsing import parse_rocprof
 from bwprof.profilers.amd.session import RocprofSession, profile_matmul_memory, profile_memory, profile_memory_detailed
+from bwprof.profilers.nsight.command import PRESETS, ncu_capture, ncu_command
+from bwprof.profilers.nsight.parse import parse_ncu
 
-__all__ = ["RocprofSession", "parse_rocprof", "profile_matmul_memory", "profile_memory", "profile_memory_detailed"]
+capture = ncu_capture
+
+__all__ = [
+    "PRESETS",
+    "RocprofSession",
+    "capture",
+    "ncu_capture",
+    "ncu_command",
+    "parse_ncu",
+    "parse_rocprof",
+    "profile_matmul_memory",
+    "profile_memory",
+    "profile_memory_detailed",
+]
