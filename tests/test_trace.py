@@ -403,6 +403,7 @@ def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
     assert not samples(prometheus.text([]))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_label(name: str) -> None:
     found = samples(prometheus.text([{"case": name, "status": "ok"}]))

@@ -157,6 +157,7 @@ typedef struct image {
     int64_t count;
     bw_reference_row *rows;
     char **bits;
+    int64_t *start, *bytes; /* of each row in its operand: every launch writes them all */
 } image;
 
 static image outputs;
@@ -164,6 +165,8 @@ static image outputs;
 void fake_forget(void) {
     for (int64_t i = 0; outputs.bits && i < outputs.count; i++) free(outputs.bits[i]);
     free(outputs.bits);
+    free(outputs.start);
+    free(outputs.bytes);
     free(outputs.rows);
     memset(&outputs, 0, sizeof outputs);
 }
@@ -196,15 +199,21 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
     double *values = malloc((size_t)rows.elems * sizeof *values);
     outputs.rows = calloc((size_t)count, sizeof *outputs.rows);
     outputs.bits = calloc((size_t)count, sizeof *outputs.bits);
+    outputs.start = calloc((size_t)count, sizeof *outputs.start);
+    outputs.bytes = calloc((size_t)count, sizeof *outputs.bytes);
     outputs.count = count;
     bw_status status = BW_OK;
-    if (!values || !outputs.rows || !outputs.bits) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+    if (!values || !outputs.rows || !outputs.bits || !outputs.start || !outputs.bytes) {
+        BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+    }
     for (int64_t i = 0; i < count; i++) {
         bw_reference_row *row = &outputs.rows[i];
         row->values = values;
         BW_GOTO(op->reference(launch->dims, launch->precision, fake.seed, i, row));
         bw_dtype dtype = operands[row->operand].dtype;
-        outputs.bits[i] = malloc((size_t)bw_dtype_bytes(dtype, row->count));
+        outputs.start[i] = bw_dtype_bytes(dtype, row->offset);
+        outputs.bytes[i] = bw_dtype_bytes(dtype, row->count);
+        outputs.bits[i] = malloc((size_t)outputs.bytes[i]);
         if (!outputs.bits[i]) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
         encode(dtype, values, row->count, outputs.bits[i]);
         row->values = NULL;
@@ -240,14 +249,11 @@ static void corrupt(const bw_launch *launch, const bw_operand *operands) {
     free(values);
 }
 
-static void write_rows(const bw_launch *launch, const bw_operand *operands, bool shifted) {
+static void write_rows(const bw_launch *launch, bool shifted) {
     for (int64_t i = 0; i < outputs.count; i++) {
-        const bw_reference_row *row = &outputs.rows[i];
         int64_t from = shifted ? (i + 1) % outputs.count : i;
-        int64_t count = bw_min64(row->count, outputs.rows[from].count);
-        bw_dtype dtype = operands[row->operand].dtype;
-        memcpy((char *)launch->operand[row->operand] + bw_dtype_bytes(dtype, row->offset), outputs.bits[from],
-               (size_t)bw_dtype_bytes(dtype, count));
+        memcpy((char *)launch->operand[outputs.rows[i].operand] + outputs.start[i], outputs.bits[from],
+               (size_t)bw_min64(outputs.bytes[i], outputs.bytes[from]));
     }
 }
 
@@ -289,7 +295,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
     bool now = fake.plant != FAKE_RIGHT && (fake.when == FAKE_ALWAYS || (fake.when == FAKE_IN_REPLAYS && in_replay) ||
                                             (fake.when == FAKE_ON_LAST_SET && on_last_set));
     if (now && fake.plant == FAKE_NOTHING) return BW_OK;
-    write_rows(launch, operands, now && fake.plant == FAKE_SHIFTED);
+    write_rows(launch, now && fake.plant == FAKE_SHIFTED);
     if (now && (fake.plant == FAKE_WRONG_ELEMENT || fake.plant == FAKE_NAN)) corrupt(launch, operands);
     return BW_OK;
 }
