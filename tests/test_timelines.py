@@ -308,8 +308,9 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
         (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
         (
-            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n)"
-            " SELECT start, 2 AS end, 'x' AS name FROM n",
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS "
+            "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) "
+            "SELECT start, 2 AS end, 'x' AS name FROM n",
             (),
             "is no table but a view",
         ),
