@@ -40,10 +40,8 @@ def show(found: pd.DataFrame, stream: TextIO) -> None:
     kernels = found["kernel"].nunique()
     source = f"{found.attrs.get('tool', '')} {found.attrs.get('page', '')}".strip()
     print_line = screen.print
-    print_line(
-        f"{quoted(found.attrs.get('source', ''))}: {_launches(len(found))} of {counted(kernels, 'kernel')} ({source})"
-    )
-    if len(found) <= MOST_BLOCKS:
+    print_line(f"{quoted(found.attrs.get('source', ''))}: {_counts(found)}{counted(kernels, 'kernel')} ({source})")
+    if len(found) <= MOST_BLOCKS and "launch" in found.columns:
         for row in _records(found):
             print_line("")
             for line in block(row):
@@ -56,6 +54,11 @@ def show(found: pd.DataFrame, stream: TextIO) -> None:
 
 def _launches(count: int) -> str:
     return "1 launch" if count == 1 else f"{count} launches"
+
+
+def _counts(found: pd.DataFrame) -> str:
+    """How many launches the rows are; of timelines, whose rows are kernels, nothing."""
+    return f"{_launches(len(found))} of " if "launch" in found.columns else ""
 
 
 def _records(found: pd.DataFrame) -> list[_Launch]:
@@ -178,7 +181,11 @@ _PARTS: dict[str, Callable[[_Launch], str]] = {
 
 # A table's columns: heading, column, what it is multiplied with, how it is written.
 _COLUMNS = (
+    ("count", "count", 1.0, ".0f"),
     ("time us", "time_ms", 1e3, ".4g"),
+    ("total ms", "total_ms", 1.0, ".4g"),
+    ("share %", "share_pct", 1.0, ".1f"),
+    ("GB/s", "bandwidth_gb_s", 1.0, ".1f"),
     ("DRAM GB/s", "dram_gb_s", 1.0, ".1f"),
     ("% peak", "pct_peak", 1.0, ".1f"),
     ("SM %", "sm_pct", 1.0, ".1f"),
@@ -196,13 +203,29 @@ def _table(found: pd.DataFrame, screen: Any) -> None:
 
     there = [column for column in _COLUMNS if column[1] in found.columns]
     headings = [column[0] for column in there]
-    grid = table(screen, "", ["launch", "kernel", *headings], numbers=["launch", *headings])
+    first = ["launch"] if "launch" in found.columns else []
+    grid = table(screen, "", [*first, "kernel", *headings], numbers=[*first, *headings])
     for row in _records(found.head(_MOST_LINES)):
         figures = ["-" if row.get(name) is None else short(times * row[name], spec) for _, name, times, spec in there]
-        grid.add_row(str(row.get("launch")), str(row.get("case") or "-"), *figures)
+        named = str(row.get("case") or row.get("kernel") or "-")
+        grid.add_row(*(str(row.get(name)) for name in first), named, *figures)
     show_table(screen, grid, spare=["waves", "conflicts", "tensor %"])
     if len(found) > _MOST_LINES:
         screen.print(f"... and {_launches(len(found) - _MOST_LINES)} more: --csv FILE has all")
+
+
+def show_columns(stream: TextIO) -> int:
+    """Print what the columns hold; the exit code."""
+    from bwprof.profilers.columns import COLUMNS
+    from bwprof.terminal import console, table
+    from bwprof.terminal import show as show_table
+
+    screen = console(stream)
+    grid = table(screen, "", ["column", "unit", "what it holds"])
+    for column in COLUMNS:
+        grid.add_row(column.name, column.unit, column.text)
+    show_table(screen, grid)
+    return 0
 
 
 def as_text(found: pd.DataFrame, kind: str) -> str:
