@@ -51,6 +51,7 @@ static bw_status device_name(int index, char *name, size_t name_size) {
 static bw_status device_open(int index, bw_device **out) {
     (void)index;
     BW_TRY(called("device_open"));
+    fake.current = 0;
     bw_device *device = calloc(1, sizeof *device);
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device");
     device->facts.cache_bytes = fake.cache_bytes;
@@ -64,6 +65,7 @@ static bw_status device_open(int index, bw_device **out) {
 
 static void device_close(bw_device *device) {
     fake.live_devices--;
+    fake.current = 0;
     free(device);
 }
 
@@ -86,6 +88,7 @@ static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *
 static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
     (void)device;
     BW_TRY(called("allocate"));
+    fake.current = 0;
     if (bytes > fake.memory_bytes - fake.live_bytes) {
         fake.refused_allocations++;
         return bw_fail(BW_CODE_MEMORY, "the device has no %lld bytes", (long long)bytes);
@@ -402,10 +405,12 @@ static void plan_free(bw_plan *plan) {
     if (plan->flush) release(plan->device, plan->flush, plan->spec.flush_bytes);
     free(plan);
     fake.live_plans--;
+    fake.current = 0;
 }
 
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
     BW_TRY(called("plan_create"));
+    fake.current = 0;
     bw_status status = BW_OK;
     bw_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
@@ -569,6 +574,26 @@ static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, rele
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_mark_calls mark_calls = {"toy",       marks_create,  marks_reserve, mark,
                                          mark_passed, marks_elapsed, marks_free};
+
+/* ---- the thread's device: which of several there is no need to know ---- */
+
+static bw_status current_device(int *index) {
+    *index = fake.current;
+    return BW_OK;
+}
+
+static bw_status make_current(int index) {
+    fake.current = index;
+    return BW_OK;
+}
+
+static void *device_stream(const bw_device *device) {
+    (void)device;
+    return NULL;
+}
+
+static const bw_context_calls context_calls = {current_device, make_current, device_stream};
+
 /* ---- annotations: kept as text ---- */
 
 static bool annotations_watched(bw_device *device) {
@@ -611,7 +636,7 @@ static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 #define FAKE_BACKEND                                                                               \
     .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls, \
     .memory = &memory_calls, .plans = &plan_calls, .marks = &mark_calls, .sensors = &sensor_calls, \
-    .neighbours = &neighbour_calls, .annotations = &annotation_calls
+    .neighbours = &neighbour_calls, .context = &context_calls, .annotations = &annotation_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};
