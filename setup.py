@@ -392,7 +392,9 @@ class Plan:
         command = [*self.compiler, "-shared", "-pthread", *objects, "-o", str(target)]
         command += ["-Wl,--exclude-libs,ALL", "-Wl,--as-needed", "-Wl,-z,relro,-z,now"]
         # Python's own symbols are found when the module is loaded; ours must be here: see missing_definitions.
-        command += ["-Wl,-z,defs", *([f"-Wl,-soname,{LIBRARY}"] if is_library else ["-Wl,--warn-unresolved-symbols"])]
+        # A library that was closed stays: threads of a device that is still open run in it.
+        own = [f"-Wl,-soname,{LIBRARY}", "-Wl,-z,nodelete"] if is_library else ["-Wl,--warn-unresolved-symbols"]
+        command += ["-Wl,-z,defs", *own]
         if self.sanitize:
             command += [f"-fsanitize={self.sanitize}"]
         if self.cuda.nvcc:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from bwprof._core import __version__
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
+    from bwprof.analysis.diagnosis.function import diagnose
+    from bwprof.analysis.diagnosis.waits import stall_table, stalls
     from bwprof.analysis.forecast.efficiencies import efficiency
     from bwprof.analysis.forecast.prediction import predict
     from bwprof.analysis.narrowing import speedup
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from bwprof.roofs import Roofs
     from bwprof.selftest import selftest
     from bwprof.sweep import sweep
+    from bwprof.sweep.classic import benchmark_bandwidth
 
 # Where a name is; "" for a module of this package.
 _LATER = {
@@ -70,11 +73,13 @@ _LATER = {
     "analysis": "",
     "bandwidth_gb_s": "bwprof.costs",
     "baselines": "bwprof.records.baselines",
+    "benchmark_bandwidth": "bwprof.sweep.classic",
     "columns": "bwprof.results.tables",
     "compare": "bwprof.compare",
     "cost": "bwprof.costs",
     "delete_baseline": "bwprof.records.baselines",
     "devices": "bwprof.hardware",
+    "diagnose": "bwprof.analysis.diagnosis.function",
     "efficiency": "bwprof.analysis.forecast.efficiencies",
     "errors": "",
     "frame": "bwprof.results.tables",
@@ -99,6 +104,8 @@ _LATER = {
     "save_proof_bundle": "bwprof.records.proof",
     "selftest": "bwprof.selftest",
     "speedup": "bwprof.analysis.narrowing",
+    "stall_table": "bwprof.analysis.diagnosis.waits",
+    "stalls": "bwprof.analysis.diagnosis.waits",
     "summary": "bwprof.analysis.summary",
     "sweep": "bwprof.sweep",
     "torch": "",
@@ -127,11 +134,13 @@ __all__ = [
     "analysis",
     "bandwidth_gb_s",
     "baselines",
+    "benchmark_bandwidth",
     "columns",
     "compare",
     "cost",
     "delete_baseline",
     "devices",
+    "diagnose",
     "efficiency",
     "errors",
     "frame",
@@ -156,6 +165,8 @@ __all__ = [
     "save_proof_bundle",
     "selftest",
     "speedup",
+    "stall_table",
+    "stalls",
     "summary",
     "sweep",
     "torch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +14,18 @@ _HERE = Path(__file__).resolve().parent
 def get_include() -> str:
     """The folder of ``bwprof.h`` and ``bwprof.hpp``.
 
+    Raises
+    ------
+    FileNotFoundError
+        When this installation has none.
+
     Examples
     --------
     >>> import bwprof
     >>> bwprof.get_include().endswith("include")
     True
     """
-    return str(_HERE / "include")
+    return str(_there(_HERE / "include" / "bwprof.h").parent)
 
 
 def get_library() -> str:
@@ -35,10 +42,13 @@ def get_library() -> str:
     >>> bwprof.get_library().endswith("libbwprof.so")
     True
     """
-    found = _HERE / "lib" / "libbwprof.so"
-    if not found.is_file():
-        raise FileNotFoundError(f"{found} is not there: build or install bwprof again")
-    return str(found)
+    return str(_there(_HERE / "lib" / "libbwprof.so"))
+
+
+def _there(file: Path) -> Path:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is not there: build or install bwprof again")
+    return file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(
-        prog="python -m bwprof.config", description="What a compiler needs for programs that use bwprof's C library."
+        prog="python -m bwprof.config",
+        description="What a compiler needs for programs that use bwprof's C library."
+        " Flags whose paths have spaces are quoted, for a shell's eval.",
     )
     for option, text in {
         "--cflags": "where bwprof.h is, as a flag",
@@ -62,7 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [_answer(option) for option in asked]
     except FileNotFoundError as error:
         parser.exit(1, f"{error}\n")
-    sys.stdout.write(" ".join(words) + "\n")
+    if sys.stdout is None:  # >&-
+        parser.exit(3, "python -m bwprof.config: error: the standard output is closed\n")
+    try:
+        sys.stdout.write(" ".join(words) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        parser.exit(3, f"python -m bwprof.config: error: the standard output: {error.strerror}\n")
     return 0
 
 
@@ -70,12 +89,12 @@ def _answer(option: str) -> str:
     if option == "--include":
         return get_include()
     if option == "--cflags":
-        return f"-I{get_include()}"
+        return shlex.quote(f"-I{get_include()}")
     library = get_library()
     if option == "--library":
         return library
     folder = str(Path(library).parent)
-    return f"-L{folder} -Wl,-rpath,{folder} -lbwprof"
+    return shlex.join([f"-L{folder}", f"-Wl,-rpath,{folder}", "-lbwprof"])
 
 
 if __name__ == "__main__":

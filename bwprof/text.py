@@ -27,6 +27,7 @@ _MOST_OF_RANGES = 100_000  # values of a list's ranges together
 _MOST_DIGITS = 1000  # int() refuses some thousands in words of its own
 MOST_MEASURED = 1e100
 _LONGEST_NUMBER = 12  # characters of one in a table
+_MOST_NAMES = 100  # that a message lists
 _LONGEST_QUOTE = 200  # characters of what was given that a message repeats
 
 # What a terminal obeys instead of showing it, what turns a line around, and what XML has no letters for.
@@ -88,7 +89,9 @@ def unknown(kind: str, given: object, allowed: Iterable[str], *, where: str = ""
     near = [f"'{quoted(lowered[name])}'" for name in several]
     hint = f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}? " if near else ""
     prefix = f"{where}: " if where else ""
-    told = f"All {len(choices)}: {see}" if see else f"Allowed: {', '.join(choices) or '(none)'}"
+    listed_all = ", ".join(map(quoted, choices[:_MOST_NAMES])) or "(none)"
+    more = f" and {len(choices) - _MOST_NAMES} more" if choices[_MOST_NAMES:] else ""
+    told = f"All {len(choices)}: {see}" if see else f"Allowed: {listed_all}{more}"
     return f"{prefix}unknown {kind} '{quoted(given)}': {hint}{told}"
 
 
@@ -139,6 +142,10 @@ def path_of(given: Any, name: str) -> Path:
         raise ValueError(f"{name} is '': a path is needed")
     if "\0" in os.fspath(given):
         raise ValueError(f"{name} is {shown(given)}: no path has a NUL in it")
+    try:
+        os.fsencode(given)
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {shown(given)}: no path has such a character in it") from None
     return Path(given)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "tests" / "native"
 _BUILT_FROM: dict[str, list[str]] = tomllib.loads((NATIVE / "checks.toml").read_text())
-_LANGUAGE = shlex.split("-std=c11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
+_LANGUAGE = shlex.split("-std=c11 -O1 -g1 -Wall -Wextra -Werror -D_GNU_SOURCE -pthread")
 FLAGS = [*_LANGUAGE, "-Icsrc", "-Itests/native"]
 SANITIZE = shlex.split("-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer")
 WRAP = "-Wl," + ",".join(f"--wrap={name}" for name in _BUILT_FROM["wrapped"])

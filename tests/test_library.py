@@ -120,6 +120,7 @@ def test_the_library_needs_the_system_only() -> None:
     assert "libc.so.6" in needed
     assert [name for name in needed if not allowed.fullmatch(name)] == []
     assert re.findall(r"\(SONAME\).*\[(.*)\]", listing) == ["libbwprof.so"]
+    assert re.search(r"\(FLAGS_1\).*NODELETE", listing), "threads of a device that is open run in what dlclose unmaps"
 
 
 def test_versions_agree(bad_use: tuple[Path, str]) -> None:
@@ -150,6 +151,39 @@ def test_config_says_that_there_is_no_library(
     with pytest.raises(SystemExit, match="1"):
         config.main(["--libs"])
     assert "libbwprof.so is not there: build or install bwprof again" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        config.main(["--cflags"])
+    assert "bwprof.h is not there: build or install bwprof again" in capsys.readouterr().err
+
+
+def test_config_quotes_a_path_with_spaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "a b's"
+    for name in ("include/bwprof.h", "lib/libbwprof.so"):
+        (here / name).parent.mkdir(parents=True)
+        (here / name).touch()
+    monkeypatch.setattr(config, "_HERE", here)
+    config.main(["--cflags", "--libs"])
+    assert shlex.split(capsys.readouterr().out) == [
+        f"-I{here}/include",
+        f"-L{here}/lib",
+        f"-Wl,-rpath,{here}/lib",
+        "-lbwprof",
+    ]
+    config.main(["--include"])
+    assert capsys.readouterr().out == f"{here}/include\n"
+
+
+@pytest.mark.parametrize(("how", "said"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+def test_config_says_that_it_cannot_answer(how: str, said: str) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'"$0" -m bwprof.config --libs {how}', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (3, "")
+    assert run.stderr.startswith("python -m bwprof.config: error: the standard output")
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 COSTS = {
@@ -179,6 +213,7 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
     said = run(tmp_path / "engine", cwd=tmp_path)
     assert said.startswith("=== Bandwidth Profile: gemm ===\n")
+    assert said.endswith(" GB/s\nFlags: near_timer_floor\n=============================\n"), "it launches nothing"
     assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
     assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
 

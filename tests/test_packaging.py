@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -68,6 +69,23 @@ class Package:
     installed: Path
 
 
+def lay_objects(source_tree: Path, unpacked: Path) -> dict[str, str]:
+    """The checkout's CPU-only objects, where there are any, for the build from the sdist, and the environment that they
+    were built in. setup.py takes those whose every source and header is there, as old as it was, and compiles the
+    others. Without them: what is shipped is the question, not how fast it is."""
+    given = os.environ.get("CFLAGS", "")
+    objects = Path("build", f"cpu-{platform.machine()}-{sys.implementation.cache_tag}")
+    record = source_tree / objects / "base/status.command"
+    if record.is_file():
+        words = shlex.split(record.read_text().splitlines()[-1])
+        flags = words[words.index("-DNDEBUG") + 1 : words.index("-MMD")]
+        strict = flags[:1] == ["-Werror"]
+        if flags[strict:] == shlex.split(given):
+            shutil.copytree(source_tree / objects, unpacked / objects)
+            return {"BWPROF_WERROR": str(int(strict))}
+    return {"CFLAGS": f"{given} -O0"}
+
+
 @pytest.fixture(scope="session")
 def package(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
     """sdist of a clean copy -> CPU-only wheel from the unpacked sdist -> installed into a folder of its own."""
@@ -86,7 +104,7 @@ def package(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Pack
         archive.extractall(folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     clean = {"BWPROF_CUDA": "0", "BWPROF_SANITIZE": "", "BWPROF_CUDA_ARCHS": ""}
-    clean["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} -O0"  # what is shipped is the question, not how fast it is
+    clean |= lay_objects(source_tree, unpacked)
     wheel = backend_call("build_wheel", folder, unpacked, **clean)
     installed = folder / "installed"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-index", "--no-deps"]

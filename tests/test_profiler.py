@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import math
 import threading
@@ -144,6 +145,10 @@ def test_misuse(profiler: bwprof.Profiler) -> None:
         profiler.elapsed_ms("aa")
     with pytest.raises(ValueError, match="bytes_read is -1"):
         profiler.set_bytes("a", -1, 0)
+    for name in (3, None, []):
+        for ask in (profiler.times_ms, profiler.bandwidth_gb_s, lambda name: profiler.set_bytes(name, 1, 1)):
+            with pytest.raises(TypeError, match="a range's name is a str, not"):
+                ask(name)  # type: ignore[operator]
     with pytest.raises(ValueError, match="capacity = 0: allowed is 1 to"):
         bwprof.Profiler(device="cpu", capacity=0)
     with pytest.raises(ValueError, match="this Profiler is not open"):
@@ -273,6 +278,49 @@ def test_names_in_a_report(profiler: bwprof.Profiler) -> None:
         with profiler.range(name):
             pass
         assert name in profiler.report()
+    with profiler.range("x" * 5_000_000):
+        pass
+    assert len(profiler.report()) < 5000
+    assert "(5000000 characters)" in profiler.report()
+
+
+def test_a_message_with_names_can_be_shown(profiler: bwprof.Profiler) -> None:
+    for name in ("\ud800", "\x1b[31m", "x" * 5_000_000, *(f"n{number}" for number in range(300))):
+        with profiler.range(name):
+            pass
+    with pytest.raises(ValueError, match="unknown range 'none'") as told:
+        profiler.times_ms("none")
+    said = str(told.value)
+    assert said.encode().isascii() is False, "the ellipsis of what was cut short"
+    assert r"Allowed: \ud800, \x1b[31m, xxx" in said
+    assert said.endswith(", n96 and 203 more")
+    assert len(said) < 2000
+
+
+def test_the_classic_report(profiler: bwprof.Profiler) -> None:
+    """The promised text; of several runs the median, which it says."""
+    profiler.set_bytes("GEMM FP16", 117448704, 28672)
+    with profiler.range("GEMM FP16"):
+        spin(0.05)
+    for _ in range(3):
+        with profiler.range("a\nb\x1b"):
+            pass
+    profiler.start("running")
+    time, fast = profiler.elapsed_ms("GEMM FP16"), profiler.bandwidth_gb_s("GEMM FP16")
+    other = profiler.elapsed_ms("a\nb\x1b")
+    assert profiler.report(style="classic") == (
+        f"=== Bandwidth Profile: GEMM FP16 ===\nElapsed time: {time:.3f} ms\n"
+        "Bytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n"
+        f"Bandwidth: {fast:.2f} GB/s\n=============================\n"
+        f"=== Bandwidth Profile: a\\x0ab\\x1b ===\nElapsed time: {other:.3f} ms (median of 3)\n"
+        "Bandwidth: unknown\n=============================\n"
+        "=== Bandwidth Profile: running ===\nElapsed time: unknown ms\nBandwidth: unknown\n"
+        "=============================\n"
+    )
+    profiler.stop("running")
+    assert profiler.report(style="table").splitlines()[0] == profiler.report().splitlines()[0]
+    with pytest.raises(ValueError, match=r"unknown style 'clasic': did you mean 'classic'\?"):
+        profiler.report(style="clasic")
 
 
 def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:
@@ -285,6 +333,11 @@ def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) ->
     for function in (coroutine, generator):
         with pytest.raises(TypeError, match=r"put `with profiler.range\('work'\):` inside it"):
             profiler.range("work")(function)
+    with pytest.raises(TypeError, match=r"a call of coroutine does not run it"):
+        profiler.range("work")(functools.partial(coroutine))
+    for given in (3, None, "work"):
+        with pytest.raises(TypeError, match="is no function: a range is put around a function's calls"):
+            profiler.range("work")(given)  # type: ignore[arg-type]
 
 
 # ---- the card ----

@@ -337,6 +337,9 @@ def test_the_commit_of_the_working_directory_is_told(folder: Path) -> None:
         (["gemm", "--classic-csv", ""], "--classic-csv is '': a name is needed"),
         (["gemm", "--classic-csv", "file"], "file exists already: name another file, or replace it with --force"),
         (["gemm", "--classic-csv", "no/x.csv"], "no/x.csv cannot be written"),
+        (["gemm", "--trace", "folder"], "folder cannot be written: it is a folder"),
+        (["gemm", "--prometheus", "folder/"], "folder cannot be written: it is a folder"),
+        (["gemm", "--trace", "dangling"], "dangling cannot be written: its folder cannot be written to, or is not"),
         (
             ["gemm", "--classic-csv", "-", "--csv", "-"],
             "--csv - and --classic-csv - cannot both have the standard output",
@@ -348,6 +351,8 @@ def test_outputs_that_cannot_be_are_refused_before_measuring(
     arguments: list[str], words: str, here: Here, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("something")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling").symlink_to("no/such")
     code, out, err = here(*arguments, *TINY)
     assert (code, out) == (2, "")
     assert words in err

@@ -19,7 +19,7 @@ from bwprof import _core
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Phase, Schedule
 from bwprof.results.others import prometheus
-from bwprof.results.others.trace import Slice, Trace
+from bwprof.results.others.trace import Slice, Trace, pulses
 from bwprof.runs import loop
 
 STRANGE = 'a"b\\c\n\t\x00\x1b\u2028é漢🚀\ud800'
@@ -79,6 +79,23 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
         assert sorted((one["ts"], one["dur"]) for one in found) == sorted(spans)
 
 
+@pytest.mark.parametrize(
+    ("spans", "wanted"),
+    [
+        ([(0, 10, 5), (20, 5, 7)], [(0, 5), (10, 0), (20, 7), (25, 0)]),
+        ([(0, 10, 5), (9.5, 10.5, 7)], [(0, 5), (9.5, 7), (10, 7), (20, 0)]),  # the second runs on
+        ([(0, 10, 5), (2, 3, 7)], [(0, 5), (2, 7), (5, 5), (10, 0)]),  # the first goes on after it
+        ([(0, 10, 5), (10, 10, 7)], [(0, 5), (10, 0), (10, 7), (20, 0)]),
+        ([(4, 0, 5), (4, 2, 7)], [(4, 5), (4, 7), (4, 7), (6, 0)]),
+        ([(4, 1, float("nan")), (4, 2, 7)], [(4, 7), (6, 0)]),
+    ],
+)
+def test_a_counter_holds_while_something_runs(
+    spans: list[tuple[float, float, float]], wanted: list[tuple[float, float]]
+) -> None:
+    assert pulses([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
+
+
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
     where = Where("cuda:0 toy", "stream 0x0", exact=False)
@@ -98,11 +115,13 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
             with profiler.range(name):
                 pass
         assert [one["name"] for one in slices(written(profiler, tmp_path))] == [STRANGE, "", "x" * 1_000_000]
-        for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL")):
+        for path, said in ((None, "path is None"), ("", "path is ''"), ("a\0b", "NUL"), ("\ud800", "no path has such")):
             with pytest.raises((TypeError, ValueError), match=said):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="most is 0: at least 1 is needed"):
             profiler.write_chrome_trace(tmp_path / "t.json", most=0)
+        profiler.write_chrome_trace(tmp_path / "t.json", most="1k")  # type: ignore[arg-type]
+        assert len(slices(checked((tmp_path / "t.json").read_text()))) == 3
         with pytest.raises(OSError, match="nowhere"):
             profiler.write_chrome_trace(tmp_path / "nowhere" / "trace.json")
 
@@ -190,6 +209,9 @@ def test_a_schedule_of_others() -> None:
 
 
 def test_wrong_schedules() -> None:
+    for step in (1.5, float("nan"), "x", None):
+        with pytest.raises(ValueError, match=r"step.*whole number"):
+            bwprof.Schedule()(step)  # type: ignore[arg-type]
     for given_, error, said in (
         ({"wait": -1}, ValueError, "wait is -1"),
         ({"active": 0}, ValueError, "active is 0: at least 1 is needed"),
@@ -245,6 +267,19 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(error, match=said):
             bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
+
+
+def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "is_disturbed", lambda _row: True)
+    monkeypatch.setattr(loop, "_AGAIN_SHARE", 100.0)
+    target = tmp_path / "trace.json"
+    frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", trace=target, **QUICK)
+    cases = [one for one in slices(checked(target.read_text())) if one["tid"] == 2]
+    name = f"{frame['case'][0]} fp32 {frame['variant'][0]}"
+    assert [one["name"] for one in cases if one["name"].startswith(name)] == [name, f"{name} once more"]
+    times = [one["args"]["time_ms"] for one in cases]
+    assert len(times) == 4
+    assert set(frame["time_ms"]) <= set(times), "what counts is among them"
 
 
 def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:

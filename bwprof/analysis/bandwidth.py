@@ -19,6 +19,13 @@ AT_ROOF = 0.90
 BOUNDS = ("memory", "compute", "latency")
 RATINGS = ("poor", "fair", "good", "excellent")
 
+# Of kernels' figures that are shares: the attribute, the column, and what makes one of the other.
+_SHARES = (
+    ("l2_hit_rate", "l2_hit_rate", 1.0),
+    ("l2_hit_rate", "l2_hit_pct", 0.01),
+    ("stall_pct", "stall_pct", 1.0),
+    ("stall_pct", "mem_unit_stalled_pct", 1.0),
+)
 _LATENCY = "launch latency, not memory: batch or fuse"
 _AT_MEMORY_ROOF = "at the memory roof: only fewer bytes help"
 
@@ -158,8 +165,9 @@ class BandwidthAnalysis:
         Parameters
         ----------
         results : object
-            With `frame`, a frame of kernels in bwprof's columns (bytes_read or dram_bytes_read, ..., time_ms,
-            l2_hit_rate, stall_pct), or such a frame itself.
+            A frame of launches in bwprof's columns (bytes_read or dram_bytes_read, ..., time_ms; l2_hit_rate or
+            l2_hit_pct, stall_pct or mem_unit_stalled_pct), as `bwprof.profilers` reads them; one row of it, a list of
+            rows, or what has such a `frame`.
         duration_s : float, optional
             None: the sum of the kernels' own times.
         peak_gb_s : float
@@ -183,8 +191,8 @@ class BandwidthAnalysis:
             if not (times > 0).any():
                 raise ValueError("duration_s is None, and results hold no time_ms: pass it (rocprof: --timestamp on)")
             duration_s = float(times[times > 0].sum()) / 1e3
-        for name in ("l2_hit_rate", "stall_pct"):
-            value = _mean(numbers(data, name), times)
+        for name, column, scale in _SHARES:
+            value = _mean(scale * numbers(data, column), times)
             if value is not None:
                 optional.setdefault(name, value)
         return cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)

@@ -17,7 +17,7 @@ from bwprof.results import schema
 from bwprof.results.schema import is_missing
 from bwprof.roofs import limits
 from bwprof.roofs.limits import LIMITERS
-from bwprof.text import check_frame, shown
+from bwprof.text import check_frame, measured_or_nan, read_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,8 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
         check_frame(data, name)
         return data
     rows = [data] if isinstance(data, Mapping) else data
+    if isinstance(rows, pd.Series) and rows.index.is_unique and all(isinstance(name, str) for name in rows.index):
+        rows = [rows.to_dict()]
     if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
         return pd.DataFrame([dict(row) for row in rows])
     raise TypeError(
@@ -168,16 +170,21 @@ def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
 
 
 def _share(text: str, reasons: Sequence[str]) -> float:
+    found = waits(text)
+    return sum(found.get(reason, 0.0) for reason in reasons) if found else math.nan
+
+
+def waits(text: str) -> dict[str, float]:
+    """Reasons of a column `stall_reasons` in percent of all waiting; empty where there are none."""
     found: dict[str, float] = {}
     for part in text.split(";"):
         name, _, value = part.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            continue
+        number = measured_or_nan(read_number(value))
+        if name.strip() and number >= 0:
+            found[name.strip()] = number
     found.pop(SELECTED, None)
     whole = sum(found.values())
-    return 100 * sum(found.get(reason, 0.0) for reason in reasons) / whole if whole > 0 else math.nan
+    return {name: 100 * value / whole for name, value in found.items()} if whole > 0 else {}
 
 
 def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
-from bwprof.callables import check_callable, only_makes
+from bwprof.callables import check_callable, name_of, only_makes
 from bwprof.hardware import Device
 from bwprof.hooks.chrome import Where, trace_text
 from bwprof.hooks.schedule import Given, Scheduled, given_schedule
 from bwprof.results.files import atomic_write
-from bwprof.text import amount, path_of, unknown, whole_number
+from bwprof.text import amount, finite_number, path_of, quoted, shown, spelt, unknown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,10 +56,11 @@ class Range:
         TypeError
             For a coroutine function or a generator function: a call of it does not run it.
         """
+        if not callable(function):
+            raise TypeError(f"{shown(function)} is no function: a range is put around a function's calls")
         if only_makes(function):
-            raise TypeError(
-                f"a call of {function.__name__} does not run it: put `with profiler.range({self._name!r}):` inside it"
-            )
+            inside = f"put `with profiler.range('{quoted(self._name)}'):` inside it"
+            raise TypeError(f"a call of {name_of(function)} does not run it: {inside}")
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -167,8 +168,9 @@ class Profiler(Scheduled):
         return Range(self._core, name)
 
     def set_bytes(self, name: str, bytes_read: int, bytes_written: int) -> None:
-        """What one run of a range moves, for `bandwidth_gb_s`."""
-        self._bytes[name] = (amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written"))
+        """What one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text."""
+        moved = amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written")
+        self._bytes[_checked(name)] = moved
 
     def times_ms(self, name: str) -> list[float]:
         """Every time of a range so far, ms, in the order in which they ended; waits for the last one.
@@ -177,9 +179,11 @@ class Profiler(Scheduled):
         ------
         ValueError
             For a range that was never started.
+        TypeError
+            For a name that is no text.
         """
         found = self._read()
-        if name not in found:
+        if _checked(name) not in found:
             raise ValueError(unknown("range", name, found))
         return [ns / 1e6 for ns in found[name]]
 
@@ -189,7 +193,8 @@ class Profiler(Scheduled):
 
     def bandwidth_gb_s(self, name: str) -> float:
         """Its bytes (`set_bytes`) over the median time, GB/s; NaN where one of them is not known."""
-        return _bandwidth(self._bytes.get(name), self.elapsed_ms(name))
+        time_ms = self.elapsed_ms(name)
+        return _bandwidth(self._bytes.get(name), time_ms)
 
     def frame(self) -> pd.DataFrame:
         """One row per range, in the order of their first start.
@@ -253,22 +258,40 @@ class Profiler(Scheduled):
             "flags": "near_timer_floor" if median < FLOOR_FACTOR * floor_ms else "",
         }
 
-    def report(self) -> str:
-        """The same as a table in text, ready to be printed."""
-        import io
+    def report(self, style: str = "table") -> str:
+        """The same as text, ready to be printed.
 
-        from bwprof.terminal import console, table
+        Parameters
+        ----------
+        style : {"table", "classic"}
+            A row for each range, names of more than 200 characters cut short; or a block for each, with its bytes, as
+            the C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
 
-        frame = self.frame()
-        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-        stream = io.StringIO()
-        screen = console(stream)
-        grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
-        for row in frame.to_dict("records"):
-            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-            grid.add_row(row["range"], str(row["count"]), *cells, row["flags"])
-        screen.print(grid)
-        return stream.getvalue()
+        Raises
+        ------
+        ValueError
+            For another style.
+
+        Examples
+        --------
+        >>> import bwprof
+        >>> with bwprof.Profiler(device="cpu") as profiler:
+        ...     profiler.set_bytes("GEMM FP16", 117448704, 28672)
+        ...     with profiler.range("GEMM FP16"):
+        ...         _ = sum(range(1000))
+        ...     print(profiler.report(style="classic"))  # doctest: +ELLIPSIS
+        === Bandwidth Profile: GEMM FP16 ===
+        Elapsed time: ... ms
+        Bytes read: 117448704 (117.45 MB)
+        Bytes written: 28672 (0.03 MB)
+        Bandwidth: ... GB/s
+        =============================
+        <BLANKLINE>
+        """
+        if style not in ("table", "classic"):
+            raise ValueError(unknown("style", style, ["table", "classic"]))
+        rows: list[Any] = self.frame().to_dict("records")
+        return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
     def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
         """Write the ranges so far into a file in the Trace Event format.
@@ -303,10 +326,11 @@ class Profiler(Scheduled):
         ['sum']
         """
         target = path_of(path, "path")
-        if whole_number(most, "most") < 1:
-            raise ValueError(f"most is {most}: at least 1 is needed")
+        count = whole_number(most, "most")
+        if count < 1:
+            raise ValueError(f"most is {shown(most)}: at least 1 is needed")
         found, begins = self._read(), {} if self._device is None else self._core.begins()
-        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, int(most)))
+        atomic_write(target, trace_text(self._where_it_runs(), found, begins, self._bytes, count))
 
     def _where_it_runs(self) -> Where:
         device = self._device
@@ -347,9 +371,47 @@ class Profiler(Scheduled):
         return {} if self._device is None else self._core.read()
 
 
+def _checked(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a range's name is a str, not {shown(name)}")
+    return name
+
+
 def _median(times: list[float]) -> float:
     return statistics.median(times) if times else float("nan")
 
 
 def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
     return float("nan") if moved is None else float(_core.bandwidth_gb_s(sum(moved), time_ms / 1e3))
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    import io
+
+    from bwprof.terminal import console, table
+
+    numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+    stream = io.StringIO()
+    screen = console(stream)
+    grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+    for row in rows:
+        cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+        grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
+    screen.print(grid)
+    return stream.getvalue()
+
+
+def _block(row: dict[str, Any]) -> str:
+    """A range in the classic style, which csrc/api/readings.c has as well."""
+    times = f" (median of {row['count']})" if row["count"] > 1 else ""
+    name = spelt(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    lines = [
+        f"=== Bandwidth Profile: {name} ===",
+        f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",
+    ]
+    for label, moved in (("read", row["bytes_read"]), ("written", row["bytes_written"])):
+        if isinstance(moved, int):
+            lines.append(f"Bytes {label}: {moved} ({moved / 1e6:.2f} MB)")
+    lines.append("Bandwidth: unknown" if fast is None else f"Bandwidth: {fast:.2f} GB/s")
+    return "\n".join([*lines, "=" * 29, ""])

@@ -54,8 +54,8 @@ class Schedule:
             object.__setattr__(self, field.name, number)
 
     def __call__(self, step: int) -> Phase:
-        """The phase of a step, 0 being the first."""
-        cycle, place = divmod(step - self.skip_first, self.wait + self.warmup + self.active)
+        """The phase of a step, 0 being the first; ValueError for what is no whole number."""
+        cycle, place = divmod(whole_number(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
         if cycle < 0 or 0 < self.repeat <= cycle or place < self.wait:
             return Phase.OFF
         if place < self.wait + self.warmup:

@@ -16,7 +16,7 @@ from bwprof.results.schema import Row
 from bwprof.roofs import Roofs
 from bwprof.roofs.signs import prolonged_pct
 
-STALL_SHARE_LEAST = 0.05  # of all waiting warps: rarer reasons are not named
+STALL_SHARE_LEAST = 0.01  # of all waiting warps: rarer reasons are not named
 _STALL = "stall_"
 
 

@@ -2,3 +2,23 @@
 
 ``python -m bwprof.profilers`` prints them; `bwprof.diagnose` says what they mean.
 """
+
+from bwprof.profilers.amd.parsing import parse_rocprof
+from bwprof.profilers.amd.session import RocprofSession, profile_matmul_memory, profile_memory, profile_memory_detailed
+from bwprof.profilers.nsight.command import PRESETS, ncu_capture, ncu_command
+from bwprof.profilers.nsight.parse import parse_ncu
+
+capture = ncu_capture
+
+__all__ = [
+    "PRESETS",
+    "RocprofSession",
+    "capture",
+    "ncu_capture",
+    "ncu_command",
+    "parse_ncu",
+    "parse_rocprof",
+    "profile_matmul_memory",
+    "profile_memory",
+    "profile_memory_detailed",
+]

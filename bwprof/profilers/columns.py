@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from bwprof.results.schema import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 class Column(NamedTuple):
@@ -35,7 +36,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("kernel", "", "text", "kernel's name, without its parameters' values"),
     Column("launch", "", "integer", "the launch's number in the file"),
     *_shared("case", "device"),
+    Column("device_index", "", "integer", "the device's number in its process"),
     Column("compute_capability", "", "text", "of the GPU: 9.0"),
+    Column("context", "", "integer", "CUDA context of the launch"),
+    Column("stream", "", "integer", "stream of the launch"),
+    Column("pid", "", "integer", "process of the launch"),
     Column("grid", "blocks", "text", "blocks of the grid: 128x1x1"),
     Column("block", "threads", "text", "threads of a block: 256x1x1"),
     Column("blocks", "blocks", "integer", "blocks of the grid, altogether"),
@@ -66,7 +71,14 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes: Iterable[str] = ()) -> pd.DataFrame:
+def frame_of(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    source: str,
+    tool: str,
+    notes: Iterable[str] = (),
+    more: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
     """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
 
     Parameters
@@ -75,6 +87,8 @@ def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes
         Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
     source, tool : str
         The file and the profiler: `attrs` keeps them beside `notes`.
+    more : mapping, optional
+        Whole columns that follow, each as long as there are rows.
     """
     import pandas as pd
 
@@ -88,9 +102,42 @@ def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes
     }
     for name in dict.fromkeys(name for row in listed for name in row if name not in own):
         data[name] = [row.get(name) for row in listed]
-    frame = pd.DataFrame(data)
+    frame = pd.DataFrame(data | {name: values for name, values in (more or {}).items() if name not in data})
     frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
     return frame
+
+
+def frame_of_columns(
+    data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
+) -> pd.DataFrame:
+    """The same of whole columns, for frames of a million rows: in the order of `COLUMNS`, then the others as given.
+
+    Numbers are NumPy arrays, NaN for what is not known; text is a list of one-line texts and None. Whole numbers that
+    64 bits do not hold are not known.
+    """
+    import pandas as pd
+
+    known = {column.name: column for column in COLUMNS if column.name in data}
+    found = {name: _column(data[name], column.kind) for name, column in known.items()}
+    found |= {name: values for name, values in data.items() if name not in known}
+    frame = pd.DataFrame(found)
+    frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
+    return frame
+
+
+def _column(values: Any, kind: Kind) -> Any:
+    import pandas as pd
+
+    if kind == "text":
+        return pd.array(values, dtype="string")
+    if kind != "integer":
+        return np.asarray(values, np.float64)
+    given = np.asarray(values)
+    if given.dtype.kind == "i":
+        return pd.array(given, dtype="Int64")
+    floats = given.astype(np.float64)
+    missing = ~(np.abs(floats) < 2.0**63)  # NaN is not below
+    return pd.arrays.IntegerArray(np.where(missing, 0, np.rint(floats)).astype(np.int64), missing)
 
 
 def _values(rows: list[Mapping[str, Any]], column: Column) -> list[Any]:

@@ -28,6 +28,10 @@ static int nothing(void *user, int64_t set) {
 static bw_status read_options(const bwprof_measure_options *given, bw_measure_options *out) {
     *out = (bw_measure_options)BW_MEASURE_OPTIONS_DEFAULT;
     if (given->hot) out->cache = BW_CACHE_HOT;
+    if (given->rel_ci != 0.0 && !(given->rel_ci > 0.0)) {
+        return bw_fail(BW_CODE_INVALID, "rel_ci = %g: allowed is a fraction > 0, or 0 for %g", given->rel_ci,
+                       out->precision_target);
+    }
     if (given->rel_ci != 0.0) out->precision_target = given->rel_ci;
     if (given->min_samples) out->min_samples = given->min_samples;
     if (given->max_seconds != 0.0) out->max_seconds = given->max_seconds;

@@ -25,6 +25,7 @@ static void profiler_free(bw_profiler *self) {
     bw_names_free(&self->named);
     free(self->moved);
     pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->floor_lock);
     bw_session_close(self->session);
     free(self);
 }
@@ -36,10 +37,15 @@ static bw_status create(const char *backend, int device, bwprof_profiler **out) 
     bw_profiler *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a profiler");
     pthread_mutex_init(&self->lock, NULL);
+    pthread_mutex_init(&self->floor_lock, NULL);
+    self->floor_ms = NAN;
     BW_GOTO(bw_api_open(backend, device, &self->session));
     if (!self->session->backend->marks) {
         BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
     }
+    /* A tool that watches is looked for here, and not by two threads at once that mark their first ranges. */
+    const bw_annotation_calls *annotations = self->session->backend->annotations;
+    if (annotations) (void)annotations->watched(self->session->device);
     BW_GOTO(bw_handle_make(self, out));
     return BW_OK;
 cleanup:

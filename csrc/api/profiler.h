@@ -33,6 +33,8 @@ typedef struct bw_profiler {
     pthread_mutex_t lock;   /* of what follows */
     bw_names named;         /* whose bytes are known */
     bw_moved *moved;        /* by number of `named` */
+    pthread_mutex_t floor_lock;
+    double floor_ms; /* of an empty range; NaN until somebody asks */
 } bw_profiler;
 
 /* ---- handles.c ---- */

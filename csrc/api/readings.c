@@ -24,6 +24,7 @@ typedef struct readings {
     bw_names names;
     reading *of; /* by number of `names` */
     double floor_ms;
+    bool partial; /* memory ended on the way: nothing of it is told */
 } readings;
 
 static void readings_free(readings *self) {
@@ -77,26 +78,32 @@ static bw_status new_reading(readings *self, const char *name, reading **out) {
             return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
         }
         self->of = grown;
-        self->of[id] = (reading){.totals = {0, 0.0, NAN, NAN}};
+        self->of[id] = (reading){.totals = {0, 0.0, NAN, NAN}, .median_ms = NAN, .gb_s = NAN};
     }
     *out = &self->of[id];
     return BW_OK;
 }
 
-/* Of one track: of `only`, or of all its names. */
+static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
+    reading *found = NULL;
+    int64_t count;
+    const double *ns = bw_ranges_times(track->ranges, id, &count);
+    bw_range_totals totals = bw_ranges_totals(track->ranges, id);
+    BW_TRY(new_reading(to, track->names.name[id], &found));
+    return add_times(found, ns, count, &totals);
+}
+
+/* Of one track: of `only`, or of all its names. Its thread waits for no more than the copying of one name's times. */
 static bw_status gather(bw_track *track, const char *only, readings *to) {
     bw_status status = BW_OK;
-    pthread_mutex_lock(&track->lock);
-    for (int64_t id = 0; id < track->names.count && !status; id++) {
-        reading *found = NULL;
-        int64_t count;
-        if (only && strcmp(track->names.name[id], only) != 0) continue;
-        const double *ns = bw_ranges_times(track->ranges, id, &count);
-        bw_range_totals totals = bw_ranges_totals(track->ranges, id);
-        status = new_reading(to, track->names.name[id], &found);
-        if (!status) status = add_times(found, ns, count, &totals);
+    int64_t id = 0, end = 1;
+    for (; id < end && !status; id++) {
+        pthread_mutex_lock(&track->lock);
+        if (only) id = bw_names_find(&track->names, only);
+        end = only ? id + 1 : track->names.count;
+        if (id >= 0 && id < end) status = gather_name(track, id, to);
+        pthread_mutex_unlock(&track->lock);
     }
-    pthread_mutex_unlock(&track->lock);
     return status;
 }
 
@@ -122,6 +129,7 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
         unread = bw_status_first(unread, settle(track));
         bw_status status = gather(track, only, to);
         if (status) {
+            to->partial = true;
             bw_status_free(unread);
             return status;
         }
@@ -136,7 +144,7 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
 }
 
 /* Two marks with nothing between, on the device's own stream. */
-static bw_status find_floor(bw_profiler *self, double *ms) {
+static bw_status measure_floor(bw_profiler *self, double *ms) {
     const bw_backend *backend = self->session->backend;
     void *stream = backend->context ? backend->context->stream(self->session->device) : NULL;
     bw_ranges *ranges = NULL;
@@ -150,6 +158,16 @@ static bw_status find_floor(bw_profiler *self, double *ms) {
     return status;
 }
 
+/* Measured once: a session serves one thread at a time. */
+static bw_status find_floor(bw_profiler *self, double *ms) {
+    bw_status status = BW_OK;
+    pthread_mutex_lock(&self->floor_lock);
+    if (isnan(self->floor_ms)) status = measure_floor(self, &self->floor_ms);
+    *ms = self->floor_ms;
+    pthread_mutex_unlock(&self->floor_lock);
+    return status;
+}
+
 /* ---- one range ---- */
 
 static bw_status read_one(bwprof_profiler *handle, const char *name, reading *out) {
@@ -158,7 +176,7 @@ static bw_status read_one(bwprof_profiler *handle, const char *name, reading *ou
     BW_TRY(bw_name_check(name));
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status status = read_ranges(self, name, &found);
-    if (found.names.count) *out = found.of[0];
+    if (found.names.count && !found.partial) *out = found.of[0];
     if (!found.names.count) add_bytes(self, name, out);
     out->ns = NULL;
     readings_free(&found);
@@ -232,7 +250,12 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
         bw_text_add(to, " ===\nElapsed time: ");
         bw_text_number(to, one->median_ms, 3, "unknown");
         bw_text_add(to, " ms");
-        if (one->totals.count > 1) bw_text_add(to, " (median of %lld)", (long long)one->totals.count);
+        long long count = one->totals.count, kept = one->kept;
+        if (count > kept) {
+            bw_text_add(to, " (median of the latest %lld of %lld)", kept, count);
+        } else if (count > 1) {
+            bw_text_add(to, " (median of %lld)", count);
+        }
         for (int j = 0; j < 2 && one->has_bytes; j++) {
             bw_text_add(to, "\n%s: %llu (", labels[j], (unsigned long long)bytes[j]);
             bw_text_number(to, (double)bytes[j] / MILLION, 2, "");
@@ -241,6 +264,7 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
         bw_text_add(to, "\nBandwidth: ");
         bw_text_number(to, one->gb_s, 2, "unknown");
         bw_text_add(to, isnan(one->gb_s) ? "\n" : " GB/s\n");
+        if (is_near_floor(all, one)) bw_text_add(to, "Flags: near_timer_floor\n");
         bw_text_add(to, "=============================\n");
     }
 }
@@ -305,15 +329,16 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }
 
-/* What could be read is told even where something could not. */
+/* What could be read is told even where something could not; where memory ends, nothing. */
 static bw_status tell(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
                       bw_text *to) {
     bw_profiler *self;
     readings all = {.floor_ms = NAN};
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status unread = read_ranges(self, NULL, &all);
-    if (all.names.count) unread = bw_status_first(unread, find_floor(self, &all.floor_ms));
-    how(self, &all, to);
+    if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(self, &all.floor_ms));
+    if (!all.partial) how(self, &all, to);
+    if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     readings_free(&all);
     bw_handle_let_go(handle);
     return unread;
@@ -325,7 +350,7 @@ static bwprof_status write_file(bwprof_profiler *handle, const char *path,
     bw_status status = bw_api_need(path, "path");
     if (!status) {
         status = tell(handle, how, &text);
-        if (text.bytes) status = bw_status_first(status, bw_file_write(path, &text));
+        if (text.bytes && !text.failed) status = bw_status_first(status, bw_file_write(path, &text));
     }
     bw_text_free(&text);
     return bw_api_answer(status);
@@ -343,8 +368,7 @@ bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream
     bw_text text = {0};
     bw_status status = bw_api_need(stream, "stream");
     if (!status) status = tell(handle, write_report, &text);
-    if (!status && text.failed) status = bw_fail(BW_CODE_MEMORY, "no host memory for the report");
-    if (text.bytes && (fputs(text.bytes, stream) == EOF || fflush(stream) != 0)) {
+    if (text.bytes && !text.failed && (fputs(text.bytes, stream) == EOF || fflush(stream) != 0)) {
         status = bw_status_first(status, bw_fail(BW_CODE_SYSTEM, "the report cannot be written"));
     }
     bw_text_free(&text);

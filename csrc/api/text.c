@@ -15,7 +15,7 @@
 #include "api/api.h"
 #include "base/clock.h"
 
-enum { DIGITS_LEAST = 15, DIGITS_MOST = 17, NUMBER_SIZE = 352, TRIES = 100 };
+enum { DIGITS_LEAST = 15, DIGITS_MOST = 17, NUMBER_SIZE = 352, TRIES = 100, NAME_PART = 200 };
 
 void bw_text_free(bw_text *self) {
     free(self->bytes);
@@ -150,10 +150,24 @@ bw_status bw_file_failed(const char *path) {
     return bw_fail(BW_CODE_SYSTEM, "Failed to open output file: %.400s: %s", path, strerror(errno));
 }
 
-/* Pipes and devices are written to as they are. */
+/* The number of a file that this process has open, by a name of the system's for it; -1 for any other path. */
+static int open_number(const char *path) {
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0) return STDERR_FILENO;
+    for (int i = 0; i < 2; i++) {
+        size_t size = strlen(folders[i]);
+        if (strncmp(path, folders[i], size) != 0) continue;
+        const char *digits = path + size;
+        if (*digits && strlen(digits) <= 9 && digits[strspn(digits, "0123456789")] == '\0') return atoi(digits);
+    }
+    return -1;
+}
+
+/* Pipes, devices and what is open are written to as they are. */
 static bool is_plain(const char *path) {
     struct stat found;
-    return stat(path, &found) != 0 || S_ISREG(found.st_mode);
+    return open_number(path) < 0 && (stat(path, &found) != 0 || S_ISREG(found.st_mode));
 }
 
 static bw_status write_all(int file, const bw_text *text, const char *path) {
@@ -166,18 +180,24 @@ static bw_status write_all(int file, const bw_text *text, const char *path) {
     return BW_OK;
 }
 
-/* A new file beside the path; its name is *out, the caller's to free. */
+/* A new file beside the path, hidden, with the old one's mode; its name is *out, the caller's to free. */
 static bw_status open_beside(const char *path, int *file, char **out) {
     size_t size = strlen(path) + 64;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct stat old;
     *out = malloc(size);
     if (!*out) return bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
     *file = -1;
     for (int i = 0; i < TRIES && *file < 0; i++) {
-        snprintf(*out, size, "%s.%lx.%llx.tmp", path, (long)getpid(), (unsigned long long)bw_now_ns());
+        snprintf(*out, size, "%.*s.%.*s.%lx.%llx.tmp", (int)(name - path), path, NAME_PART, name, (long)getpid(),
+                 (unsigned long long)bw_now_ns());
         *file = open(*out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (*file < 0 && errno != EEXIST) break;
     }
-    if (*file >= 0) return BW_OK;
+    if (*file >= 0) {
+        if (stat(path, &old) == 0) (void)!fchmod(*file, old.st_mode & 07777);
+        return BW_OK;
+    }
     bw_status status = bw_file_failed(path);
     free(*out);
     *out = NULL;
@@ -201,7 +221,12 @@ bw_status bw_file_check(const char *path) {
     char *place = NULL, *beside = NULL;
     int file = -1;
     bw_status status = BW_OK;
+    struct stat found;
     BW_TRY(check_path(path));
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+        errno = EISDIR;
+        return bw_file_failed(path);
+    }
     if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_failed(path);
     BW_GOTO(place_of(path, &place));
     BW_GOTO(open_beside(place, &file, &beside));
@@ -214,7 +239,8 @@ cleanup:
 }
 
 static bw_status write_in_place(const char *path, const bw_text *text) {
-    int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int number = open_number(path);
+    int file = number < 0 ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : fcntl(number, F_DUPFD_CLOEXEC, 0);
     if (file < 0) return bw_file_failed(path);
     bw_status status = write_all(file, text, path);
     close(file);

@@ -21,6 +21,7 @@ typedef struct times {
     double *ns, *begins_ns;
     char *name; /* for a tool that watches; NULL: none does, or it has none */
     int64_t count, capacity, running;
+    int64_t oldest; /* of a limit's times: the next one takes its place */
     bw_range_totals totals;
 } times;
 
@@ -159,8 +160,9 @@ static bw_status keep(times *times, int64_t most, double begin_ns, double ns) {
     totals->sum_ns += ns;
     totals->count++;
     if (most && times->count == most) {
-        times->begins_ns[totals->count % most] = begin_ns;
-        times->ns[totals->count % most] = ns;
+        times->begins_ns[times->oldest] = begin_ns;
+        times->ns[times->oldest] = ns;
+        times->oldest = (times->oldest + 1) % most;
         return BW_OK;
     }
     if (times->count == times->capacity) {
@@ -263,19 +265,23 @@ bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
     return BW_OK;
 }
 
+/* Without a mark for its end it never was: one at a later try would be too late. */
 bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     int64_t at = self->running_count - 1;
     while (at >= 0 && self->running[at].id != id) at--;
     if (at < 0) return bw_fail(BW_CODE_INVALID, "the range was not started, or has been stopped already");
-    int64_t stop;
-    BW_TRY(take_mark(self, &stop));
     range ended = self->running[at];
-    ended.stop = stop;
+    bw_status status = take_mark(self, &ended.stop);
+    if (status && bw_status_code(status) != BW_CODE_BUSY) return status;
     self->running_count--;
     memmove(&self->running[at], &self->running[at + 1], (size_t)(self->running_count - at) * sizeof ended);
-    self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
     self->names[id].running--;
     end_annotation(self, &ended);
+    if (status) {
+        self->unused[self->unused_count++] = ended.start;
+        return status;
+    }
+    self->ended[(self->first + self->ended_count++) % self->mark_count] = ended;
     self->stopped++;
     return BW_OK;
 }
@@ -337,7 +343,7 @@ const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count
 
 void bw_ranges_forget(bw_ranges *self) {
     for (int64_t i = 0; i < self->name_count; i++) {
-        self->names[i].count = 0;
+        self->names[i].count = self->names[i].oldest = 0;
         self->names[i].totals = none;
     }
 }

@@ -16,7 +16,8 @@ void bw_ranges_free(bw_ranges *ranges); /* NULL is fine */
 
 /* How much it may hold, where that must not grow for ever; 0 = no limit. */
 typedef struct bw_ranges_limits {
-    int64_t ranges; /* that run or wait to be read: with more than that, starting and stopping one is BW_CODE_BUSY */
+    int64_t ranges; /* that run or wait to be read: with more than that, starting and stopping one is BW_CODE_BUSY, and
+                     * it is left out */
     int64_t times;  /* of a name: the latest ones are kept */
 } bw_ranges_limits;
 void bw_ranges_limit(bw_ranges *ranges, bw_ranges_limits limits);

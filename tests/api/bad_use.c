@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,6 +148,11 @@ static void a_million_ranges(void) {
     CHECK(count_of(profiler, "token") == RANGES);
     OK(bwprof_profiler_elapsed_ms(profiler, "token", &ms));
     CHECK(peak_mb() - before < 48); /* 16 MB of times would be 8 bytes each and as much while they move */
+    FILE *report = fopen(path_of("latest.txt"), "w");
+    OK(bwprof_profiler_print_report(profiler, report));
+    fclose(report);
+    snprintf(name, sizeof name, "latest %d of %d)", BWPROF_TIMES_MOST, RANGES);
+    CHECK(strstr(read_file("latest.txt"), name));
     for (int i = 0; i < BWPROF_NAMES_MOST + 10; i++) {
         snprintf(name, sizeof name, "request %d", i);
         refused += bwprof_profiler_start(profiler, name, NULL) == BWPROF_MEMORY;
@@ -168,10 +174,12 @@ static void ranges_without_end(void) {
     }
     CHECK(begun == 2 * BWPROF_WAITING_MOST);
     GIVES(BWPROF_BUSY, "as many as may be", bwprof_profiler_start(profiler, "leak", NULL));
+    GIVES(BWPROF_BUSY, "this one is left out", bwprof_profiler_stop(profiler, "leak", NULL));
+    OK(bwprof_profiler_stop(profiler, "leak", NULL)); /* with the mark that the one before it has left */
     OK(bwprof_profiler_enable(profiler, 0));
     OK(bwprof_profiler_enable(profiler, 1));
     run_one(profiler, "leak", NULL);
-    CHECK(count_of(profiler, "leak") == 1);
+    CHECK(count_of(profiler, "leak") == 2);
     OK(bwprof_profiler_destroy(profiler));
 }
 
@@ -197,6 +205,29 @@ static void two_threads_and_one_name(void) {
     GIVES(BWPROF_INVALID, "does not run", bwprof_profiler_stop(profiler, "both", NULL)); /* others' are not ours */
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     CHECK(count_of(profiler, "both") == 4000);
+    OK(bwprof_profiler_destroy(profiler));
+}
+
+static void *report_often(void *argument) {
+    FILE *nowhere = fopen("/dev/null", "w");
+    int64_t refused = 0;
+    for (int i = 0; i < 1000; i++) refused += bwprof_profiler_print_report(argument, nowhere) != BWPROF_OK;
+    fclose(nowhere);
+    return (void *)(intptr_t)refused;
+}
+
+/* Reports of several threads at once need the device for nothing that one of them would have to itself. */
+static void several_who_report(void) {
+    enum { REPORTERS = 3 };
+    bwprof_profiler *profiler = opened();
+    pthread_t threads[REPORTERS];
+    run_one(profiler, "gemm", NULL);
+    for (int i = 0; i < REPORTERS; i++) pthread_create(&threads[i], NULL, report_often, profiler);
+    for (int i = 0; i < REPORTERS; i++) {
+        void *refused = NULL;
+        pthread_join(threads[i], &refused);
+        CHECK(refused == NULL);
+    }
     OK(bwprof_profiler_destroy(profiler));
 }
 
@@ -284,6 +315,9 @@ static void null_and_bad_arguments(void) {
           bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, NULL, NULL));
     GIVES(BWPROF_INVALID, "sets = -1",
           bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, &options, &found));
+    options = (bwprof_measure_options){.backend = "cpu", .rel_ci = NAN};
+    GIVES(BWPROF_INVALID, "rel_ci = nan",
+          bwprof_measure((bwprof_callback)(void (*)(void))getpid, NULL, NULL, &options, &found));
     GIVES(BWPROF_INVALID, "K = -1", bwprof_gemm_cost(1, 1, -1, "fp16", &read, &written, &flops));
     GIVES(BWPROF_INVALID, "fp12", bwprof_gemm_cost(1, 1, 1, "fp12", &read, &written, &flops));
     GIVES(BWPROF_INVALID, "precision is NULL", bwprof_gemm_cost(1, 1, 1, NULL, &read, &written, &flops));
@@ -332,6 +366,46 @@ static void a_name_of_ten_megabytes(void) {
     CHECK(bwprof_profiler_write_csv(profiler, name) == BWPROF_SYSTEM);
     CHECK(strlen(bwprof_last_error()) < 1024);
     free(name), free(longest);
+    OK(bwprof_profiler_destroy(profiler));
+}
+
+static int count_cases(void *user, const bwprof_case *now) {
+    (void)now;
+    ++*(int *)user;
+    return 0;
+}
+
+/* A folder is refused before anything is measured; a file keeps its mode, and may have as long a name as any. */
+static void files_and_folders(void) {
+    enum { LONGEST = 255 };
+    bwprof_profiler *profiler = opened();
+    struct stat found = {0};
+    char name[LONGEST + 1];
+    int cases = 0;
+    memset(name, 'n', LONGEST), name[LONGEST] = '\0';
+    GIVES(BWPROF_SYSTEM, "Is a directory", bwprof_benchmark("cpu", "smoke", folder, count_cases, &cases));
+    CHECK(cases == 0);
+    OK(bwprof_profiler_write_csv(profiler, path_of(name)));
+    CHECK(chmod(path_of(name), 0640) == 0);
+    OK(bwprof_profiler_write_json(profiler, path_of(name)));
+    CHECK(strstr(read_file(name), "bwprof ranges 1"));
+    CHECK(stat(path_of(name), &found) == 0 && (found.st_mode & 07777) == 0640);
+    OK(bwprof_profiler_destroy(profiler));
+}
+
+/* What is open is written on, by whatever name, and not replaced by a file of that name. */
+static void files_that_are_open(void) {
+    bwprof_profiler *profiler = opened();
+    char name[64];
+    FILE *file = fopen(path_of("open.txt"), "w");
+    fputs("before\n", file), fflush(file);
+    snprintf(name, sizeof name, "/dev/fd/%d", fileno(file));
+    OK(bwprof_profiler_write_csv(profiler, name));
+    fputs("after\n", file), fclose(file);
+    const char *text = read_file("open.txt");
+    CHECK(strncmp(text, "before\nrange,count,", 19) == 0 && strstr(text, ",flags\nafter\n"));
+    CHECK(bwprof_profiler_write_csv(profiler, name) == BWPROF_SYSTEM);
+    CHECK(bwprof_profiler_write_csv(profiler, "/dev/fd/99999999999") == BWPROF_SYSTEM);
     OK(bwprof_profiler_destroy(profiler));
 }
 
@@ -429,12 +503,15 @@ static const struct {
               {"a_million_ranges", a_million_ranges},
               {"ranges_without_end", ranges_without_end},
               {"two_threads_and_one_name", two_threads_and_one_name},
+              {"several_who_report", several_who_report},
               {"destroyed_under_a_thread", destroyed_under_a_thread},
               {"fork_is_refused", fork_is_refused},
               {"no_gpu", no_gpu},
               {"null_and_bad_arguments", null_and_bad_arguments},
               {"no_time_and_no_bytes", no_time_and_no_bytes},
               {"a_name_of_ten_megabytes", a_name_of_ten_megabytes},
+              {"files_and_folders", files_and_folders},
+              {"files_that_are_open", files_that_are_open},
               {"strange_names", strange_names},
               {"disabled", disabled},
               {"several_profilers", several_profilers},

@@ -68,13 +68,22 @@ static void plant_core(const machine *self, int cpu, const char *l3, const char 
     if (l3) plant_cache(self, cpu, 3, 3, "Unified", l3, sharers);
 }
 
+/* A CPU whose files are another's. */
+static void plant_like(const machine *self, int cpu, int other) {
+    char path[128], target[16];
+    snprintf(path, sizeof path, "%s/cpu/cpu%d", self->root, cpu);
+    snprintf(target, sizeof target, "cpu%d", other);
+    CHECK_EQUAL(symlink(target, path), 0);
+}
+
 static void expect(const machine *self, const int *cpus, int count, int64_t mib, int caches) {
     bw_host_caches found = bw_host_caches_of(self->root, cpus, count);
     CHECK_EQUAL(found.bytes, mib << 20);
     CHECK_EQUAL(found.count, caches);
 }
 
-/* 96 cores in 12 dies of 32 MiB each; the second thread of core n is CPU n + 96. */
+/* 96 cores in 12 dies of 32 MiB each; the second thread of core n is CPU n + 96. What a core has to itself is not told
+ * from what its die's first has: 4 000 files would be a fifth of all checks' time. */
 static void twelve_caches(int op_index) {
     (void)op_index;
     machine m;
@@ -82,6 +91,10 @@ static void twelve_caches(int op_index) {
     for (int cpu = 0; cpu < 192; cpu++) {
         char sharers[32];
         int die = cpu % 96 / 8;
+        if (cpu != 8 * die) {
+            plant_like(&m, cpu, 8 * die);
+            continue;
+        }
         snprintf(sharers, sizeof sharers, "%d-%d,%d-%d", 8 * die, 8 * die + 7, 8 * die + 96, 8 * die + 103);
         plant_core(&m, cpu, "32768K", sharers);
     }

@@ -194,6 +194,52 @@ static void ranges_have_a_limit(int op_index) {
     close_ranges(&o);
 }
 
+/* Ranges of 1, 2, ... 8 us, of which three are kept; forgotten once on the way. */
+static void the_latest_times_are_kept(int op_index) {
+    (void)op_index;
+    opened o;
+    int64_t count = 0;
+    if (OK(open_ranges(&o, 2))) {
+        bw_ranges_limit(o.ranges, (bw_ranges_limits){.times = 3});
+        for (int us = 1; us <= 16; us++) {
+            if (us == 9) bw_ranges_forget(o.ranges);
+            OK(bw_ranges_start(o.ranges, o.inner));
+            fake.marks_taken += us - 1;
+            OK(bw_ranges_stop(o.ranges, o.inner));
+            OK(bw_ranges_read(o.ranges));
+            const double *ns = bw_ranges_times(o.ranges, o.inner, &count);
+            int64_t expected = bw_min64(us < 9 ? us : us - 8, 3);
+            CHECK_EQUAL(count, expected);
+            for (int64_t i = 0; i < count; i++) {
+                CHECK(ns[i] > 1000.0 * (double)(us - expected), "%g us is kept after one of %d us", ns[i] / 1e3, us);
+            }
+        }
+    }
+    close_ranges(&o);
+}
+
+/* At the limit there is no mark for an end: that range never was, and its first mark is free for the next one. */
+static void a_range_whose_end_has_no_mark_is_left_out(int op_index) {
+    (void)op_index;
+    opened o;
+    fake.watched = true;
+    if (OK(open_ranges(&o, 1))) {
+        bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 1});
+        OK(bw_ranges_start(o.ranges, o.outer)); /* 1 */
+        OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
+        FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_BUSY, "this one is left out");
+        CHECK_EQUAL(bw_ranges_running(o.ranges, o.inner), 0);
+        FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_INVALID, "not started");
+        OK(bw_ranges_stop(o.ranges, o.outer)); /* 3 */
+        OK(bw_ranges_read(o.ranges));
+        expect_times(&o, o.outer, 1, (double[]){2});
+        expect_times(&o, o.inner, 0, NULL);
+        CHECK_EQUAL(bw_ranges_stopped(o.ranges), 1);
+        expect_told((const char *[]){"start range range -1", "start range range -1", "end 2", "end 1"}, 4);
+    }
+    close_ranges(&o);
+}
+
 static bw_status all_of_it(void) {
     opened o;
     bw_status status = open_ranges(&o, 2);
@@ -307,6 +353,8 @@ const check ranges_checks[] = {
     {"without_a_tool_nothing_is_told", false, without_a_tool_nothing_is_told},
     {"ranges_wait_for_nothing", false, ranges_wait_for_nothing},
     {"ranges_have_a_limit", false, ranges_have_a_limit},
+    {"the_latest_times_are_kept", false, the_latest_times_are_kept},
+    {"a_range_whose_end_has_no_mark_is_left_out", false, a_range_whose_end_has_no_mark_is_left_out},
     {"every_call_of_ranges_fails_in_turn", false, every_call_of_ranges_fails_in_turn},
     {"every_allocation_of_ranges_fails_in_turn", false, every_allocation_of_ranges_fails_in_turn},
     {"ranges_survive_a_failure", false, ranges_survive_a_failure},

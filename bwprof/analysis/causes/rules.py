@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AT_ROOF = 90.0  # percent of the roof that applies
+# Where a frame has none of a column, another that says the same, and how many of it are one (a sector is 32 bytes).
+_ALSO = {
+    "load_efficiency": ("load_efficiency_pct", 1.0),
+    "waves_per_sm": ("waves", 1.0),
+    "local_sectors": ("local_bytes", 32.0),
+}
 _COMPARE = {"<": operator.lt, ">": operator.gt, ">=": operator.ge}
 
 
@@ -29,8 +35,12 @@ class Facts:
         self.limits = values.limits_of(data)
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """A column of the frame."""
-        return values.numbers(self.data, name)
+        """A column of the frame, or another that says the same."""
+        found = values.numbers(self.data, name)
+        if name not in _ALSO:
+            return found
+        other, unit = _ALSO[name]
+        return np.where(np.isnan(found), values.numbers(self.data, other) / unit, found)
 
     def ratio(self, part: str, whole: str) -> NDArray[np.float64]:
         """One column over another; NaN over zero."""
@@ -276,6 +286,11 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
+
+
+def rule(name: str) -> Rule:
+    """The rule of an id."""
+    return next(found for found in RULES if found.id == name)
 
 
 def table() -> pd.DataFrame:

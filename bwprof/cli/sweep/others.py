@@ -41,7 +41,11 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
         if root is not None:
             proof.check_root(root)
         for target in targets.late:
-            if isinstance(target, Path) and is_plain_target(target) and not os.access(target.parent, os.W_OK):
+            if not isinstance(target, Path):
+                continue
+            if target.is_dir():
+                raise OSError(None, "it is a folder", str(target))
+            if is_plain_target(target) and not os.access(Path(os.path.realpath(target)).parent, os.W_OK):
                 raise OSError(None, "its folder cannot be written to, or is not there", str(target))
     except OSError as error:
         raise UnwritableError(f"{quoted(error.filename)} cannot be written: {error.strerror}") from None

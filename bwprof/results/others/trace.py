@@ -91,13 +91,23 @@ class Trace:
 
 
 def pulses(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
-    """A counter's points: a figure of the slices while they last, and 0 between them."""
+    """A counter's points: a figure of the slices while they last, the latest of several, and 0 between them."""
+    known = [(one, value) for one in slices if (value := finite_number(one.figures.get(figure))) is not None]
+    known.sort(key=lambda one: one[0].begin_us)
+    begins = [(one.begin_us, 1, number) for number, (one, _) in enumerate(known)]
+    ends = [(one.end_us, 2 * (one.end_us == one.begin_us), number) for number, (one, _) in enumerate(known)]
     points: list[tuple[float, float]] = []
-    for one in sorted(slices, key=lambda one: one.begin_us):
-        value = finite_number(one.figures.get(figure))
-        if value is not None:
-            points += [(one.begin_us, value), (one.end_us, 0.0)]
-    return sorted(points, key=lambda point: point[0])
+    running: list[int] = []
+    over: set[int] = set()
+    for when, kind, number in sorted(begins + ends):  # what ends makes way for what begins then
+        if kind == 1:
+            running.append(number)
+        else:
+            over.add(number)
+        while running and running[-1] in over:
+            running.pop()
+        points.append((when, known[running[-1]][1] if running else 0.0))
+    return points
 
 
 def _us(value: float) -> float:

@@ -1,0 +1,1 @@
+"""Why a kernel is slow: hypotheses, each held against the figures of a row, whoever measured it."""

@@ -1,0 +1,140 @@
+"""What a hypothesis is, and how its figures become a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bwprof.analysis.diagnosis.figures import Figures, Share
+
+SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
+_DOUBTED = 1.1  # by how much further a figure must lie beyond its threshold where the row doubts itself
+
+
+class Band(NamedTuple):
+    """From where on a figure supports, and up to where it refutes; between the two it says neither."""
+
+    yes: float
+    no: float
+
+    def place(self, value: float, *, doubted: bool = False) -> str:
+        """The verdict that a figure makes."""
+        margin = _DOUBTED if doubted else 1.0
+        rising = self.yes >= self.no
+        yes, no = (self.yes * margin, self.no / margin) if rising else (self.yes / margin, self.no * margin)
+        if (value >= yes) if rising else (value <= yes):
+            return SUPPORTED
+        if (value < no) if rising else (value > no):
+            return REFUTED
+        return CANNOT_TELL  # NaN, too
+
+
+class Need(NamedTuple):
+    """What would tell: the figure, bwprof's option for it ("" for none), the preset of `ncu_command` for it."""
+
+    figure: str
+    option: str
+    preset: str
+
+    def __str__(self) -> str:
+        ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
+        return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with what tells it; `gain`: how many times as fast it would be at most, NaN where that is not known."""
+
+    verdict: str
+    evidence: str
+    gain: float = math.nan
+    needs: tuple[Need, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One hypothesis: the columns that are its evidence, its threshold and why it lies there, what helps.
+
+    `said` completes "limited by ...". `judge` makes the verdict of a row's figures.
+    """
+
+    name: str
+    said: str
+    columns: tuple[str, ...]
+    threshold: str
+    because: str
+    fixes: tuple[str, ...]
+    judge: Callable[[Figures], Judgement]
+
+
+# Near a roof, and not: of a stream that was measured, and of theory, of which plain streams reach 85 to 95 %.
+NEAR_STREAM = Band(80.0, 75.0)
+NEAR_PEAK = Band(75.0, 60.0)
+# Of the best library's rate, of the data sheet's (of which the best library reaches 70 %), and of a pipe's cycles.
+NEAR_BEST_RATE = Band(80.0, 60.0)
+NEAR_PEAK_RATE = Band(65.0, 45.0)
+NEAR_PIPE = Band(70.0, 50.0)
+WAITING = Band(50.0, 40.0)  # of the stalls: what most warps wait for
+
+STALLS = Need("stall_reasons", "--metrics stalls", "stalls")
+BANDWIDTH = Need("DRAM bytes and time", "--counters, with roofs", "memory")
+PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
+
+
+def supported(evidence: str, gain: float = math.nan) -> Judgement:
+    """It holds."""
+    return Judgement(SUPPORTED, evidence, max(1.0, gain) if math.isfinite(gain) else math.nan)
+
+
+def refuted(evidence: str) -> Judgement:
+    """It does not."""
+    return Judgement(REFUTED, evidence)
+
+
+def untold(evidence: str, *needs: Need) -> Judgement:
+    """Nobody can tell, or not yet."""
+    return Judgement(CANNOT_TELL, evidence, needs=needs)
+
+
+def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
+    """Whether a share of a roof is near it."""
+    return (measured if share.measured else theory).place(share.pct, doubted=doubted)
+
+
+def near_memory(figures: Figures, *, doubted: bool = False) -> str:
+    """Whether DRAM is near its roof."""
+    return near(figures.memory, NEAR_STREAM, NEAR_PEAK, doubted=doubted)
+
+
+def near_rate(figures: Figures, *, doubted: bool = False) -> str:
+    """Whether its FLOPs are near the arithmetic roof."""
+    return near(figures.arithmetic, NEAR_BEST_RATE, NEAR_PEAK_RATE, doubted=doubted)
+
+
+def pipes(figures: Figures) -> dict[str, float]:
+    """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
+    named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
+    found = {pipe: figures.number(name) for pipe, name in named.items()}
+    return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
+
+
+def at_roof(figures: Figures) -> str:
+    """Which roof it is near, in words; "" where it is near none that is known."""
+    if near_memory(figures) == SUPPORTED:
+        return f"at the memory roof ({share_text(figures.memory)})"
+    if near_rate(figures) == SUPPORTED:
+        return f"at the arithmetic roof ({share_text(figures.arithmetic)})"
+    busiest = next(iter(pipes(figures).items()), ("", 0.0))
+    return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
+
+
+def share_text(share: Share) -> str:
+    """'88 % of the theoretical bandwidth'."""
+    return f"{share.pct:.3g} % {share.of}"
+
+
+def without(pct: float) -> float:
+    """How many times as fast it would be at most without a share of its time."""
+    return 100 / (100 - pct) if pct < 100 else math.nan

@@ -1,0 +1,205 @@
+"""Hypotheses of roofs and of waiting: memory, arithmetic, latency, the launch, the clock."""
+
+from __future__ import annotations
+
+import math
+
+from bwprof.analysis import values
+from bwprof.analysis.diagnosis.figures import Figures, ratio
+from bwprof.analysis.diagnosis.judging import (
+    BANDWIDTH,
+    CANNOT_TELL,
+    NEAR_PIPE,
+    PIPES,
+    REFUTED,
+    STALLS,
+    SUPPORTED,
+    WAITING,
+    Band,
+    Judgement,
+    Need,
+    at_roof,
+    near_memory,
+    near_rate,
+    pipes,
+    refuted,
+    share_text,
+    supported,
+    untold,
+    without,
+)
+from bwprof.roofs.limits import FLOOR_FACTOR
+from bwprof.text import bytes_text, seconds_text
+
+READY = 30.0  # of the stalls: warps that could issue, and were not chosen
+IDLE = 2.0  # percent of the time in which AMD's memory units stall: none that the bandwidth limits
+AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
+# No kernel of a profiler's file that took so long is a launch alone; one this short is (an empty one takes 1 to 2 us).
+SHORT_US = Band(3.0, 10.0)
+HOST = Band(90.0, 97.0)  # percent of the time in which kernels run
+CLOCK = Band(0.85, 0.95)  # of the highest
+COUNTED = Need("counted DRAM bytes", "--counters", "memory")
+_ENOUGH = 1.2  # of the bytes in flight that are needed
+
+
+def memory_bound(figures: Figures) -> Judgement:
+    """Near the bandwidth roof, by the bytes that DRAM really moved."""
+    if figures.hot:
+        return untold("inputs lie in the cache: DRAM is not what it waits for", Need("a cold row", "--cache cold", ""))
+    if not figures.memory.known:
+        stalled = figures.number("mem_unit_stalled_pct")
+        if stalled < IDLE:
+            return refuted(f"memory units stalled {stalled:.2g} % of the time")
+        return untold("how near it is to the bandwidth is not known", BANDWIDTH)
+    verdict, said = near_memory(figures, doubted=figures.unsure), share_text(figures.memory)
+    if verdict != SUPPORTED and figures.memory.least:
+        return untold(f"{said}, by the bytes stated: more may have been moved", COUNTED)
+    if verdict == CANNOT_TELL:
+        return untold(f"{said}: neither near nor far")
+    if verdict == REFUTED:
+        return refuted(said)
+    if figures.small:
+        at_best = 100 * ratio(figures.number("attainable_gb_s"), figures.number("peak_gb_s"))
+        said = f"{said}, {at_best:.0f} % of the theoretical bandwidth as they are so few"
+    return supported(said, 100 / figures.memory.pct)
+
+
+def compute_bound(figures: Figures) -> Judgement:
+    """A pipe, or the FLOPs, near what they can do."""
+    verdict = near_rate(figures, doubted=figures.unsure)
+    busy = pipes(figures)
+    pipe, pct = next(iter(busy.items()), ("", math.nan))
+    said = "; ".join([f"{name} pipe {value:.3g} %" for name, value in busy.items()])
+    if figures.arithmetic.known:
+        said = "; ".join(filter(None, (said, share_text(figures.arithmetic))))
+    if verdict == SUPPORTED or pct >= NEAR_PIPE.yes:
+        used = max(value for value in (pct, figures.arithmetic.pct) if not math.isnan(value))
+        return supported(said, 100 / used)
+    ready = figures.waiting("not_selected")
+    if pct >= NEAR_PIPE.no and ready >= READY:
+        return supported(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", 100 / pct)
+    if pct >= NEAR_PIPE.no and figures.number("mem_unit_stalled_pct") < IDLE:
+        return supported(f"{said}; memory units hardly stalled", 100 / pct)
+    return _other_pipe(figures, said, pipe, pct)
+
+
+def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement:
+    """Neither FMA nor tensor pipe, nor the FLOPs, are near: is another pipe?"""
+    busiest = figures.number("sm_pct")
+    said = "; ".join(filter(None, (said, "" if math.isnan(busiest) else f"busiest pipe {busiest:.3g} %")))
+    memory = figures.waiting("short_scoreboard", "mio_throttle", "lg_throttle", "tex_throttle", "long_scoreboard")
+    if busiest >= NEAR_PIPE.yes:
+        if memory >= WAITING.no:
+            return refuted(f"{said}: that of loads and stores, by what warps wait for ({memory:.0f} %)")
+        if math.isnan(memory):
+            return untold(f"{said}: of arithmetic or of loads and stores", STALLS, PIPES)
+        return supported(f"{said}: another than FMA and tensor cores", 100 / busiest)
+    rate_far = near_rate(figures) == REFUTED
+    if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(pipes(figures)) > 1)):
+        return refuted(said)
+    if not pipe and math.isnan(busiest):
+        if rate_far:
+            return refuted(said)
+        return untold(said or "no pipe was counted, and its FLOPs are not known", PIPES)
+    if near_memory(figures) == SUPPORTED:
+        return refuted(f"{said}; memory is nearer ({share_text(figures.memory)})")
+    return untold(f"{said}: neither near nor far", *(() if pipe else (PIPES,)))
+
+
+def latency_bound(figures: Figures) -> Judgement:
+    """Far from both roofs, and most warps wait for memory: too few bytes are on their way."""
+    near = at_roof(figures)
+    if near:
+        return refuted(f"{near}: waiting is what a roof looks like")
+    launch = launch_bound(figures)
+    if launch.verdict == SUPPORTED:
+        return refuted("its time is a launch's")
+    share = figures.waiting("long_scoreboard")
+    flight = _flight(figures)
+    if math.isnan(share):
+        return untold("; ".join(filter(None, ("what warps wait for was not counted", flight))), STALLS)
+    said = f"{share:.0f} % of the stalls wait for memory"
+    verdict = WAITING.place(share, doubted=figures.unsure)
+    if verdict != SUPPORTED:
+        return refuted(said) if verdict == REFUTED else untold(f"{said}: neither most nor few")
+    if not figures.memory.known:
+        return untold(f"{said}, at its full bandwidth or far from it", BANDWIDTH)
+    said = "; ".join(filter(None, (said, share_text(figures.memory), flight)))
+    if figures.memory.least:
+        return untold(f"{said}, by the bytes stated", COUNTED)
+    if near_memory(figures) == CANNOT_TELL:
+        return untold(f"{said}: neither near the memory roof nor far")
+    if launch.verdict != REFUTED:
+        return untold(f"{said}; {launch.evidence}", *launch.needs)
+    if figures.in_flight_least > _ENOUGH * figures.in_flight_needed and figures.memory.pct < WAITING.no:
+        need = Need("l1_hit_pct, l2_hit_pct, load_efficiency_pct", "", "full")
+        return untold(f"{said}: enough, so that caches or the access pattern must be what is slow", need)
+    return supported(said, figures.bounded(without(share)))
+
+
+def _flight(figures: Figures) -> str:
+    """Little's law in words; "" where it cannot be worked out."""
+    need, least = figures.in_flight_needed, figures.in_flight_least
+    if math.isnan(need) or math.isnan(least):
+        return ""
+    source = "" if figures.latency_known else " assumed"
+    return (
+        f"{bytes_text(least)} in flight with one load a warp, of {bytes_text(need)} that the full bandwidth needs "
+        f"({figures.latency_us:g} us of latency{source})"
+    )
+
+
+def launch_bound(figures: Figures) -> Judgement:
+    """The time is a launch's, or the GPU waits for the host between kernels."""
+    time_us, floor_us = 1e3 * figures.number("time_ms"), figures.number("timer_floor_us")
+    share = _kernel_share(figures)
+    if HOST.place(share) == SUPPORTED:
+        return supported(f"kernels run {share:.0f} % of the time", ratio(100.0, share))
+    if math.isnan(time_us):
+        return untold("its time is not known", Need("time", "bwprof.measure", "roofline"))
+    if time_us > floor_us:
+        floors = ratio(time_us, floor_us)
+        said = f"{floors:.3g} times an empty launch ({seconds_text(time_us * 1e-6)})"
+        verdict = SUPPORTED if "near_timer_floor" in figures.flags else AT_FLOOR.place(floors)
+        gain = time_us / (time_us - floor_us)
+    else:
+        said, gain = seconds_text(time_us * 1e-6), math.nan
+        verdict = SHORT_US.place(time_us)
+        if floor_us >= time_us or "near_timer_floor" in figures.flags:
+            verdict = SUPPORTED
+    if verdict == SUPPORTED:
+        return supported(said, gain)
+    need = Need("an empty launch's time", "bwprof.measure", "")
+    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither a launch nor far from one", need)
+
+
+def _kernel_share(figures: Figures) -> float:
+    """Percent of the wall time in which kernels ran, by a column `wall_ms` or what `reason` says."""
+    own = 100 * ratio(figures.number("time_ms"), figures.number("wall_ms"))
+    if not math.isnan(own) or not figures.word("reason"):
+        return own
+    return 100 - float(values.waiting_share(values.as_frame({"reason": figures.word("reason")}))[0])
+
+
+def clock_held_down(figures: Figures) -> Judgement:
+    """The clock was below what it could be: by the driver's word, or beside the highest that is known."""
+    said = figures.word("throttle")
+    clock, most = figures.number("sm_clock_mhz"), figures.card.clock_mhz if figures.card else None
+    share = ratio(clock, most or math.nan)
+    at = "" if math.isnan(clock) else f"{clock:.0f} MHz" + (f" of {most:.0f}" if most else "")
+    if said not in ("", "none") or "throttled" in figures.flags:
+        said = "; ".join(filter(None, (said or "flag throttled", at)))
+        if share >= CLOCK.no:
+            return refuted(f"{said}: hardly")
+        if near_memory(figures) == SUPPORTED:
+            return refuted(f"{said}, which does not matter: {at_roof(figures)}")
+        return supported(said, ratio(most or math.nan, clock))
+    if said == "none":
+        return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
+    verdict = CLOCK.place(share)
+    if verdict == REFUTED:
+        return refuted(at)
+    need = Need("throttle", "a row of bwprof", "")
+    if verdict == SUPPORTED:
+        return untold(f"{at}: by the driver, or by ncu itself (--clock-control none lets it run)", need)
+    return untold(at or "the clock is not known", need)

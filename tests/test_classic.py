@@ -1,0 +1,91 @@
+"""`bwprof.benchmark_bandwidth`: a suite in the nine classic columns, which older tools read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import bwprof
+from bwprof import _core
+from bwprof.errors import SweepError
+from bwprof.results.files import Claim
+from bwprof.sweep import classic
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HEADER = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
+SUITE = """
+text = "two cases"
+precisions = ["fp32", "fp16"]
+
+[[case]]
+name = "decode_gemm"
+operation = "gemm"
+params = { M = 1, N = 64, K = 32 }
+
+[[case]]
+name = "append"
+operation = "kv_append"
+params = { batch = 1, seq_len = 4, num_kv_heads = 2, head_dim = 8 }
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def test_a_suite_in_classic_columns(suite: Path, tmp_path: Path) -> None:
+    """FP32, then FP16 of each; what has no M, N and K has none; bytes by hand."""
+    path = tmp_path / "classic.csv"
+    path.write_text("older")
+    seen: list[int] = []
+    frame = bwprof.benchmark_bandwidth(
+        path, suite=suite, device="cpu", progress=lambda done, _total, _row: seen.append(done)
+    )
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    assert ",".join(lines[0]) == HEADER
+    assert [line[:5] + line[7:] for line in lines[1:]] == [
+        ["decode_gemm", "FP32", "1", "64", "32", str((32 + 64 * 32) * 4), str(64 * 4)],
+        ["decode_gemm", "FP16", "1", "64", "32", str((32 + 64 * 32) * 2), str(64 * 2)],
+        ["append", "FP32", "", "", "", str(2 * 4 * 2 * 8 * 4), str(2 * 4 * 2 * 8 * 4)],
+        ["append", "FP16", "", "", "", str(2 * 4 * 2 * 8 * 2), str(2 * 4 * 2 * 8 * 2)],
+    ]
+    for line, row in zip(lines[1:], bwprof.rows(frame), strict=True):
+        assert (float(line[5]), float(line[6])) == (row["time_ms"], row["bandwidth_gb_s"])
+    assert seen[-1] == 4
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["classic.csv", "suite.toml"]
+
+
+def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = classic.run
+
+    def failing(*given: object) -> pd.DataFrame:
+        frame = run(*given)  # type: ignore[arg-type]
+        frame.loc[1, ["status", "reason"]] = ["failed", "a wrong result"]
+        return frame
+
+    monkeypatch.setattr(classic, "run", failing)
+    with pytest.raises(SweepError, match="1 of 4 cases failed: decode_gemm fp16: a wrong result") as caught:
+        bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite=suite, device="cpu")
+    assert len(caught.value.frame) == 4
+    assert [found.name for found in tmp_path.iterdir()] == ["suite.toml"]
+
+
+def test_what_cannot_be_written_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "Device", None)  # nothing is measured
+    with pytest.raises(ValueError, match="the classic columns"):
+        bwprof.benchmark_bandwidth(tmp_path / "classic.json")
+    with pytest.raises(FileNotFoundError, match=r"no/classic\.csv"):
+        bwprof.benchmark_bandwidth(tmp_path / "no" / "classic.csv")
+    with pytest.raises(ValueError, match="nightly"):
+        bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite="nightly", device="cpu")
+    claim = Claim(tmp_path / "classic.csv")
+    with pytest.raises(OSError, match="another bwprof is writing to it"):
+        bwprof.benchmark_bandwidth(tmp_path / "classic.csv")
+    claim.release()
+    assert list(tmp_path.iterdir()) == []
