@@ -49,8 +49,8 @@ _SETUP = ("deviceId", "registersPerThread", "gridX", "gridY", "gridZ", "blockX",
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 _BATCH = 50_000  # rows
 _LONGEST_TEXT = 1 << 20  # bytes of a name
-_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "ns": 1e-6}
-_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|ns)\))?", re.IGNORECASE)
+_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
+_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
 
 
 def parse_nsys(path: str | PathLike[str], *, bytes: Bytes | None = None) -> pd.DataFrame:
@@ -365,7 +365,7 @@ def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[s
         for at, title in enumerate(titles):
             matched = _TITLE.match(title)
             if matched:
-                columns[names[matched[1].lower()]] = at, _UNITS[matched[2] or "ns"]
+                columns[names[matched[1].lower()]] = at, _UNITS[(matched[2] or "ns").lower()]
         if "total_ms" in columns:
             return titles, columns
     raise wrong(place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}")
