@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
+import shutil
 import sys
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +15,16 @@ from typing import Any
 from bwprof import _core
 
 _GIT_SECONDS = 5.0
+_VERSION_SECONDS = 3.0  # that a profiler may take to say its version
+
+# Profilers whose files bwprof reads, and the folders beside PATH where they are installed.
+PROFILERS = {
+    "ncu": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute"),
+    "nsys": ("/usr/local/cuda/bin", "/opt/nvidia/nsight-systems"),
+    "rocprof": ("/opt/rocm/bin",),
+    "rocprofv3": ("/opt/rocm/bin",),
+}
+_VERSION = re.compile(r"[vV]?ersion:?\s*(\S*[0-9]\S*)|\b([0-9]+\.[0-9]+[\w.-]*)")
 
 # Settings that change what is measured.
 _VARIABLES = (
@@ -76,3 +88,38 @@ def git_commit() -> str | None:
 def variables() -> dict[str, str | None]:
     """Environment variables that change what is measured; None where they are not set."""
     return {name: os.environ.get(name) for name in _VARIABLES}
+
+
+def profiler_path(name: str) -> str | None:
+    """Where a profiler's program is: on PATH, in the toolkit of CUDA_HOME or CUDA_PATH, or where it is installed."""
+    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH")]
+    folders = [*(f"{home}/bin" for home in homes if home), *PROFILERS.get(name, ())]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+
+
+def profilers() -> dict[str, dict[str, str] | None]:
+    """Profiler -> path and version (empty where it does not say); None for one that is not found."""
+    found: dict[str, dict[str, str] | None] = {}
+    for name in PROFILERS:
+        path = profiler_path(name)
+        found[name] = None if path is None else {"path": path, "version": _version_of(path)}
+    return found
+
+
+def _version_of(program: str) -> str:
+    import subprocess  # seldom needed, and slow to load
+
+    try:
+        told = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = _VERSION.search(told.stdout or told.stderr)
+    return (match[1] or match[2]).rstrip(",;")[:40] if match else ""

@@ -25,29 +25,43 @@ from bwprof.runs.executors import local
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 
-# Planted through sitecustomize: it runs before anything of ours in the command and in its child.
 BRIEF_SECONDS = 0.02
 GIVE_UP_SECONDS = 300  # on a process that hangs: with others busy, a quick one may take a minute
-BRIEFLY = f"""
-from bwprof.runs.executors import local
-from bwprof.runs import loop
-local.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
-loop.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
-"""
-# What a brief process imports is no garbage, and looking for some would take a seventh of its time.
-NO_SEARCH = """
-import gc
+# Planted through sitecustomize: it runs before anything of ours in the command and in its child, and changes modules as
+# soon as they are there, so that none is loaded for its sake. What such a process imports is no garbage.
+WHEN_LOADED = """
+import gc, sys
+from importlib.machinery import PathFinder
 gc.disable()
+changes = {}
+class Changing:
+    def find_spec(self, name, path=None, target=None):
+        spec = PathFinder.find_spec(name, path) if name in changes else None
+        if spec is not None:
+            load, change = spec.loader.exec_module, changes[name]
+            spec.loader.exec_module = lambda module: (load(module), change(module))
+        return spec
+sys.meta_path.insert(0, Changing())
+"""
+BRIEFLY = f"""
+def change(module):
+    module.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
+changes["bwprof.runs.executors.local"] = change
+def change(module):
+    module.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
+changes["bwprof.runs.loop"] = change
 """
 # A picture takes longer than the rest of a tiny run: those are drawn that a test is about.
 NO_PICTURE = """
-from bwprof import plot
-plot.save = lambda *_: None
+def change(module):
+    module._draw = lambda *_: None
+changes["bwprof.cli.sweep.run"] = change
 """
 DRAW = plot.save
 # Of `bwprof sweep`, where it is not the child that a test is about: starting one takes as long as the rest.
 IN_ONE = """
 from bwprof.cli.sweep import run
+from bwprof.runs.executors import local
 run.ChildExecutor = lambda backend, index, _interrupts, **_options: local.LocalExecutor(backend, index)
 """
 PLANT = """
@@ -66,7 +80,7 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
     (planted / "sitecustomize.py").write_text(
-        textwrap.dedent(f"{NO_SEARCH}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
+        textwrap.dedent(f"{WHEN_LOADED}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
     )
     source = str(Path(bwprof.__file__).parent.parent)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source]), "COLUMNS": "118"}

@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import sysconfig
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +38,22 @@ _CACHE = tempfile.mkdtemp(prefix="bwprof-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
+
+def _link_bytecode(prefix: Path) -> None:
+    """Bytecode beside the sources of Python and of packages is found where all bytecode is looked for, too."""
+    for root in {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}:
+        for folder, folders, files in os.walk(root):
+            inner = Path(folder)
+            if inner.name != "__pycache__":
+                folders[:] = [name for name in folders if name not in ("tests", "site-packages")]
+                continue
+            beside = prefix / inner.parent.relative_to(inner.anchor)
+            beside.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):  # of another file system or somebody else: it is made anew
+                for name in files:
+                    os.link(inner / name, beside / name)
+
+
 # What hundreds of child processes would each make again is made once, for both processes of `-n 2`: the fonts' list,
 # and bytecode even where none may be written beside the sources.
 if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -44,6 +61,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["MPLCONFIGDIR"] = str(Path(_CACHE, "matplotlib"))
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(_CACHE, "bytecode"))
+        _link_bytecode(Path(_CACHE, "bytecode"))
 
 try:
     from bwprof import _core

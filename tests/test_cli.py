@@ -358,6 +358,7 @@ def test_a_device_that_cannot_be_opened_is_exit_code_2(tmp_path: Path, body: str
     plant = f"""
 import os
 from bwprof import _core
+from bwprof.runs.executors import local
 def planted(self):
     {body}
 local.LocalExecutor.open = planted

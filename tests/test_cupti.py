@@ -333,10 +333,10 @@ def test_names_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_of_metrics() -> None:
-    """Reasons are ordered, rare ones (under 5 % of all) left out; NaN stays empty."""
+    """Reasons are ordered, rare ones (under 1 % of all) left out; NaN stays empty."""
     row = empty_row()
     found = {"tensor_pct": 91.5, "bank_conflicts": 12.0, "sectors_per_store": math.nan, "stall_wait": 2.0}
-    found |= {"stall_long_scoreboard": 7.8, "stall_barrier": 0.3}
+    found |= {"stall_long_scoreboard": 7.8, "stall_barrier": 0.09}
     measured_row._add_metrics(row, {"metrics": found, "metrics_status": "ok"})
     names = ("tensor_pct", "bank_conflicts", "sectors_per_store", "stall_reasons", "metrics_status")
     assert [row[name] for name in names] == [91.5, 12, None, "long_scoreboard=7.80;wait=2.00", "ok"]

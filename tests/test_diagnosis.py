@@ -377,7 +377,7 @@ def test_random_rows_never_raise() -> None:
     numbers = [None, math.nan, math.inf, -1, 0, 1, 50.0, 100, 1e30, 1e-90, 10**400, True]
     words = ["", "a=b;=;1", "long_scoreboard=1e99;wait=0", "noisy;;", "NVIDIA H200"]
     draw = random.Random(5)
-    rows = [{name: draw.choice(numbers + words) for name in columns if draw.random() < 0.7} for _ in range(1000)]
+    rows = [{name: draw.choice(numbers + words) for name in columns if draw.random() < 0.7} for _ in range(400)]
     found = bwprof.diagnose(rows)
     assert len(found) == len(rows) * len(HYPOTHESES)
     gains = found["expected_gain"].dropna()

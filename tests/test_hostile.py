@@ -305,7 +305,10 @@ def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_child(monkeypatch, tmp_path, "import time\nlocal.LocalExecutor.open = lambda self: time.sleep(600)\n")
+    plant = (
+        "import time\nfrom bwprof.runs.executors import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
+    )
+    plant_in_child(monkeypatch, tmp_path, plant)
     monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
     monkeypatch.setattr(child, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:

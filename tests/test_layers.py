@@ -89,7 +89,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "examples": {"results", "roofs"},
     "report": {"_core", "analysis", "models", "plot", "records", "registry", "results", "roofs"},
     "compare": {"records"},
-    "profilers": {"_core", "analysis", "registry", "results"},
+    "profilers": {"_core", "analysis", "environment", "registry", "results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
     "info": _WORKING | {"measuring", "results", "roofs", "runs"},
     "selftest": _WORKING | {"measuring", "results", "roofs", "runs"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +76,29 @@ def test_it_keeps_what_it_gave(book: Any) -> None:
         assert "error" not in kinds(cell), cell.source
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all of them keep their roofs."""
-    return tmp_path_factory.mktemp("cache")
+@pytest.fixture(scope="module")
+def client(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Runs notebooks one after the other in one kernel, whose start and imports take as long as a notebook; they keep
+    their roofs in one place."""
+    folder = tmp_path_factory.mktemp("kernel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment(folder, ROUGHLY, briefly=False, draws=True)["PYTHONPATH"])
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        runs = nbclient.NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3")
+        yield runs
+        runs.nb = nbformat.v4.new_notebook()
+        runs.execute()  # as it owns the kernel, it ends that
 
 
-def test_it_runs(book: Any, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell, in a folder of its own; pictures appear by themselves."""
-    monkeypatch.setenv("PYTHONPATH", environment(tmp_path, ROUGHLY, briefly=False, draws=True)["PYTHONPATH"])
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+def test_it_runs(book: Any, tmp_path: Path, client: Any) -> None:
+    """Every cell, in a folder of its own, without the names of those before; pictures appear by themselves."""
     kept, told = [kinds(cell) for cell in code(book)], recorded(book)
-    resources: dict[str, Any] = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources=resources).execute()
+    client.nb = book
+    book.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}"))
+    client.execute(cleanup_kc=False)
+    assert kinds(book.cells.pop(0)) == set()
     for cell, before in zip(code(book), kept, strict=True):
         if "torch" not in cell.source:  # where it is not installed that cell says so, and no more
             assert kinds(cell) - {"stderr"} == before - {"stderr"}, cell.source

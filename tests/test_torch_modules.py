@@ -6,15 +6,19 @@ import importlib
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import toy_roofs
 
 import bwprof
-from bwprof.hooks import timing
+from bwprof.hooks import modules, timing
+from bwprof.hooks.graded import Ran, row_of
 from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
+from bwprof.measuring.row import Context
 
 KIB = 1 << 10
 
@@ -181,6 +185,7 @@ def test_kernels_belong_to_the_module_that_launched_them() -> None:
     assert not why
     assert taken is not None
     assert taken.times_ms == {"0": [0.022, 0.062], "whole": [0.027, 0.067], "1": [0.0, 0.0]}
+    assert taken.counts == {"0": [2, 2], "whole": [1, 1], "1": [0, 1]}
     assert timing._sorted_out([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
 
 
@@ -199,6 +204,38 @@ def test_a_profile_that_is_none() -> None:
     with pytest.raises(ValueError, match="bytes_read of a is -1"):
         rows_of(event("a", 0, 1), bytes={"a": (-1, 0)})
     assert not rows_of()
+    running = SimpleNamespace(events=lambda: [], profiler=SimpleNamespace(kineto_results=None))
+    with pytest.raises(ValueError, match="has not ended"):
+        bwprof.torch_profiler_rows(running)
+    with pytest.raises(TypeError, match=r"a torch\.profiler\.profile is needed"):
+        bwprof.torch_profiler_rows(type("profile", (), {"events": lambda self: []}))
+
+
+def test_on_a_cpu_the_devices_number_is_a_process() -> None:
+    (row,) = rows_of(event("aten::mm", 0, 1, device_index=22376), roofs="stored").values()
+    assert (row.backend, row.case) == ("cpu", "aten::mm")
+
+
+def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
+    context = Context("run", "cpu", {}, None)
+    return row_of(Ran("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
+
+
+def test_times_that_lie_far_apart_are_told() -> None:
+    steady, wild = [1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.0, 1.2, 9.0, 9.0]
+    assert (rowed(steady, alike=True).noise, rowed(steady, alike=True).flags) == (pytest.approx(0.02 / 1.02), "")
+    row = rowed(wild, alike=True)
+    assert (row.noise, row.flags) == (pytest.approx(8 / 1.2), "noisy")
+    assert row.reason == "wide spread: half of the times lie 667% apart"
+    assert (rowed(wild).noise, rowed(wild).flags) == (None, ""), "a name's calls need not be alike"
+
+
+def test_roofs_in_doubt_are_told() -> None:
+    doubted = replace(toy_roofs.ROOFS, points=tuple(replace(one, others_share=0.5) for one in toy_roofs.POINTS))
+    context = Context("run", "cpu", {}, doubted)
+    row = row_of(Ran("part", "Linear", [1.0], 1 << 20, 1 << 20), context)
+    assert "noisy_roof" in row.flags
+    assert "was measured while other processes took 50 % of the processors" in row.reason
 
 
 # ---- with PyTorch ----
@@ -388,6 +425,127 @@ def test_bad_models(torch: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
+def test_a_module_that_runs_in_some_calls_only(torch: Any) -> None:
+    class Sometimes(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.calls = torch.nn.Linear(8, 8), torch.nn.ReLU(), 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return self.first(x) if self.calls % 2 else self.second(x)
+
+    rows = profiled(Sometimes(), torch.ones(4, 8), runs=4)
+    first, second, rest = rows["first"], rows["second"], rows["(outside modules)"]
+    assert (first.calls, first.samples, first.bytes_read) == (1, 2, 4 * (32 + 64 + 8))
+    assert first.bandwidth_gb_s == pytest.approx((first.bytes_read + 128) / first.time_ms / 1e6)
+    assert first.reason.startswith("ran 0 to 1 times in a call of the model: this is of 1")
+    assert (second.calls, second.samples, second.bytes_read, second.bandwidth_gb_s) == (1, 2, None, None)
+    assert "its bytes were not counted" in second.reason
+    assert second.time_ms > 0
+    assert first.share_pct + second.share_pct + rest.share_pct == pytest.approx(100)
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, of what it will drop
+def test_modules_that_run_as_one(torch: Any) -> None:
+    nn = torch.nn
+
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList([nn.Parameter(torch.ones(8, 8))])
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weights[0]
+
+    class Itself(nn.Module):
+        left = 2
+
+        def forward(self, x: Any) -> Any:
+            if not self.left:
+                return x + 1
+            self.left -= 1
+            try:
+                return self(x)
+            finally:
+                self.left += 1
+
+    x = torch.ones(4, 8)
+    model = nn.Sequential(Listed(), nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), Itself())
+    rows = profiled(model, x)
+    assert list(rows) == ["0", "1", "2", "(outside modules)"]
+    assert (rows["0"].bytes_read, rows["0"].flops) == (4 * (32 + 64), 2 * 4 * 64)
+    assert rows["1"].bytes_read == 4 * (32 + 64 + 8 + 8), "direction, length, bias"
+    assert (rows["2"].calls, rows["2"].bytes_read, rows["2"].bytes_written) == (1, 128, 128)
+    assert rows["2"].share_pct < 100
+    quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
+    packed = profiled(quantised, x)["0"]
+    assert (packed.operation, packed.calls, packed.flops) == ("Linear", 1, None)
+    assert "its packed weights are not among its bytes" in packed.reason
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, of what it will drop and of what it does while it compiles
+def test_compiled_and_scripted_parts(torch: Any) -> None:
+    nn = torch.nn
+
+    def part() -> Any:
+        return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+    x, in_place = torch.ones(4, 8), part()
+    in_place.compile(backend="eager")
+    model = nn.Sequential(torch.compile(part(), backend="eager"), in_place, torch.jit.script(part()), nn.GELU())
+    rows = profiled(model, x, warmup=1)
+    assert list(rows) == ["0", "1", "3", "(outside modules)"]
+    for name in ("0", "1"):
+        assert (rows[name].operation, rows[name].calls, rows[name].bytes_read) == ("Sequential", 1, 416)
+    assert "with 2: nothing can be hooked on scripted modules" in rows["(outside modules)"].reason
+    for whole in (in_place, model[0], model[2], torch.jit.trace(part(), x)):
+        with pytest.raises(ValueError, match="model runs as one, without its modules: pass what it was made of"):
+            profiled(whole, x)
+    assert hooks_on(model) == 0
+
+
+def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
+    class Does(torch.nn.Module):
+        def __init__(self, work: Any) -> None:
+            super().__init__()
+            self.work = work
+
+        def forward(self, *given: Any) -> Any:
+            return self.work(*given)
+
+    a, v, many = torch.ones(4, 8), torch.ones(8), torch.ones(2, 8, 3)
+    bytes_ = torch.ones(32, 32, dtype=torch.int8)
+    for work, given, flops in (
+        (torch.mv, (a, v), 2 * 4 * 8),
+        (torch.addmv, (torch.ones(4), a, v), 2 * 4 * 8),
+        (torch.dot, (v, v), 2 * 8),
+        (torch.addbmm, (torch.ones(4, 3), torch.ones(2, 4, 8), many), 2 * 2 * 4 * 8 * 3),
+        (torch._int_mm, (bytes_, bytes_), 2 * 32**3),
+    ):
+        assert profiled(Does(work), *given)["(model)"].flops == flops, work.__name__
+    for gates, kind in ((4, "LSTM"), (3, "GRU")):
+        layer = getattr(torch.nn, kind)(8, 6, num_layers=2, bidirectional=True)
+        inner = 2 * gates * 6 * ((8 + 6) + (2 * 6 + 6))  # two directions of two layers: what comes in, the state
+        with torch.no_grad():
+            assert profiled(layer, torch.ones(5, 3, 8))["(model)"].flops == 2 * 5 * 3 * inner, kind
+    assert modules._PASSED_OVER["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
+
+
+def test_what_is_no_model_or_unit(torch: Any) -> None:
+    class Later(torch.nn.Module):
+        async def forward(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(TypeError, match="the model returned a coroutine: calling it does no work"):
+        profiled(Later(), torch.ones(1))
+    for units in (3, torch.nn.Linear, None):
+        with pytest.raises(TypeError, match=r"units is .*: types of modules are needed, as \[Attention\]"):
+            profiled(torch.nn.Linear(1, 1), torch.ones(1), units=units)
+    with pytest.raises(TypeError, match="units has 'L': types of modules are needed"):
+        profiled(torch.nn.Linear(1, 1), torch.ones(1), units="Linear")
+
+
 def test_a_profile_of_pytorchs(torch: Any) -> None:
     a, b = torch.ones(64, 64), torch.ones(64, 64)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:

@@ -269,6 +269,19 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
 
 
+def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "is_disturbed", lambda _row: True)
+    monkeypatch.setattr(loop, "_AGAIN_SHARE", 100.0)
+    target = tmp_path / "trace.json"
+    frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", trace=target, **QUICK)
+    cases = [one for one in slices(checked(target.read_text())) if one["tid"] == 2]
+    name = f"{frame['case'][0]} fp32 {frame['variant'][0]}"
+    assert [one["name"] for one in cases if one["name"].startswith(name)] == [name, f"{name} once more"]
+    times = [one["args"]["time_ms"] for one in cases]
+    assert len(times) == 4
+    assert set(frame["time_ms"]) <= set(times), "what counts is among them"
+
+
 def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:
     def stop(_done: int, _total: int, _row: object) -> None:
         raise KeyboardInterrupt

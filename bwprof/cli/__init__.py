@@ -18,6 +18,7 @@ COMMANDS = (
     "ablation",
     "model",
     "analyze",
+    "diagnose",
     "report",
     "show",
     "view",
@@ -47,6 +48,7 @@ usage: bwprof [sweep] [options]   measure operations (bwprof sweep --help)
        bwprof ablation OPERATION  its ladder of variants: what each rung changes and brings (bwprof ablation --help)
        bwprof model MODEL [options]  tokens per second of a language model, and what limits them (bwprof model --help)
        bwprof analyze RUN|FILE    what limits it, where its time is lost, what helps (bwprof analyze --help)
+       bwprof diagnose RUN|FILE   why kernels are slow, by evidence; files of ncu, rocprof and traces, too
        bwprof report RUN... [-o FILE]  the summary of results; with -o a report, .html or .md (bwprof report --help)
        bwprof show RUN|FILE       their rows in few columns (bwprof show --help); bwprof view RUN|FILE VIEW: the same
        bwprof outliers RUN...     which of several devices is slow, by how much, in which operation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -13,6 +14,7 @@ from bwprof.measuring.row import Context, provenance
 from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limits import ABOVE_ROOF, FLOOR_FACTOR
+from bwprof.roofs.model import NOISE_LIMIT
 from bwprof.text import bytes_text
 
 
@@ -32,6 +34,7 @@ class Ran:
     notes: Sequence[str] = ()
     flags: Sequence[str] = ()
     labels: Mapping[str, Any] = field(default_factory=dict)
+    alike: bool = False  # each time it did the same
 
 
 def row_of(ran: Ran, context: Context) -> Row:
@@ -62,6 +65,8 @@ def row_of(ran: Ran, context: Context) -> Row:
         return Row(row)
     time_ms = median(ran.times_ms)
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(ran.times_ms))
+    if ran.alike:
+        row["noise"] = grade.known(_core.statistics(array("d", ran.times_ms))["noise"])
     if time_ms > 0:
         row["bandwidth_gb_s"] = _core.bandwidth_gb_s(moved, time_ms / 1e3) if moved else None
         row["tflops"] = None if ran.flops is None else ran.flops / time_ms / 1e9
@@ -76,6 +81,10 @@ def _doubt(row: schema.Row, context: Context, flags: list[str], notes: list[str]
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         notes.append(f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches")
+    doubt = context.roofs.doubt(row["bytes_read"] or 0, row["bytes_written"] or 0) if context.roofs else ""
+    if doubt:
+        flags.append("noisy_roof")
+        notes.append(doubt)
     floor = row["timer_floor_us"]
     if floor is not None and row["time_ms"] * 1e3 < FLOOR_FACTOR * floor:
         flags.append("near_timer_floor")
@@ -84,3 +93,6 @@ def _doubt(row: schema.Row, context: Context, flags: list[str], notes: list[str]
         notes.append(
             f"its {bytes_text(moved)} fit into the cache of {bytes_text(cache)}, where they may have been left"
         )
+    if (row["noise"] or 0) > NOISE_LIMIT:
+        flags.append("noisy")
+        notes.append(f"wide spread: half of the times lie {row['noise']:.0%} apart")

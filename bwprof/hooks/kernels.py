@@ -86,12 +86,15 @@ def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, ro
 
 
 def _events(prof: Any) -> list[Any]:
-    if not callable(getattr(prof, "events", None)):
+    if isinstance(prof, type) or not callable(getattr(prof, "events", None)):
         raise TypeError(f"prof is {shown(prof)}: a torch.profiler.profile is needed")
+    running = "the profile has not ended: its rows are there when its with block is over"
+    if getattr(getattr(prof, "profiler", None), "kineto_results", prof) is None:  # else it would be told to be empty
+        raise ValueError(running)
     try:
         return list(prof.events() or ())
     except (AssertionError, RuntimeError, AttributeError) as error:
-        raise ValueError("the profile has not ended: its rows are there when its with block is over") from error
+        raise ValueError(running) from error
 
 
 def _gathered(events: Iterable[Any], given: Mapping[str, moved.Work]) -> tuple[dict[str, _Found], float]:
@@ -123,6 +126,8 @@ def _kind(event: Any) -> str:
 
 
 def _place(event: Any) -> str:
+    if _kind(event) == _HOST:
+        return f"{_kind(event).lower()}:0"  # where the number is some process's
     return f"{_kind(event).lower()}:{max(0, int(event.device_index or 0))}"
 
 

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
+from bwprof.callables import refuse_coroutine
 from bwprof.environment import new_run_id
 from bwprof.hooks.graded import Ran, row_of
 from bwprof.hooks.tensors import Before, bytes_of, moved, tensors_in
@@ -19,7 +21,7 @@ from bwprof.measuring.contexts import roofs_of
 from bwprof.measuring.row import Context
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
-from bwprof.text import merged, shown, whole_number
+from bwprof.text import listed, merged, quoted, shown, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 TORCH = "torch"  # PyTorch, which nothing of this package imports before it is asked for
 _REST = "(outside modules)"
 _NOWHERE = "meta"
+
+Shape = Sequence[int]
 
 
 def needed() -> Any:
@@ -58,6 +62,12 @@ class Watched:
     flops: int | None = 0
     precision: str | None = None
     notes: dict[str, None] = field(default_factory=dict)
+    depth: int = 0  # of calls of it that run: one that calls itself is timed and counted once
+
+    @property
+    def kind(self) -> str:
+        """The type's name; of a compiled module that of what was compiled."""
+        return type(getattr(self.module, "_orig_mod", self.module)).__name__
 
 
 class Hooks:
@@ -127,6 +137,9 @@ class Hooks:
         def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             if threading.get_ident() != self._thread:
                 return
+            one.depth += 1
+            if one.depth > 1:
+                return
             if self._counts:
                 own = [*module.parameters(), *module.buffers()]
                 known = Before(list(tensors_in((arguments, keywords))), own)
@@ -135,13 +148,19 @@ class Hooks:
                 self._start(name)
 
         def after(module: Any, _arguments: tuple[Any, ...], _keywords: dict[str, Any], output: Any) -> None:
-            if threading.get_ident() != self._thread:
+            if threading.get_ident() != self._thread or one.depth == 0:
+                return
+            one.depth -= 1
+            if one.depth:
                 return
             if self._stop is not None:
                 self._stop(name)
             if self._counts and self._running:
                 self._count(one, module, output)
 
+        if getattr(one.module, "_compiled_call_impl", None) is not None:  # else they would be compiled with it
+            disable = self._torch.compiler.disable
+            return disable(before), disable(after)
         return before, after
 
     def _count(self, one: Watched, module: Any, output: Any) -> None:
@@ -159,7 +178,8 @@ class Hooks:
         if self._flops is not None and flops is not None and one.flops is not None:
             one.flops += self._flops() - flops
         if hasattr(module, "_packed_params"):
-            one.notes["its packed weights are not among its bytes"] = None
+            one.flops = None
+            one.notes["its packed weights are not among its bytes, nor its products counted"] = None
 
     def _rows_looked_up(self, module: Any, before: Before) -> int | None:
         """Of a table: as many of its rows as there are numbers, at most all."""
@@ -172,20 +192,57 @@ class Hooks:
         return min(whole, numbers * (whole // max(1, int(table.shape[0]))))
 
 
-def watched_in(torch: Any, model: Any, units: Iterable[Any]) -> list[Watched]:
-    """The modules without modules of their own, and those that are to be taken as one."""
-    whole = (torch.nn.MultiheadAttention, *units)  # which computes with its parts' parameters and calls none of them
+def watched_in(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Watched], list[str]]:
+    """The modules that compute by themselves, and those that are to be taken as one; beside them the names of those
+    that nothing can be hooked on.
+
+    Raises
+    ------
+    TypeError
+        For `units` that are no types.
+    """
+    wanted = "types of modules are needed, as [Attention]"
+    whole = tuple(listed(units, "units", wanted))
+    for kind in whole:
+        if not isinstance(kind, type):
+            raise TypeError(f"units has {shown(kind)}: {wanted}")
     found: list[Watched] = []
+    closed: list[str] = []
     inside: list[str] = []
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue
-        is_whole = isinstance(module, whole)
-        if is_whole or not any(True for _ in module.children()):
+        scripted = isinstance(module, torch.jit.ScriptModule)
+        is_whole = not scripted and (_runs_as_one(torch, module) or isinstance(module, whole))
+        if scripted:
+            closed.append(name)
+        elif is_whole or _computes_alone(torch, module):
             found.append(Watched(name or "(model)", module))
-        if is_whole:
+        if is_whole or scripted:
             inside.append(f"{name}." if name else "")
-    return found
+    return found, closed
+
+
+def _computes_alone(torch: Any, module: Any) -> bool:
+    """Whether it can be called, and nothing in it can: lists of parameters cannot."""
+    calls = [
+        "forward" in vars(one) or type(one).forward is not torch.nn.Module.forward for one in module.modules()
+    ]  # itself first
+    return calls[0] and not any(calls[1:])
+
+
+def _runs_as_one(torch: Any, module: Any) -> bool:
+    """It computes with its parts' parameters and calls none of them, or with what they make of its own."""
+    return (
+        isinstance(module, torch.nn.MultiheadAttention)
+        or hasattr(module, "_packed_params")
+        or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
+        or _is_compiled(module)
+    )
+
+
+def _is_compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def place_of(model: Any, inputs: Iterable[Any]) -> Any:
@@ -230,8 +287,9 @@ def profile(
     Parameters
     ----------
     model : torch.nn.Module
-        On one device, as its inputs. A compiled or scripted model runs as one: pass what it was made of. Work on other
-        threads or streams is not timed.
+        On one device, as its inputs. A compiled or scripted model runs as one: pass what it was made of. Of its parts
+        a compiled one is a row, and scripted ones are among what runs outside modules. Work on other threads or
+        streams is not timed.
     *inputs, **more_kwargs
         What it is called with.
     kwargs : mapping, optional
@@ -239,7 +297,8 @@ def profile(
     runs, warmup : int
         Calls that are timed, and calls before that.
     units : iterable of types
-        Modules to take as one, however many they have inside; `torch.nn.MultiheadAttention` always is.
+        Modules to take as one, however many they have inside; `torch.nn.MultiheadAttention`, quantised, parametrised
+        and compiled ones always are.
     timer : {"kernels", "events"}, optional
         On a GPU: timestamps of kernels, which `torch.profiler` collects (left out, where that can be had), or pairs of
         events on the current stream, less the time of an empty pair; the stream is then held back until the host has
@@ -252,7 +311,8 @@ def profile(
     pandas.DataFrame
         A frame as `bwprof.frame` makes it: a row per module in the order of their names (``case`` its name,
         ``operation`` its type), and one for what runs outside them. ``time_ms`` is the median over runs of all its
-        calls in one call of the model, ``calls`` how many these are, ``share_pct`` the share of that call's time.
+        calls in one call of the model, ``calls`` how many these are, ``share_pct`` their share of the time of all runs;
+        `noisy` where half of the runs lie more than 10 % apart. Where runs differ in ``calls``, ``reason`` says so.
         Modules that move nothing have no bandwidth. On the meta device nothing runs: rows are predicted ones, of bytes
         alone. ``attrs["model"]`` holds total_ms, runs, and the names of modules that were not called.
 
@@ -276,16 +336,17 @@ def profile(
     torch = needed()
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is {shown(model)}: a torch.nn.Module is needed")
-    if hasattr(model, "_orig_mod"):
-        raise ValueError("a compiled model runs as one, without its modules: pass the one that was compiled")
+    if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
+        how = "compiled" if _is_compiled(model) else "scripted, or traced,"
+        raise ValueError(f"a {how} model runs as one, without its modules: pass what it was made of")
     held_against = check_roofs(roofs)
     keywords = merged(kwargs, more_kwargs, "kwargs")
     runs, warmup = _at_least(runs, "runs", 1), _at_least(warmup, "warmup", 0)
     place = place_of(model, tensors_in((inputs, keywords)))
-    watched = watched_in(torch, model, units)
+    watched, closed = watched_in(torch, model, units)
 
     def call() -> None:
-        model(*inputs, **keywords)
+        refuse_coroutine(model(*inputs, **keywords), "the model")
 
     if place is not None and place.type == _NOWHERE:
         with Hooks(torch, watched) as hooks:
@@ -302,7 +363,7 @@ def profile(
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
             taken = timed(torch, device, place, call, hooks.timing, runs, timer)
-    return _rows(watched, taken, context)
+    return _rows(watched, closed, taken, context)
 
 
 def _at_least(given: Any, name: str, least: int) -> int:
@@ -325,12 +386,31 @@ def _kept_random(torch: Any, choice: hardware.Choice) -> Iterator[None]:
         yield
 
 
+def _steps(given: Shape, *weights: Shape) -> int:
+    """Of a recurrent layer: each row of what is given, and each state, times the matrices among its weights."""
+    return 2 * math.prod(given[:-1]) * sum(math.prod(one) for one in weights if len(one) == 2)
+
+
+# FLOPs from shapes, of products that PyTorch's counter passes over, in some versions.
+_PASSED_OVER: dict[str, Callable[..., int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": lambda q, k, v, *_, **__: (
+        2 * math.prod(q[:3]) * k[-2] * (q[-1] + v[-1])
+    ),
+    "mv": lambda a, *_, **__: 2 * math.prod(a),
+    "addmv": lambda _, a, *__, **___: 2 * math.prod(a),
+    "dot": lambda a, *_, **__: 2 * math.prod(a),
+    "vdot": lambda a, *_, **__: 2 * math.prod(a),
+    "addbmm": lambda _, a, b, *__, **___: 2 * math.prod(a) * b[-1],
+    "_int_mm": lambda a, b, *_, **__: 2 * math.prod(a) * b[-1],
+    "mkldnn_rnn_layer": lambda given, one, two, *_, **__: _steps(given, one, two),
+    "_cudnn_rnn": lambda given, weights, *_, **__: _steps(given, *weights),
+}
+
+
 def _not_counted(counters: Any) -> dict[Any, Callable[..., int]]:
-    """Formulas of what this PyTorch's counter passes over: the CPU's attention, in some versions."""
-    attention = getattr(importlib.import_module(TORCH).ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-    if attention is None or attention in counters.flop_registry:
-        return {}
-    return {attention: lambda q, k, v, *_, **__: 2 * math.prod(q[:3]) * k[-2] * (q[-1] + v[-1])}
+    operators = importlib.import_module(TORCH).ops.aten
+    named = ((getattr(operators, name, None), formula) for name, formula in _PASSED_OVER.items())
+    return {one: formula for one, formula in named if one is not None and one not in counters.flop_registry}
 
 
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
@@ -362,7 +442,7 @@ def _in_parts() -> Iterator[None]:
             switch.set_fastpath_enabled(True)
 
 
-def _rows(watched: list[Watched], taken: Taken, context: Context) -> pd.DataFrame:
+def _rows(watched: list[Watched], closed: list[str], taken: Taken, context: Context) -> pd.DataFrame:
     times = taken.times_ms
     called = [(number, one) for number, one in enumerate(watched) if str(number) in times]
     if not called:
@@ -371,13 +451,33 @@ def _rows(watched: list[Watched], taken: Taken, context: Context) -> pd.DataFram
             "them; pass what it was made of"
         )
     whole = times[WHOLE]
-    total = sorted(whole)[len(whole) // 2]
     shared = {"timer": taken.timer, "floor_ms": taken.floor_ms, "notes": taken.notes, "flags": taken.flags}
-    rows = [_ran(one, times[str(number)], shared, whole) for number, one in called]
+    rows = [_timed(one, times[str(number)], taken.counts[str(number)], shared, whole) for number, one in called]
     inside = [sum(times[str(number)][run] for number, _ in called) for run in range(len(whole))]
     rest = [max(0.0, one - part) for one, part in zip(whole, inside, strict=True)]
-    rows.append(Ran(_REST, "", rest, timer=taken.timer, labels=_labels(0, rest, whole)))
-    return _frame(rows, context, watched, total, len(whole))
+    names = ", ".join(quoted(name) for name in closed)
+    notes = [f"with {names}: nothing can be hooked on scripted modules"] if closed else []
+    rows.append(Ran(_REST, "", rest, timer=taken.timer, notes=notes, labels=_labels(0, rest, whole), alike=True))
+    return _frame(rows, context, watched, median(whole), len(whole))
+
+
+def _timed(
+    one: Watched, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
+) -> Ran:
+    """A module's times: of those calls of the model in which it ran as often as in the one whose bytes were counted."""
+    found = _ran(one, times, shared, whole)
+    if set(counts) == {one.calls}:
+        return found
+    known = one.calls > 0 and one.calls in counts
+    calls = one.calls if known else next(filter(None, counts))
+    found.times_ms = [time for time, count in zip(times, counts, strict=True) if count == calls]
+    found.labels = dict(found.labels) | {"calls": calls}
+    notes = [f"ran {min(counts)} to {max(counts)} times in a call of the model: this is of {calls}"]
+    if not known:
+        found.bytes_read = found.bytes_written = found.flops = None
+        notes = ["its bytes were not counted"] * (not one.notes) + notes
+    found.notes = [*found.notes, *(notes if len(set(counts)) > 1 else notes[:-1])]
+    return found
 
 
 def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str, Any]:
@@ -387,13 +487,14 @@ def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str,
 def _ran(one: Watched, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()) -> Ran:
     return Ran(
         one.name,
-        type(one.module).__name__,
+        one.kind,
         times,
         one.bytes_read,
         one.bytes_written,
         one.flops if one.bytes_read or one.bytes_written else None,
         one.precision,
         labels=_labels(one.calls, times, whole),
+        alike=True,
         **dict(shared) | {"notes": [*one.notes, *shared.get("notes", ())]},
     )
 

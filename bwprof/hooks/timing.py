@@ -7,7 +7,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -28,9 +28,10 @@ Telling = Callable[[Callable[[str], object], Callable[[str], object]], AbstractC
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Of each part ms in each call, by name; what took them, and what to say of them."""
+    """Of each part ms in each call, by name, and how often it ran in each; what took them, and what to say of them."""
 
     times_ms: dict[str, list[float]]
+    counts: dict[str, list[int]]
     timer: str
     floor_ms: float | None = None
     flags: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ def timed(
         if timer is not None:
             raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
     taken = _Marks(torch, device, place, call, on_host=False).take(telling, runs)
-    return Taken(taken.times_ms, taken.timer, taken.floor_ms, taken.flags, (*taken.notes, why) if why else taken.notes)
+    return replace(taken, notes=(*taken.notes, why)) if why else taken
 
 
 # ---- kernels' timestamps ----
@@ -119,14 +120,16 @@ def _sorted_out(events: list[Any], runs: int) -> tuple[Taken | None, str]:
     parts = [event for event in events if event.name.startswith(_PREFIX) and str(event.device_type).endswith("CPU")]
     begins = sorted(event.time_range.start for event in parts if event.name == _PREFIX + WHOLE)
     found: dict[str, list[float]] = {}
+    counts: dict[str, list[int]] = {}
     for event in parts:
         run = bisect_right(begins, event.time_range.start) - 1
         name = event.name.removeprefix(_PREFIX)
         if 0 <= run < runs:
             found.setdefault(name, [0.0] * runs)[run] += sum(_kernels_us(event)) / 1e3
+            counts.setdefault(name, [0] * runs)[run] += 1
     if len(begins) != runs or not sum(found[WHOLE]):
         return None, "torch.profiler saw no kernel"
-    return Taken(found, _KERNELS), ""
+    return Taken(found, counts, _KERNELS), ""
 
 
 def _kernels_us(event: Any) -> Iterator[float]:
@@ -172,9 +175,10 @@ class _Marks:
         times_ms = {
             name: [sum(max(0.0, ms - bias_ms) for ms in found.get(name, ())) for found in each] for name in names
         }
+        counts = {name: [len(found.get(name, ())) for found in each] for name in names}
         clock = str(_core.backend_facts(self._device.backend)["range_clock"])
         notes = ("the GPU waited for the host in a call: its times hold some of that",) if late else ()
-        return Taken(times_ms, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
+        return Taken(times_ms, counts, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
 
     def _run(self, core: _core.Profiler, host_s: float) -> None:
         hold_s = host_s * _HOLD_MORE

@@ -50,7 +50,20 @@ BWPROF_API const char *bwprof_last_error(void);
 BWPROF_API const char *bwprof_version(void); /* "0.1.0" */
 BWPROF_API int bwprof_abi_version(void);     /* the library's BWPROF_ABI_VERSION */
 
-/* ---- profiler: named ranges of a running program ---- */
+/* ---- profiler: named ranges of a running program ----
+ *
+ *   bwprof_profiler *profiler;
+ *   if (bwprof_profiler_create(NULL, 0, &profiler)) return puts(bwprof_last_error()), 1;
+ *   bwprof_profiler_set_bytes(profiler, "gemm", bytes_read, bytes_written);
+ *   bwprof_profiler_start(profiler, "gemm", stream);
+ *   launch_gemm(stream);
+ *   bwprof_profiler_stop(profiler, "gemm", stream);
+ *   bwprof_profiler_print_report(profiler, stdout);     // waits for the stream; the lines above do not
+ *   bwprof_profiler_destroy(profiler);
+ *
+ * BWPROF_INVALID: a handle that is no more, an argument that is NULL, a name that is empty or too long, a range that
+ * does not run. BWPROF_UNAVAILABLE: no such device, or a handle from before a fork. BWPROF_MEMORY and BWPROF_BUSY: more
+ * than what follows. BWPROF_SYSTEM: a file that cannot be written. */
 
 enum {
     BWPROF_NAME_MOST = 1000,     /* bytes of a range's name */
@@ -166,7 +179,13 @@ static inline bwprof_range bwprof_range_begun(bwprof_profiler *profiler, const c
 #define BWPROF_RANGE(profiler, stream, bytes_read, bytes_written) ((void)0)
 #endif
 
-/* ---- cost: the bytes and FLOPs of shapes, as bwprof.cost has them ---- */
+/* ---- cost: the bytes and FLOPs of shapes, as bwprof.cost has them ----
+ *
+ *   uint64_t bytes_read, bytes_written, flops;
+ *   bwprof_gemm_cost(1, 14336, 4096, "fp16", &bytes_read, &bytes_written, &flops);
+ *
+ * Each operand is moved once; a multiplication with its addition is two FLOPs. NULL: not wanted. BWPROF_INVALID, and
+ * zeros, for an unknown name, a size that is none, and sums beyond 63 bits. */
 
 /* Precisions: "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "int8", "q4_0". */
 
@@ -195,7 +214,20 @@ BWPROF_API bwprof_status bwprof_cost(const char *operation, const char *precisio
                                      const int64_t *values, int count, uint64_t *bytes_read, uint64_t *bytes_written,
                                      uint64_t *flops);
 
-/* ---- measure: a function of yours, by the rules of bwprof.measure ---- */
+/* ---- measure: a function of yours, by the rules of bwprof.measure ----
+ *
+ *   static int launch(void *user, int64_t set) { return launch_gemm(user, set) != cudaSuccess; }
+ *
+ *   bwprof_measure_options options = {0};
+ *   options.bytes_read = bytes_read;
+ *   options.bytes_written = bytes_written;
+ *   bwprof_measurement found;
+ *   if (bwprof_measure(launch, &engine, stream, &options, &found) == BWPROF_OK)
+ *       printf("%.3f ms (%.3f to %.3f), %.2f GB/s\n", found.time_ms, found.time_ms_lo, found.time_ms_hi,
+ *              found.bandwidth_gb_s);
+ *
+ * BWPROF_INTERRUPTED: the callback did not return 0. BWPROF_INVALID: an option that cannot be. BWPROF_BUSY: another
+ * thread measures with this profiler. *result then holds NaN. */
 
 /* Enqueues the work on the stream that bwprof_measure was given, or does it on a CPU; called many times, with set
  * numbers from 0 to sets - 1 in turn. Anything but 0 ends the measurement. It returns, and neither throws nor jumps
@@ -247,10 +279,12 @@ typedef struct bwprof_report {
  * *out then holds no text, and NaN.
  *
  *   bwprof_report report;
- *   if (bwprof_profile_gemm_bandwidth(1, 896, 896, 1, &report) == BWPROF_OK) {
- *       printf("%s %s: %.3f ms, %.2f GB/s\n", report.operation, report.precision, report.time_ms,
- * report.bandwidth_gb_s); bwprof_report_save_to_proof_bundle(&report, "nightly-7"); } else fprintf(stderr, "%s\n",
- * bwprof_last_error()); */
+ *   if (bwprof_profile_gemm_bandwidth(1, 896, 896, 1, &report) != BWPROF_OK) {
+ *       fprintf(stderr, "%s\n", bwprof_last_error());
+ *       return 1;
+ *   }
+ *   printf("%s: %.3f ms, %.2f GB/s\n", report.precision, report.time_ms, report.bandwidth_gb_s);
+ *   bwprof_report_save_to_proof_bundle(&report, "nightly-7"); */
 
 /* D(M, N) = A(M, K) B(N, K)^T. */
 BWPROF_API bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out);
@@ -287,7 +321,12 @@ static inline int profile_kv_cache_bandwidth(int batch_size, int seq_len, int nu
 }
 #endif
 
-/* ---- benchmark: a suite of bwprof's own kernels, each verified before and after its timing ---- */
+/* ---- benchmark: a suite of bwprof's own kernels, each verified before and after its timing ----
+ *
+ *   if (bwprof_benchmark("cpu", "smoke", "out.csv", NULL, NULL)) puts(bwprof_last_error());
+ *
+ * BWPROF_INVALID: an unknown backend or suite. BWPROF_UNAVAILABLE: no such device. BWPROF_SYSTEM: a file that cannot be
+ * written, said before anything is measured. BWPROF_INTERRUPTED: the callback did not return 0. */
 
 typedef struct bwprof_case {
     int index, count;                                           /* of the run's cases */

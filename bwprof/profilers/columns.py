@@ -36,7 +36,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("kernel", "", "text", "kernel's name, without its parameters' values"),
     Column("launch", "", "integer", "the launch's number in the file"),
     *_shared("case", "device"),
+    Column("device_index", "", "integer", "the device's number in its process"),
     Column("compute_capability", "", "text", "of the GPU: 9.0"),
+    Column("context", "", "integer", "CUDA context of the launch"),
+    Column("stream", "", "integer", "stream of the launch"),
+    Column("pid", "", "integer", "process of the launch"),
     Column("grid", "blocks", "text", "blocks of the grid: 128x1x1"),
     Column("block", "threads", "text", "threads of a block: 256x1x1"),
     Column("blocks", "blocks", "integer", "blocks of the grid, altogether"),
@@ -75,7 +79,14 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes: Iterable[str] = ()) -> pd.DataFrame:
+def frame_of(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    source: str,
+    tool: str,
+    notes: Iterable[str] = (),
+    more: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
     """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
 
     Parameters
@@ -84,6 +95,8 @@ def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes
         Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
     source, tool : str
         The file and the profiler: `attrs` keeps them beside `notes`.
+    more : mapping, optional
+        Whole columns that follow, each as long as there are rows.
     """
     import pandas as pd
 
@@ -97,7 +110,7 @@ def frame_of(rows: Iterable[Mapping[str, Any]], *, source: str, tool: str, notes
     }
     for name in dict.fromkeys(name for row in listed for name in row if name not in own):
         data[name] = [row.get(name) for row in listed]
-    frame = pd.DataFrame(data)
+    frame = pd.DataFrame(data | {name: values for name, values in (more or {}).items() if name not in data})
     frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
     return frame
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import stat
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from bwprof.results.csvfile import cells_of
 from bwprof.text import quoted
 
-LONGEST_LINE = 64 << 20  # bytes: a launch of ncu has thousands of metrics, not millions
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MISSING = ["", "n/a", "nan", "no data"]  # the most frequent ones, so that their columns are numbers at once
+LONGEST_LINE = 64 << 20  # letters: a launch of ncu has thousands of metrics, not millions
 _BLOCK = 1 << 20
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > writes
 
 
 def wrong(path: Path, line: int | None, said: str) -> ValueError:
@@ -39,9 +47,11 @@ def opened(path: Path) -> Iterator[TextIO]:
     Bytes that are no UTF-8 become U+FFFD: a kernel's name may hold some. A NUL is in no text: ValueError.
     """
     with opened_raw(path) as raw:
-        if b"\0" in raw.peek(4096)[:4096]:
+        start = raw.peek(4096)[:4096]
+        encoding = "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
+        if encoding != "utf-16" and b"\0" in start:
             raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+    with path.open(encoding=encoding, errors="replace", newline="") as stream:
         yield stream
 
 
@@ -68,6 +78,74 @@ class Lines:
             lines = [f"{line}\n" for line in block.split("\n")]
             number += len(lines) - 1
             yield lines[:-1] if self.ended else lines
+
+
+def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
+    """The lines that are not empty, without their ends, each with its number.
+
+    Raises
+    ------
+    ValueError
+        For a line of more than `LONGEST_LINE` letters.
+    """
+    for number, line in enumerate(Lines(path, stream), start=1):
+        if text := line.rstrip("\r\n"):
+            yield number, text
+
+
+def cells(path: Path, number: int, text: str) -> list[str]:
+    """The cells of a CSV record, however long; `number` is its line's.
+
+    Raises
+    ------
+    ValueError
+        For what is no CSV.
+    """
+    if text[:1] == '"' == text[-1:]:
+        found = text[1:-1].split('","')
+        if text.count('"') == 2 * len(found):  # every cell is quoted, and no quotation mark is within any
+            return found
+    try:
+        rows = cells_of(text, strict=True)
+    except csv.Error as error:
+        raise wrong(path, number, f"this is no CSV: {error}") from None
+    if len(rows) != 1:
+        raise wrong(path, number, "this is no CSV: a quotation mark is not closed")
+    return rows[0]
+
+
+def parsed_columns(lines: Sequence[str], texts: Sequence[bool]) -> list[Sequence[str] | array[float]] | None:
+    """The columns of CSV records all of whose cells are quoted, with no quotation mark in any: as numbers where pandas
+    finds nothing else, as text where it does, and where `texts` says so; None where it cannot tell.
+    """
+    import pandas as pd
+
+    joined = "\n".join(lines)
+    if "\0" in joined:
+        return None
+    missing: Any = {at: _MISSING for at, text in enumerate(texts) if not text}
+    try:
+        found = pd.read_csv(
+            io.StringIO(joined),
+            header=None,
+            names=range(len(texts)),
+            dtype={at: str for at, text in enumerate(texts) if text},
+            na_values=missing,
+            keep_default_na=False,
+            low_memory=False,
+            index_col=False,
+        )
+    except (ValueError, OverflowError):
+        return None
+    if len(found) != len(lines):
+        return None
+    return [_column(found[at]) for at in range(len(texts))]
+
+
+def _column(found: pd.Series[Any]) -> Sequence[str] | array[float]:
+    if found.dtype.kind in "iuf":
+        return array("d", found.to_numpy(dtype="float64").tobytes())
+    return ["" if isinstance(cell, float) else str(cell) for cell in found.tolist()]
 
 
 def records(path: Path, lines: Iterator[str], first: int = 1) -> Iterator[tuple[int, list[str]]]:

@@ -223,7 +223,7 @@ def read(path: Path) -> list[Row]:
 def parse(content: str, source: str) -> list[Row]:
     """The rows of a file's text; `source` names it. See `read`."""
     try:
-        lines = _lines(content)
+        lines = cells_of(content)
     except csv.Error as error:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
     header = _header(lines[0] if lines else [], source)
@@ -241,12 +241,15 @@ def parse(content: str, source: str) -> list[Row]:
 _LIMIT = threading.Lock()
 
 
-def _lines(content: str) -> list[list[str]]:
-    """Every line's cells, however long: the reader's limit is the process's, and gets its old value back."""
+def cells_of(content: str, *, strict: bool = False) -> list[list[str]]:
+    """Every line's cells, however long: the reader's limit is the process's, and gets its old value back.
+
+    `strict`: csv.Error also for letters behind a quoted cell, and for a quotation mark that is never closed.
+    """
     with _LIMIT:
         before = csv.field_size_limit(sys.maxsize)
         try:
-            return list(csv.reader(io.StringIO(content)))
+            return list(csv.reader(io.StringIO(content, newline=""), strict=strict))
         finally:
             csv.field_size_limit(before)
 

@@ -216,6 +216,7 @@ def _measure_again(
         outcome = executor.measure(item, min(seconds, limits.left()), limits.deadline)
         row = better(store.rows[number], outcome.row)
         store.replace(number, row, outcome.samples if row is outcome.row else None)
+        progress.again(outcome.row)
 
 
 def better(first: Row, second: Row) -> Row:

@@ -29,6 +29,9 @@ class Progress:
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:
         """A case is finished; its raw samples, ns per launch."""
 
+    def again(self, row: Row) -> None:
+        """A second try of a finished case is over; its row, which may take the first one's place."""
+
     def end(self) -> None:
         """No more cases; safe to call again."""
 

@@ -264,6 +264,7 @@ static void write_report(const bw_profiler *self, const readings *all, bw_text *
         bw_text_add(to, "\nBandwidth: ");
         bw_text_number(to, one->gb_s, 2, "unknown");
         bw_text_add(to, isnan(one->gb_s) ? "\n" : " GB/s\n");
+        if (is_near_floor(all, one)) bw_text_add(to, "Flags: near_timer_floor\n");
         bw_text_add(to, "=============================\n");
     }
 }

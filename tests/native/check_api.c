@@ -189,10 +189,52 @@ static void memory_ends_in_a_bundle(int op_index) {
     CHECK(chdir(home) == 0 && rmdir(folder) == 0, "%s stays", folder);
 }
 
+/* A file is whole, or not there, which the answer says; a number that is not known is NaN. */
+static void memory_ends_while_ranges_are_told(int op_index) {
+    (void)op_index;
+    static bwprof_status (*const write[])(bwprof_profiler *, const char *) = {bwprof_profiler_write_csv,
+                                                                              bwprof_profiler_write_json};
+    static const char *const third[] = {"\nc,1,", "{\"range\": \"c\""}, *const end[] = {"\n", "]\n}\n"};
+    bwprof_profiler *profiler = NULL;
+    char path[] = "/tmp/bwprof-told-XXXXXX", text[4096];
+    int file = mkstemp(path), refused = 0;
+    CHECK(file >= 0 && close(file) == 0, "no file of its own");
+    CHECK_EQUAL(bwprof_profiler_create(NULL, 0, &profiler), BWPROF_OK);
+    for (int i = 0; i < 3; i++) {
+        const char *name = (const char *[]){"a", "b", "c"}[i];
+        CHECK_EQUAL(bwprof_profiler_start(profiler, name, NULL), BWPROF_OK);
+        CHECK_EQUAL(bwprof_profiler_stop(profiler, name, NULL), BWPROF_OK);
+    }
+    for (int how = 0; how < 3; how++) {
+        bwprof_status status = BWPROF_MEMORY;
+        for (int64_t at = 1; status; at++) {
+            double ms = 7.0;
+            unlink(path);
+            fake_host_memory(at);
+            status = how < 2 ? write[how](profiler, path) : bwprof_profiler_elapsed_ms(profiler, "b", &ms);
+            fake_host_memory(0);
+            refused += status == BWPROF_MEMORY;
+            CHECK(status == BWPROF_OK || status == BWPROF_MEMORY, "%d: %s", status, bwprof_last_error());
+            CHECK(how < 2 || (status ? isnan(ms) : ms == 1e-3), "%g ms, and %d", ms, status);
+            FILE *told = fopen(path, "r");
+            CHECK(how == 2 || told || status, "no file, and nothing is said of that");
+            size_t size = told ? fread(text, 1, sizeof text - 1, told) : 0;
+            text[size] = '\0';
+            const char *row = told ? strstr(text, third[how]) : "";
+            if (told) CHECK(row && strcmp(text + size - strlen(end[how]), end[how]) == 0, "half a file: %s", text);
+            if (told) fclose(told);
+        }
+    }
+    CHECK(refused > 20, "%d times", refused);
+    unlink(path);
+    CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
+}
+
 const check api_checks[] = {
     {"ranges_of_the_library_have_names", false, ranges_of_the_library_have_names},
     {"memory_ends_among_names", false, memory_ends_among_names},
     {"kernels_have_reports", false, kernels_have_reports},
     {"a_report_fails_by_every_call_and_allocation", false, a_report_fails_by_every_call_and_allocation},
     {"memory_ends_in_a_bundle", false, memory_ends_in_a_bundle},
+    {"memory_ends_while_ranges_are_told", false, memory_ends_while_ranges_are_told},
     {NULL, false, NULL}};

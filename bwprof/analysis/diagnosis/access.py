@@ -111,7 +111,8 @@ def bank_conflicts(figures: Figures) -> Judgement:
         return refuted("no bank conflicts")
     if math.isnan(share):
         need = Need("shared_wavefronts", "--metrics bank_conflicts", "full")
-        return untold(f"{conflicts:.0f} conflicts, of an unknown number of accesses" if conflicts > 0 else "", need)
+        some = f"{conflicts:.0f} conflicts, of an unknown number of accesses"
+        return untold(some if conflicts > 0 else "bank conflicts were not counted", need)
     said = f"{share:.3g} % of the accesses to shared memory are conflicts"
     if share <= CONFLICTS:
         return refuted(said)

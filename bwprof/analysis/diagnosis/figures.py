@@ -65,6 +65,11 @@ class Figures:
         """Whether all of some columns have numbers."""
         return not any(math.isnan(self.number(name)) for name in names)
 
+    @property
+    def of_amd(self) -> bool:
+        """Whether it has figures that only AMD's counters give."""
+        return any(self.has(name) for name in ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct"))
+
     @cached_property
     def flags(self) -> set[str]:
         """What the row says of itself."""

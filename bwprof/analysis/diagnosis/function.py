@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from bwprof.analysis.diagnosis.access import WORTH
 from bwprof.analysis.diagnosis.figures import Figures
 from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
 from bwprof.analysis.diagnosis.judging import (
+    BANDWIDTH,
     CANNOT_TELL,
     REFUTED,
     SUPPORTED,
@@ -30,6 +32,7 @@ COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "e
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
 _ROOFS = (MEMORY, "compute_bound")
+_ROCPROF = {BANDWIDTH: "parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
 _AGAIN = Need("figures that agree", "measure again", "")
 
 
@@ -165,7 +168,7 @@ def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
     Examples
     --------
     >>> answer({"case": "copy", "time_ms": 0.5, "dram_pct": 88.0})
-    ['copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster.']
+    ["copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."]
     """
     return [row.sentence for row in diagnoses(data, latency_us=latency_us)]
 
@@ -183,6 +186,9 @@ def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
 def _names(frame: pd.DataFrame) -> list[str]:
     """What rows are called; several launches of a kernel by their numbers, too."""
     names = values.labels(frame)
+    if "kernel" in frame.columns and "case" not in frame.columns:
+        kernels = values.words(frame, "kernel").astype(str).tolist()
+        names = [kernel.partition("(")[0] or name for kernel, name in zip(kernels, names, strict=True)]
     often = Counter(names)
     numbers = frame["launch"].tolist() if "launch" in frame.columns else list(range(len(names)))
     return [
@@ -226,7 +232,11 @@ def _judged(hypothesis: Hypothesis, figures: Figures) -> Judgement:
     wrong = [said for columns, said in figures.contradictions if columns & set(hypothesis.columns)]
     if wrong:
         return untold(f"contradictory: {'; '.join(wrong)}", _AGAIN)
-    return hypothesis.judge(figures)
+    found = hypothesis.judge(figures)
+    if figures.of_amd:  # whose figures neither bwprof counts nor ncu
+        needs = tuple(Need(need.figure, _ROCPROF.get(need, ""), "") for need in found.needs)
+        return dataclasses.replace(found, needs=needs)
+    return found
 
 
 def _line(row: Diagnosis, found: Verdict) -> tuple[Any, ...]:

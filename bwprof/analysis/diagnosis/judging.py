@@ -39,8 +39,8 @@ class Need(NamedTuple):
     preset: str
 
     def __str__(self) -> str:
-        ways = (self.option, f"ncu preset {self.preset}" if self.preset else "")
-        return f"{self.figure} ({' or '.join(filter(None, ways))})"
+        ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
+        return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import bytes_text, seconds_text
 
 READY = 30.0  # of the stalls: warps that could issue, and were not chosen
+IDLE = 2.0  # percent of the time in which AMD's memory units stall: none that the bandwidth limits
 AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
 # No kernel of a profiler's file that took so long is a launch alone; one this short is (an empty one takes 1 to 2 us).
 SHORT_US = Band(3.0, 10.0)
@@ -46,6 +47,9 @@ def memory_bound(figures: Figures) -> Judgement:
     if figures.hot:
         return untold("inputs lie in the cache: DRAM is not what it waits for", Need("a cold row", "--cache cold", ""))
     if not figures.memory.known:
+        stalled = figures.number("mem_unit_stalled_pct")
+        if stalled < IDLE:
+            return refuted(f"memory units stalled {stalled:.2g} % of the time")
         return untold("how near it is to the bandwidth is not known", BANDWIDTH)
     verdict, said = near_memory(figures, doubted=figures.unsure), share_text(figures.memory)
     if verdict != SUPPORTED and figures.memory.least:
@@ -74,6 +78,8 @@ def compute_bound(figures: Figures) -> Judgement:
     ready = figures.waiting("not_selected")
     if pct >= NEAR_PIPE.no and ready >= READY:
         return supported(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", 100 / pct)
+    if pct >= NEAR_PIPE.no and figures.number("mem_unit_stalled_pct") < IDLE:
+        return supported(f"{said}; memory units hardly stalled", 100 / pct)
     return _other_pipe(figures, said, pipe, pct)
 
 
@@ -189,7 +195,7 @@ def clock_held_down(figures: Figures) -> Judgement:
             return refuted(f"{said}, which does not matter: {at_roof(figures)}")
         return supported(said, ratio(most or math.nan, clock))
     if said == "none":
-        return refuted("; ".join(filter(None, ("the driver held it down for no reason", at))))
+        return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
     verdict = CLOCK.place(share)
     if verdict == REFUTED:
         return refuted(at)

@@ -57,14 +57,21 @@ class Timeline(Progress):
         self._shown.case(title)
 
     def row(self, row: Row, samples: Sequence[float] = ()) -> None:
+        self._measured(row)
+        self._shown.row(row, samples)
+
+    def again(self, row: Row) -> None:
+        self._measured(row, " once more")
+        self._shown.again(row)
+
+    def _measured(self, row: Row, more: str = "") -> None:
         if self._since is not None:  # else it had no turn
-            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part])
+            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part]) + more
             figures = {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
             where = f"{row['backend']} {row['device'] or ''} {row['device_uuid'] or ''}".strip()
             _, begin = self._since
             self._cases.setdefault(where, []).append(Slice(name, begin, self._now() - begin, figures))
             self._since = None
-        self._shown.row(row, samples)
 
     def end(self) -> None:
         self._turn_to(None)

@@ -1,0 +1,258 @@
+"""The command ``bwprof diagnose``: why kernels are slow, of whosever figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, check_open
+from bwprof.cli.shared.outputs import targets_of, write_each
+from bwprof.text import counted, quoted, read_number, spelt, words
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from bwprof.analysis.diagnosis.function import Diagnosis, Verdict
+    from bwprof.profilers.steps import Step
+
+_SHOWN = 20  # cases whose evidence is printed, without --all
+_STEPS = 3  # cases whose next steps are, likewise
+
+_DESCRIPTION = """\
+Why kernels are slow: the answer in a sentence a case, the evidence behind it, and what to run next where it cannot be
+told yet. RUN|FILE is a run of bwprof's (--counters --metrics all tell most), a report or CSV page of Nsight Compute, a
+CSV file of rocprof or rocprofv3, a trace of torch.profiler, or an SQLite export of Nsight Systems: what is in it says
+which.
+"""
+_EPILOG = """\
+A hypothesis is supported or refuted by figures beyond its threshold, else it cannot be told, and what would tell is
+named. Gains are bounds worked out from the figures. In Python: bwprof.diagnose(row or frame).
+
+examples:
+  %(prog)s RUN
+  %(prog)s RUN --only '*attention*' --precision fp16 --all
+  %(prog)s profile.ncu-rep --md diagnosis.md
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print why kernels are slow; returns the exit code."""
+    parser = Parser("bwprof diagnose", _DESCRIPTION, _EPILOG)
+    parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a file of bwprof's or a profiler's")
+    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: '*gemm*'")
+    parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
+    parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
+    parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")
+    parser.add_argument("--json", action="store_true", help="as JSON: every hypothesis of every case")
+    parser.add_argument("--md", metavar="FILE|-", help="as Markdown (-: standard output)")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    return run(parser, arguments, _run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the command tells: each case with its next steps, and how many rows had nothing measured."""
+
+    source: str
+    found: list[tuple[Diagnosis, list[Step]]]
+    unmeasured: int
+    everything: bool
+
+    @property
+    def note(self) -> str:
+        """Of what was left out."""
+        rows = counted(self.unmeasured, "row")
+        return f"{rows} without a measurement left out (predicted, skipped or failed)" if self.unmeasured else ""
+
+    @property
+    def closer(self) -> list[tuple[Diagnosis, list[Step]]]:
+        """The cases whose evidence is shown."""
+        return self.found if self.everything else self.found[:_SHOWN]
+
+    @property
+    def open(self) -> list[tuple[Diagnosis, list[Step]]]:
+        """The cases with next steps, those of which nothing is known first."""
+        return sorted((one for one in self.found if one[1]), key=lambda one: bool(one[0].of("supported")))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bwprof.analysis.diagnosis.function import diagnoses
+    from bwprof.profilers import anything
+    from bwprof.profilers.steps import steps
+    from bwprof.terminal import console
+
+    targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
+    if options.json:
+        check_open("--json")
+        if targets.get("md") == "-":
+            raise ValueError("--json and --md - cannot both have the standard output")
+    latency = None if options.latency is None else _latency(options.latency)
+    data = anything.read(options.results)
+    chosen = _chosen(data, options)
+    measured = _measured(chosen)
+    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
+    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
+    told = _Told(options.results, found, len(chosen) - len(measured), options.all)
+    written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
+    if options.json:
+        sys.stdout.write(json.dumps(_to_dict(told), indent=1, ensure_ascii=False) + "\n")
+    elif options.md is None:
+        _show(told, console(sys.stdout))
+    return OK if len(written) == len(targets) else 1
+
+
+def _latency(text: str) -> float:
+    found = read_number(text)
+    if not (found > 0 and math.isfinite(found)):
+        raise ValueError(f"--latency is '{quoted(text)}': a positive number of microseconds is needed")
+    return found
+
+
+def _chosen(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
+    """The rows that options leave; ValueError where that is none of those there are."""
+    import numpy as np
+
+    from bwprof.analysis import values
+
+    kept = np.ones(len(data), bool)
+    if options.precision is not None:
+        kept &= values.is_word(data, "precision", *(name.lower() for name in words("--precision", options.precision)))
+    if options.only is not None:
+        patterns = words("--only", options.only)
+        named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
+        kept &= [any(fnmatchcase(name, one) for name in row for one in patterns) for row in zip(*named, strict=True)]
+    if len(data) and not kept.any():
+        cases = ", ".join(dict.fromkeys(map(quoted, values.words(data, "case").astype(str).tolist()[:8])))
+        raise ValueError(f"--only and --precision leave none of {counted(len(data), 'row')}: cases are {cases}")
+    return data[kept]
+
+
+def _measured(data: pd.DataFrame) -> pd.DataFrame:
+    """Each row once that has something to say."""
+    from bwprof.analysis import values
+
+    return values.once(data[~values.is_word(data, "status", "failed", "skipped", "predicted")])
+
+
+def _evidence(held: Verdict) -> str:
+    """A verdict in a line."""
+    from bwprof.analysis.diagnosis.function import gain_text
+
+    told = held.judgement
+    parts = [told.evidence]
+    if told.gain >= 1.005:
+        parts.append(f"at most {gain_text(told.gain)} as fast")
+    if held.verdict == "supported":
+        parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
+    if told.needs:
+        parts.append(f"missing: {', '.join(map(str, told.needs))}")
+    return "; ".join(filter(None, parts))
+
+
+def _lines(one: Diagnosis, *, whole: bool) -> list[tuple[str, str, str]]:
+    """Verdict, hypothesis and evidence of a case: of several cases the refuted ones in one line."""
+    listed = [(held.verdict, held.hypothesis.name, _evidence(held)) for held in one.verdicts]
+    if whole:
+        return listed
+    refuted = [name for verdict, name, _ in listed if verdict == "refuted"]
+    rest = [line for line in listed if line[0] != "refuted"]
+    return [*rest, ("refuted", ", ".join(refuted), "")] if refuted else rest
+
+
+def _show(told: _Told, screen: Console) -> None:
+    """As plain text."""
+    from bwprof.cli.analyze import wrapped
+
+    for one, _ in told.found:
+        screen.print(wrapped(one.sentence, screen))
+    if not told.found:
+        screen.print("nothing was measured: there is nothing to tell")
+    if told.note:
+        screen.print(wrapped(told.note, screen))
+    whole = told.everything or len(told.found) == 1
+    if told.found:
+        screen.print("\nEvidence")
+    for one, _ in told.closer:
+        screen.print(f"  {one.case}")
+        for verdict, name, text in _lines(one, whole=whole):
+            said = f"{verdict:<11} {name}{f': {text}' if text else ''}"
+            screen.print(wrapped(said, screen, "    ", 12))
+    if len(told.closer) < len(told.found):
+        screen.print(f"  ... and {counted(len(told.found) - len(told.closer), 'case')} more: --all, or --only")
+    _show_steps(told, screen)
+
+
+def _show_steps(told: _Told, screen: Console) -> None:
+    """What to run next; a command is a line, however long, so that it can be pasted."""
+    from bwprof.cli.analyze import wrapped
+
+    open_ones = told.open if told.everything else told.open[:_STEPS]
+    if not open_ones:
+        return
+    screen.print("\nNext steps")
+    for one, listed in open_ones:
+        screen.print(f"  {one.case}")
+        for step in listed:
+            screen.print(wrapped(f"tells {', '.join(step.tells)}:", screen, "    "))
+            screen.print(f"      {step.command}", soft_wrap=True)
+    if len(open_ones) < len(told.open):
+        screen.print(f"  ... and {counted(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
+    screen.print("  then: bwprof diagnose RUN, or profile.ncu-rep")
+
+
+def _markdown(told: _Told) -> str:
+    import pandas as pd
+
+    from bwprof.analysis.answer import markdown
+
+    parts = ["# Why is it slow?", "\n".join(f"* {one.sentence}" for one, _ in told.found) or "Nothing was measured."]
+    parts += [told.note] if told.note else []
+    parts += ["## Evidence"] if told.found else []
+    for one, _ in told.found:
+        lines = [(verdict, name, text) for verdict, name, text in _lines(one, whole=True)]
+        parts += [f"### {one.case}", markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"]))]
+    if told.open:
+        parts.append("## Next steps")
+    for one, listed in told.open:
+        commands = "\n".join(step.command for step in listed)
+        parts += [f"{one.case}:", f"```sh\n{commands}\n```"]
+    return "\n\n".join(parts)
+
+
+def _to_dict(told: _Told) -> dict[str, Any]:
+    return {
+        "source": told.source,
+        "without_measurement": told.unmeasured,
+        "cases": [
+            {
+                "case": one.case,
+                "answer": one.sentence,
+                "doubts": list(one.doubts),
+                "verdicts": [_verdict(held) for held in one.verdicts],
+                "next_steps": [{"command": step.command, "tells": list(step.tells)} for step in listed],
+            }
+            for one, listed in told.found
+        ],
+    }
+
+
+def _verdict(held: Verdict) -> dict[str, Any]:
+    gain = held.judgement.gain
+    return {
+        "hypothesis": held.hypothesis.name,
+        "verdict": held.verdict,
+        "evidence": held.judgement.evidence,
+        "threshold": held.hypothesis.threshold,
+        "because": held.hypothesis.because,
+        "fixes": list(held.hypothesis.fixes),
+        "expected_gain": None if math.isnan(gain) else gain,
+        "needs": [need._asdict() for need in held.judgement.needs],
+    }

@@ -1,0 +1,100 @@
+"""A file of results, whoever wrote it: bwprof's own, or another profiler's, told by what is in it."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bwprof.text import path_of, quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BEGINNING = 1 << 16  # bytes in which a file says what it is
+_SQLITE = b"SQLite format 3\0"
+_ROCPROF = ("KernelName", "Kernel_Name")
+_NCU = "Kernel Name"
+OURS = "bwprof"
+# The reader in `bwprof.profilers` of each kind of file, and what writes one.
+READERS = {
+    "ncu": ("parse_ncu", "ncu"),
+    "rocprof": ("parse_rocprof", "rocprof or rocprofv3"),
+    "trace": ("parse_chrome_trace", "torch.profiler"),
+    "nsys": ("parse_nsys", "nsys export --type sqlite"),
+}
+
+
+def kind_of(path: str | PathLike[str]) -> str:
+    """Whose results a file or folder holds: "bwprof", or a name of READERS.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read.
+    """
+    place = path_of(path, "path")
+    if place.is_dir():
+        ours = any((place / name).exists() for name in ("results.json", "results.csv"))
+        return "rocprof" if not ours and any(map(_of_rocprof, sorted(place.rglob("*.csv"))[:100])) else OURS
+    if not place.is_file():
+        return OURS  # whose reader says what is wrong with it
+    with place.open("rb") as stream:
+        start = stream.read(_BEGINNING)
+    if start.startswith(_SQLITE):
+        return "nsys"
+    if place.suffix == ".ncu-rep":
+        return "ncu"
+    text = start.decode("utf-8-sig", "replace")
+    if text.lstrip()[:1] in ("{", "["):
+        return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
+    return _of_table(text)
+
+
+def _of_table(text: str) -> str:
+    """Whose CSV, by the line that names its columns; lines of ncu's log may come before it."""
+    for line in text.splitlines():
+        names = [word.strip().strip('"') for word in line.split(",")]
+        if names[0] == "ID" and _NCU in names:
+            return "ncu"
+        if any(name in names for name in _ROCPROF):
+            return "rocprof"
+        if "operation" in names:
+            return OURS
+    return "ncu" if "==PROF==" in text else OURS
+
+
+def _of_rocprof(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return _of_table(stream.read(_BEGINNING).decode("utf-8", "replace")) == "rocprof"
+    except OSError:
+        return False
+
+
+def read(path: str | PathLike[str]) -> pd.DataFrame:
+    """The rows of a file or run folder of bwprof's, of ncu, rocprof, torch.profiler or Nsight Systems.
+
+    Raises
+    ------
+    ValueError
+        For a file that is none of these, or is damaged.
+    OSError
+        When it cannot be read.
+    """
+    from bwprof import profilers
+    from bwprof.results import load
+
+    kind = kind_of(path)
+    if kind == OURS:
+        try:
+            return load(path)
+        except ValueError as error:
+            writers = ", ".join(writer for _, writer in READERS.values())
+            raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
+    reader, writer = READERS[kind]
+    parse = getattr(profilers, reader, None)
+    if parse is None:
+        raise ValueError(f"{quoted(path)} is of {writer}: this version does not read such files")
+    found: pd.DataFrame = parse(path)
+    return found

@@ -1,0 +1,54 @@
+"""Kernels' names as people read them."""
+
+from __future__ import annotations
+
+_LONGEST = 60  # letters of a short name
+_READ = 1024  # of a long one
+_OPENING, _CLOSING = "(<[{", ")>]}"
+
+
+def short_name(kernel: str) -> str:
+    """A demangled name without what it returns and takes; long template arguments become three points.
+
+    Examples
+    --------
+    >>> short_name("void ns::copy<float4, (int)4>(const float4 *, float4 *, unsigned long)")
+    'ns::copy<float4, (int)4>'
+    >>> short_name("ampere_sgemm_128x64_tn")
+    'ampere_sgemm_128x64_tn'
+    """
+    name = kernel[:_READ].rsplit("(anonymous namespace)::", maxsplit=1)[-1]
+    name = _without_returned(name.removesuffix(" [clone .kd]").strip())
+    bare = _before(name, "(")
+    if len(bare) > _LONGEST and "<" in bare:
+        bare = f"{_before(bare, '<')}<...>"
+    if len(bare) > _LONGEST:
+        bare = f"{bare[: _LONGEST - 3]}..."
+    return bare or kernel[:_LONGEST]
+
+
+def _before(name: str, sign: str) -> str:
+    """A name up to the first `sign` that is within no brackets."""
+    depth = 0
+    for at, letter in enumerate(name):
+        if letter == sign and not depth and at:
+            return name[:at].rstrip()
+        if letter in _OPENING:
+            depth += 1
+        elif letter in _CLOSING and depth:
+            depth -= 1
+    return name
+
+
+def _without_returned(name: str) -> str:
+    """A name without the type before it: what ends at the last blank outside of brackets, before its parameters."""
+    head = _before(name, "(")
+    depth, start = 0, 0
+    for at, letter in enumerate(head):
+        if letter in _OPENING:
+            depth += 1
+        elif letter in _CLOSING and depth:
+            depth -= 1
+        elif letter == " " and not depth and "operator" not in head:
+            start = at + 1
+    return name[start:]

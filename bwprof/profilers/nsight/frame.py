@@ -1,0 +1,286 @@
+"""A page's launches as a frame: a row a launch, in the columns that bwprof's own rows have."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from bwprof.profilers.columns import frame_of
+from bwprof.profilers.kernel import short_name
+from bwprof.profilers.nsight import metrics
+from bwprof.profilers.nsight.launches import KERNEL_NAMES, Launches
+from bwprof.profilers.nsight.metrics import Of
+from bwprof.profilers.units import number
+from bwprof.results.schema import free
+from bwprof.text import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Figures = NDArray[np.float64]
+
+_GB = 1e9
+_INTEGERS = (
+    "dram_bytes_read",
+    "dram_bytes_written",
+    "registers",
+    "shared_bytes",
+    "multiprocessors",
+    "bank_conflicts",
+    "shared_wavefronts",
+    "local_bytes",
+    "l2_bytes",
+    "blocks",
+    "threads",
+    "flops",
+)
+_SIZE = re.compile(r"\(?\s*(\d{1,18})\s*,\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)?", re.ASCII)
+_NAMES = {"Context": "context", "Stream": "stream", "Device": "device_index", "Process ID": "pid"}
+_USED = {"ID", *KERNEL_NAMES, "Block Size", "Grid Size", "CC", *_NAMES}
+_DIGITS = 12  # that count, of a figure that was scaled
+_PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not tell the peak"
+
+
+def frame(launches: Launches, source: str, tool: str = "ncu") -> pd.DataFrame:
+    """The frame that `bwprof.profilers.parse_ncu` returns."""
+    found = _Figures(launches)
+    columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
+    columns |= _sizes(launches, found)
+    columns |= _dram(columns, found)
+    columns |= _arithmetic(columns, found)
+    text = _texts(launches, found)
+    below = _drop_negative(columns)
+    rows = [
+        {name: values[at] for name, values in text.items()}
+        | {name: _plain(name, float(values[at])) for name, values in columns.items() if values is not None}
+        for at in range(launches.count)
+    ]
+    notes = launches.notes
+    if found.own_pct:
+        notes.append(_PEAK_UNKNOWN)
+    if below:
+        notes.append(f"{counted(below, 'negative figure')} cannot be and {'is' if below == 1 else 'are'} left out")
+    result = frame_of(rows, source=source, tool=tool, notes=notes, more=_others(launches))
+    result.attrs["page"] = launches.page
+    result.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
+    return result
+
+
+def _drop_negative(columns: dict[str, Figures | None]) -> int:
+    """No count, time or share is negative; how many were."""
+    import numpy as np
+
+    dropped = 0
+    for name, values in columns.items():
+        if values is not None and (values < 0).any():
+            dropped += int((values < 0).sum())
+            columns[name] = np.where(values < 0, np.nan, values)
+    return dropped
+
+
+class _Figures:
+    """Columns of figures, NaN where a launch has none; None where no launch has any."""
+
+    def __init__(self, launches: Launches) -> None:
+        self._launches = launches
+        self.own_pct = False
+
+    def first(self, sources: tuple[Of, ...]) -> Figures | None:
+        """Of each launch the first source that it has."""
+        import numpy as np
+
+        result: Figures | None = None
+        for source in sources:
+            found = self._of(source)
+            if found is not None:
+                result = found if result is None else np.where(np.isnan(result), found, result)
+        return None if result is None or np.isnan(result).all() else result
+
+    def _of(self, source: Of) -> Figures | None:
+        above = self._sum(source.names, source.unit)
+        if above is None:
+            return None
+        if not source.over:
+            return above * source.times
+        below = self._sum(source.over, "")
+        return None if below is None else divided(above, below, source.times)
+
+    def _sum(self, names: tuple[str, ...], unit: str) -> Figures | None:
+        import numpy as np
+
+        parts = [self._launches.numbers_of(name) for name in names]
+        if any(part is None for part in parts):
+            return None
+        of_unit = {self._launches.metrics[name].unit for name in names}
+        if unit and not of_unit <= {unit, ""}:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            return cast("Figures", np.sum(np.array(parts), axis=0))
+
+
+def divided(above: Figures, below: Figures, times: float = 1.0) -> Figures:
+    """`times` * above / below; NaN where nothing, or less, is below."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
+    return cast("Figures", np.where(np.isfinite(result), result, np.nan))
+
+
+def _sizes(launches: Launches, found: _Figures) -> dict[str, Figures | None]:
+    """Blocks of the grid and threads of a block: as the launch says, else as ncu counted them."""
+    import numpy as np
+
+    result: dict[str, Figures | None] = {}
+    for column, name, of in (("blocks", "Grid Size", metrics.GRID), ("threads", "Block Size", metrics.BLOCK)):
+        told = launches.identity.get(name)
+        sizes = None if told is None else np.array([_product(text) for text in told])
+        of_metric = found.first(of)
+        if sizes is not None and of_metric is not None:
+            sizes = np.where(np.isnan(sizes), of_metric, sizes)
+        result[column] = of_metric if sizes is None else sizes
+    return result
+
+
+def _product(text: str | None) -> float:
+    size = _SIZE.fullmatch(text or "")
+    return float(int(size[1]) * int(size[2]) * int(size[3])) if size else float("nan")
+
+
+def _dram(columns: dict[str, Figures | None], found: _Figures) -> dict[str, Figures | None]:
+    """DRAM's rate, its peak, and the share."""
+    import numpy as np
+
+    rate = found.first(metrics.DRAM_RATE)
+    rate = None if rate is None else rate / _GB
+    read, written, time = columns["dram_bytes_read"], columns["dram_bytes_written"], columns["time_ms"]
+    if read is not None and written is not None and time is not None:
+        exact = divided(read + written, time, 1e3 / _GB)
+        rate = exact if rate is None else np.where(np.isnan(exact), rate, exact)
+    width, clock = found.first(metrics.DRAM_WIDTH), columns["mem_clock_mhz"]
+    peak = None if width is None or clock is None else width * clock * 1e6 / _GB
+    bits, kilohertz = found.first(metrics.BUS_BITS), found.first(metrics.BUS_KHZ)
+    if bits is not None and kilohertz is not None:
+        nominal = 2 * kilohertz * 1e3 * bits / 8 / _GB  # two transfers a cycle
+        peak = nominal if peak is None else np.where(np.isnan(peak), nominal, peak)
+    share = None if rate is None or peak is None else divided(rate, peak, 100)
+    own = columns["dram_pct"]
+    if own is not None and (share is None or bool((np.isnan(share) & ~np.isnan(own)).any())):
+        share = own if share is None else np.where(np.isnan(share), own, share)
+        found.own_pct = True
+    return {"dram_gb_s": rate, "peak_gb_s": peak, "pct_peak": share}
+
+
+def _arithmetic(columns: dict[str, Figures | None], found: _Figures) -> dict[str, Figures | None]:
+    """FLOPs by the instructions that threads ran, if all kinds were counted; FP32's peak if no tensor core ran."""
+    import numpy as np
+
+    cycles, flops = found.first(metrics.CYCLES), None
+    for name, each in metrics.FLOPS:
+        ran = found.first((Of((name,)),))
+        if ran is None and cycles is not None:
+            a_cycle = found.first((Of((name + metrics.PER_CYCLE,)),))
+            ran = None if a_cycle is None else a_cycle * cycles
+        if ran is None:
+            return {}
+        flops = each * ran if flops is None else flops + each * ran
+    tensor, busy = found.first((Of(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
+    if flops is None or (tensor is None and busy is None):
+        return {"flops": flops}
+    idle = np.zeros_like(flops) if busy is None else busy
+    flops = flops + tensor if tensor is not None else np.where(idle > 0, np.nan, flops)
+    width, clock = found.first(metrics.FFMA_WIDTH), columns["sm_clock_mhz"]
+    peak = None if width is None or clock is None else np.where(idle > 0, np.nan, width * clock / 1e6)
+    return {"flops": flops, "peak_tflops": peak}
+
+
+def _texts(launches: Launches, found: _Figures) -> dict[str, list[Any]]:
+    """The columns that are text, and what says which launch it was."""
+    count, told = launches.count, launches.identity
+    kernel = next((told[name] for name in KERNEL_NAMES if name in told), [None] * count)
+    result: dict[str, list[Any]] = {"kernel": list(kernel), "status": ["ok"] * count}
+    numbered = [_whole(text) for text in told.get("ID", [None] * count)]
+    result["launch"] = [at if number is None else number for at, number in enumerate(numbered)]
+    short = {name: short_name(name) for name in set(kernel) if name}
+    result["case"] = [short.get(name or "") for name in kernel]
+    result |= {column: [_whole(text) for text in told[name]] for name, column in _NAMES.items() if name in told}
+    named = launches.metrics.get("device__attribute_display_name")
+    devices = [named.texts.get(at) for at in range(count)] if named else [None] * count
+    numbers = result.get("device_index", [None] * count)
+    result["device"] = [
+        name or (None if number is None else f"cuda:{number}") for name, number in zip(devices, numbers, strict=True)
+    ]
+    if "CC" in told:
+        result["compute_capability"] = told["CC"]
+    for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
+        if name in told:
+            result[column] = [_size(text) for text in told[name]]
+    of_warps = {"occupancy_limiter": _limiters(count, found), "stall_reasons": _stalls(launches, found)}
+    return result | {name: values for name, values in of_warps.items() if any(values)}
+
+
+def _whole(text: str | None) -> int | None:
+    value = number(text or "")
+    return int(value) if value is not None and abs(value) < 2**53 else None
+
+
+def _size(text: str | None) -> str | None:
+    size = _SIZE.fullmatch(text or "")
+    return "x".join(size.groups()) if size else text or None
+
+
+def _limiters(count: int, found: _Figures) -> list[str | None]:
+    """What allows a multiprocessor the fewest blocks."""
+    limits = {name: values for name, source in metrics.LIMITS.items() if (values := found.first(source)) is not None}
+    if not {"warps", "registers", "shared"} <= limits.keys():
+        return [None] * count
+    return [
+        min((float(values[at]), order, name) for order, (name, values) in enumerate(limits.items()))[2]
+        if all(values[at] == values[at] for values in limits.values())
+        else None
+        for at in range(count)
+    ]
+
+
+def _stalls(launches: Launches, found: _Figures) -> list[str | None]:
+    """Why warps waited, as bwprof's rows have it, the most frequent first."""
+    reasons = {
+        reason: values
+        for name in launches.metrics
+        if (reason := metrics.stall_of(name)) and (values := found.first((Of((name,)),))) is not None
+    }
+    result: list[str | None] = []
+    for at in range(launches.count):
+        here = sorted(((float(values[at]), reason) for reason, values in reasons.items()), key=lambda one: -one[0])
+        said = ";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005)
+        result.append(said or None)
+    return result
+
+
+def _plain(name: str, value: float) -> float | int | None:
+    """A figure as its column has it: whole where it is a count, without the last digits of a scaled one."""
+    if not math.isfinite(value):
+        return None
+    if name in _INTEGERS:
+        return round(value) if abs(value) < 2**63 else None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _others(launches: Launches) -> dict[str, Any]:
+    """Every metric under its own name, in base units; where one is text, as an object."""
+    result: dict[str, Any] = {}
+    for name, told in launches.identity.items():
+        if name not in _USED:
+            result[name] = [free(text) if text else None for text in told]
+    for name, metric in launches.metrics.items():
+        values = launches.numbers_of(name)
+        assert values is not None
+        if metric.texts:
+            figures = [None if math.isnan(value) else value for value in values.tolist()]
+            result[name] = [metric.texts.get(at, value) for at, value in enumerate(figures)]
+        else:
+            result[name] = values
+    return result

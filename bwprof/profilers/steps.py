@@ -1,0 +1,122 @@
+"""What to run next, so that what cannot be told yet is: command lines ready to paste."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from bwprof import registry
+from bwprof.analysis.diagnosis.function import Diagnosis
+from bwprof.analysis.diagnosis.judging import CANNOT_TELL, SUPPORTED, Need
+from bwprof.analysis.values import as_frame, on_host
+from bwprof.results.schema import is_missing
+
+PROGRAM = "YOUR_PROGRAM"
+_ROOFS = ("memory_bound", "compute_bound")
+_KERNEL = re.compile(r"(?:void\s+)?(?:[\w]+::)*([A-Za-z_]\w*)")
+_OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, and the figures that it tells."""
+
+    command: str
+    tells: tuple[str, ...]
+
+
+def steps(found: Diagnosis) -> list[Step]:
+    """What would settle the open hypotheses of a row; nothing for one that is at a roof, or cannot be counted.
+
+    A row of bwprof's is measured again with what was not counted; what only a profiler tells, ncu says of one launch.
+    """
+    told = found.of(SUPPORTED)
+    if any(held.hypothesis.name in _ROOFS for held in told) or not _is_countable(found.row):
+        return []
+    needs = list(dict.fromkeys(need for held in found.of(CANNOT_TELL) for need in held.judgement.needs))
+    own = [need for need in needs if need.option.startswith("--")]
+    rest = [need for need in needs if need.preset and need not in own]
+    arguments = _arguments(found.row)
+    made = []
+    if arguments is not None:
+        if own:
+            made.append(_step(["bwprof", "sweep", *arguments, "--counters", "--metrics", "all"], own))
+        target = ["python", "-m", "bwprof.sweep", *arguments, "--once"]
+    else:
+        if _is_measured(found.row) and own:
+            made.append(Step('bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")', _figures(own)))
+        else:
+            rest = [need for need in needs if need.preset]
+        target = [PROGRAM]
+    if rest:
+        kernel = None if arguments is not None else _kernel(found.row)
+        made.append(_step(_ncu(target, kernel, rest), rest))
+    return made
+
+
+def _step(command: Sequence[str], needs: Sequence[Need]) -> Step:
+    return Step(shlex.join(command), _figures(needs))
+
+
+def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(need.figure for need in needs))
+
+
+def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[str]:
+    """The command with the one preset that they have in common, or with everything."""
+    from bwprof import profilers
+
+    presets = {need.preset for need in needs}
+    preset = presets.pop() if len(presets) == 1 else "full"
+    make = getattr(profilers, "ncu_command", None)
+    if make is None:
+        return ["ncu", "--set", "full", *(("--kernel-name", kernel) if kernel else ()), "-o", "profile", *target]
+    made: list[str] = make(target, kernel, preset)
+    return made
+
+
+def _is_countable(row: Mapping[str, Any]) -> bool:
+    """Neither a CPU's row, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
+    status = row.get("status")
+    if any(not is_missing(row.get(name)) for name in _OF_AMD) or bool(on_host(as_frame(dict(row)))[0]):
+        return False
+    return is_missing(status) or status == "ok"
+
+
+def _is_measured(row: Mapping[str, Any]) -> bool:
+    """Whether bwprof measured it."""
+    return not is_missing(row.get("timer"))
+
+
+@cache
+def _operations() -> dict[str, list[str]]:
+    return {found["name"]: [param["name"] for param in found["params"]] for found in registry.operations()}
+
+
+def _arguments(row: Mapping[str, Any]) -> list[str] | None:
+    """How a sweep measures this row's case; None for what is no operation of bwprof's."""
+    name = row.get("operation")
+    if is_missing(name) or name not in _operations():
+        return None
+    made = [str(name)]
+    for param in _operations()[str(name)]:
+        value = row.get(param)
+        if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
+            made += ["-p", f"{param}={int(value or 0)}"]
+    if not is_missing(row.get("kv_lens")):
+        made += ["--kv-lens", str(row["kv_lens"]).replace(";", ",")]
+    for option in ("precision", "variant"):
+        if not is_missing(row.get(option)) and row[option] != "":
+            made += [f"--{option}", str(row[option])]
+    return made
+
+
+def _kernel(row: Mapping[str, Any]) -> str | None:
+    """The kernel's base name, as ncu filters by it."""
+    text = row.get("kernel")
+    match = None if is_missing(text) else _KERNEL.match(str(text))
+    return match[1] if match else None

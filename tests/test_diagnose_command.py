@@ -1,0 +1,255 @@
+"""`bwprof diagnose`: the answer first, evidence, next steps; whose file it is; Markdown, JSON, filters, complaints."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof import profilers
+from bwprof.analysis.diagnosis.function import diagnoses
+from bwprof.analysis.diagnosis.judging import CANNOT_TELL
+from bwprof.cli import main
+from bwprof.profilers import anything
+from bwprof.profilers.steps import steps
+
+ROCPROF = """\
+Index,KernelName,gpu-id,grd,wgr,lds,scr,arch_vgpr,sgpr,VALUBusy,WriteSize,FetchSize,MemUnitStalled,LDSBankConflict,\
+DispatchNs,BeginNs,EndNs,CompleteNs
+0,"bodyForce(Body*, float, int) [clone .kd]",0,65536,256,0,0,20,16,68.1,7872.0,9429.2,0.0044,0,1,1000,26327497,26330000
+"""
+NCU = '==PROF== Connected\n\n"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+# A GPU's row far from both roofs, without stalls: what `bwprof sweep --counters` gives.
+ROW: dict[str, Any] = {
+    "operation": "gemm",
+    "precision": "fp16",
+    "M": 1,
+    "N": 896,
+    "K": 896,
+    "case": "odd case; rm -rf",
+    "beta": 0,
+    "backend": "cuda",
+    "variant": "gemv",
+    "status": "ok",
+    "timer": "graph",
+    "time_ms": 0.1,
+    "timer_floor_us": 0.5,
+    "bytes_read": 10**8,
+    "bytes_written": 0,
+    "bandwidth_gb_s": 1000.0,
+    "attainable_gb_s": 4000.0,
+    "pct_attainable": 25.0,
+    "traffic_ratio": 1.0,
+    "flags": "",
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bwprof.save(bwprof.load_example("h200"), tmp_path_factory.mktemp("recorded") / "h200.json")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["diagnose", *map(str, arguments)]) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["diagnose", *map(str, arguments)]) == 2
+    return capsys.readouterr().err
+
+
+def test_the_answer_comes_first_then_evidence_then_next_steps(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(capsys, recorded, "--only", "decode_gemm,stream_copy", "--precision", "fp32")
+    answer, _, rest = told.partition("\nEvidence\n")
+    evidence, _, following = rest.partition("\nNext steps\n")
+    assert answer.startswith("stream_copy fp32: limited by the memory's bandwidth (100 % of what a stream of its bytes")
+    assert "decode_gemm fp32: not limited by arithmetic or the memory's bandwidth" in answer
+    assert "supported   memory_bound" in evidence
+    assert "ncu preset full" in evidence
+    command = next(line for line in following.splitlines() if line.strip().startswith("ncu "))
+    words = shlex.split(command)
+    assert words[words.index("python") :] == shlex.split(
+        "python -m bwprof.sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp32 --variant gemv --once"
+    )
+    assert "stream_copy" not in following, "what is at its roof needs no more figures"
+
+
+def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its part after ncu is taken by the sweep's own parser, and runs the case that it is about."""
+    from bwprof.cli.sweep.options import parser
+
+    for found in diagnoses(bwprof.load(recorded)):
+        for step in steps(found):
+            words = shlex.split(step.command)
+            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep") + 1 :])
+            assert given.operations == [found.row["operation"]]
+            assert given.once
+    assert capsys.readouterr().err == ""
+
+
+def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
+    (found,) = diagnoses(ROW)
+    first, second = steps(found)
+    assert first.command == (
+        "bwprof sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp16 --variant gemv --counters --metrics all"
+    )
+    assert "stall_reasons" in first.tells
+    assert second.command.startswith("ncu ")
+    assert "waves" in second.tells
+    lens = ROW | {"operation": "attention_decode", "kv_lens": "10;20", "kv_len": 20, "batch": 2}
+    assert "--kv-lens 10,20" in steps(diagnoses(lens)[0])[0].command
+    assert "kv_len=" not in steps(diagnoses(lens)[0])[0].command
+
+
+def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
+    function = ROW | {"operation": "my $(rm) kernel", "variant": None}
+    first, second = steps(diagnoses(function)[0])
+    assert first.command == 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
+    assert shlex.split(second.command)[-1] == "YOUR_PROGRAM"
+    kernel = {"kernel": "void ns::copy<float, 4>(float const*, int)", "time_ms": 1.0, "dram_pct": 20.0}
+    (only,) = steps(diagnoses(kernel)[0])
+    words = shlex.split(only.command)
+    assert words[words.index("--kernel-name") + 1] == "copy"
+    hostile = kernel | {"kernel": "$(touch x); `y`"}
+    (only,) = steps(diagnoses(hostile)[0])
+    assert "touch" not in only.command
+
+
+def test_no_steps_where_nothing_can_be_counted() -> None:
+    for row in (ROW | {"backend": "cpu"}, ROW | {"status": "failed"}, {"time_ms": 1.0, "valu_busy_pct": 3.0}):
+        assert steps(diagnoses(row)[0]) == []
+    assert any(held.verdict == CANNOT_TELL for held in diagnoses(ROW | {"backend": "cpu"})[0].verdicts)
+
+
+def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "why.md"
+    told = json.loads(said(capsys, recorded, "--only", "ffn_gemm", "--json", "--md", target))
+    assert [case["case"] for case in told["cases"]] == [f"ffn_gemm {name}" for name in ("fp32", "tf32", "fp16", "bf16")]
+    first = told["cases"][0]
+    assert first["verdicts"][0]["hypothesis"] == "compute_bound"
+    assert first["verdicts"][0]["expected_gain"] == pytest.approx(1 / 0.598, rel=0.01)
+    assert {"figure", "option", "preset"} == set(first["verdicts"][1]["needs"][0])
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith("# Why is it slow?\n\n* ffn_gemm fp32: limited by arithmetic")
+    assert "| Verdict | Hypothesis | Evidence |" in text
+    assert "```sh\nncu " in text
+    assert "exists already" in refused(capsys, recorded, "--md", target)
+    assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why is it slow?")
+    assert "cannot both have the standard output" in refused(capsys, recorded, "--json", "--md", "-")
+
+
+def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--only and --precision leave none of 63 rows: cases are stream_read" in refused(
+        capsys, recorded, "--only", "nothing"
+    )
+    short, whole = said(capsys, recorded), said(capsys, recorded, "--all")
+    assert "... and 43 cases more: --all, or --only" in short
+    assert "more: --all" not in whole
+    assert short.partition("\nEvidence")[0] == whole.partition("\nEvidence")[0]
+    assert "--latency is '-1': a positive number" in refused(capsys, recorded, "--latency", "-1")
+    assert "(1 us of latency)" in " ".join(said(capsys, recorded, "--only", "batch16*", "--latency", "1").split())
+
+
+def test_rows_of_a_model_stand_once_and_predicted_ones_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = bwprof.save(bwprof.load_example("h200_llama"), tmp_path / "model.json")
+    told = json.loads(said(capsys, path, "--json"))
+    assert told["without_measurement"] >= 48  # 40 predicted and 8 skipped
+    assert not any("nothing was measured" in case["answer"] for case in told["cases"])
+    names = [case["case"] for case in told["cases"]]
+    assert len(names) == len(set(names))
+
+
+def test_whose_file_it_is(tmp_path: Path) -> None:
+    def kind(name: str, content: bytes | str) -> str:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return anything.kind_of(path)
+
+    assert kind("a.csv", ROCPROF) == "rocprof"
+    assert kind("b.csv", '"Correlation_Id","Dispatch_Id","Kernel_Name","Counter_Name"\n') == "rocprof"
+    assert kind("c.csv", NCU) == "ncu"
+    assert kind("d.txt", "\n==WARNING== Note\n==PROF== Disconnected\n") == "ncu"
+    assert kind("e.ncu-rep", b"NVR\0\1") == "ncu"
+    assert kind("f.json", '{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}') == "trace"
+    assert kind("g.json", '[{"ph": "X", "cat": "kernel"}]') == "trace"
+    assert kind("h.csv", "operation,precision,M\n") == "bwprof"
+    assert kind("i.json", '{"format": "bwprof"}') == "bwprof"
+    assert kind("j.csv", b"\0\1\2") == "bwprof"
+    with sqlite3.connect(tmp_path / "k.db") as database:
+        database.execute("CREATE TABLE a (b)")
+    database.close()
+    assert anything.kind_of(tmp_path / "k.db") == "nsys"
+    assert anything.kind_of(tmp_path / "not there") == "bwprof"
+    run = tmp_path / "run"
+    run.mkdir()
+    assert anything.kind_of(run) == "bwprof"
+    (run / "counters.csv").write_text(ROCPROF)
+    assert anything.kind_of(run) == "rocprof"
+    assert set(anything.READERS) == {"ncu", "rocprof", "trace", "nsys"}
+
+
+def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(ROCPROF)
+    told = said(capsys, path)
+    assert told.startswith("bodyForce: limited by arithmetic (vector pipe 68.1 %; memory units hardly stalled)")
+    assert "Next steps" not in told, "ncu knows nothing of this card"
+    assert "--metrics" not in told
+
+
+@pytest.mark.skipif(not hasattr(profilers, "parse_ncu"), reason="no reader of ncu's files")
+def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [
+        ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "30"),
+        ("gpu__time_duration.sum", "ns", "500000"),
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "9"),
+    ]
+    lines = [f'"0","7","cpy(float *)","{name}","{unit}","{value}"' for name, unit, value in names]
+    path = tmp_path / "page.csv"
+    path.write_text(NCU + "\n".join(lines) + "\n")
+    told = said(capsys, path)
+    assert told.startswith("cpy: not limited by arithmetic or the memory's bandwidth")
+    command = next(line for line in told.splitlines() if line.strip().startswith("ncu "))
+    words = shlex.split(command)
+    assert (words[words.index("--kernel-name") + 1], words[-1]) == ("cpy", "YOUR_PROGRAM")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "", "holds no"),
+        ("b.csv", b"\0\1\2\3", "read are results of bwprof, and files of ncu, rocprof or rocprofv3"),
+        ("c.json", '{"a": 1}', "read are results of bwprof"),
+        ("d.csv", ROCPROF[:150], "line"),
+        ("e.json.gz", gzip.compress(b"{}"), "bwprof"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(
+    name: str, content: bytes | str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert main(["diagnose", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("bwprof: error: ")
+    assert "Traceback" not in told
+    assert told.count("\n") == 1
+    if name != "a.csv":
+        assert words in told
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no such file or folder" in refused(capsys, "/nowhere/at/all.csv")

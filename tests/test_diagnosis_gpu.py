@@ -1,0 +1,61 @@
+"""Diagnosis of what a GPU counts of bwprof's own kernels; planted ones are in tests/benchmarks/diagnose_planted.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bwprof
+from bwprof import _core
+from bwprof.analysis.diagnosis.function import diagnoses
+from bwprof.analysis.diagnosis.judging import REFUTED, SUPPORTED
+
+
+def counted(operation: str, **options: Any) -> dict[str, Any]:
+    """One row with all counters; skips where they cannot be read."""
+    frame = bwprof.sweep(operation, device="cuda", counters=True, metrics="all", precision="fp32", **options)
+    row = {str(name): value for name, value in frame.iloc[0].to_dict().items()}
+    if row["counters_status"] != "ok" or row["metrics_status"] != "ok":
+        pytest.skip(f"not counted: {row['counters_status']}, {row['metrics_status']}")
+    return row
+
+
+@pytest.mark.cuda
+def test_a_copy_is_at_the_memorys_roof() -> None:
+    (found,) = diagnoses(counted("stream_copy", elements=1 << 26))
+    verdicts = {held.hypothesis.name: held.verdict for held in found.verdicts}
+    assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound"
+    for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialised"):
+        assert verdicts[name] == REFUTED, found.sentence
+    assert bwprof.stalls(found.row).groups["Memory Dependency"] > 40
+
+
+@pytest.mark.cuda
+def test_a_tiny_copy_is_a_launch() -> None:
+    (found,) = diagnoses(counted("stream_copy", elements=1024))
+    assert found.of(SUPPORTED)[0].hypothesis.name == "launch_bound", found.sentence
+
+
+@pytest.mark.cuda
+def test_a_function_is_counted_as_an_operation_is() -> None:
+    """What `metrics="all"` gives of a call is what it gives of the case that the call launches."""
+    with _core.Device("cuda", 0) as gpu, _core.Case(gpu, "stream_copy", "fp32", {"elements": 1 << 26}) as case:
+        case.launch()
+        row = bwprof.measure(
+            case.enqueue,
+            stream=gpu.stream,
+            metrics="all",
+            counters=True,
+            bytes_read=1 << 28,
+            bytes_written=1 << 28,
+            roofs="auto",
+        )
+    if row["metrics_status"] != "ok":
+        pytest.skip(f"not counted: {row['metrics_status']}")
+    own = counted("stream_copy", elements=1 << 26)
+    assert bwprof.stall_table(row)["pct"].sum() == pytest.approx(100)
+    assert row["occupancy_pct"] == pytest.approx(own["occupancy_pct"], rel=0.1)
+    assert row["sectors_per_load"] == own["sectors_per_load"] == 16
+    (found,) = diagnoses(dict(row))
+    assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound", found.sentence
