@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _BEGINNING = 1 << 16  # bytes in which a file says what it is
 _SQLITE = b"SQLite format 3\0"
+_GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
 _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 OURS = "bwprof"
@@ -45,6 +46,8 @@ def kind_of(path: str | PathLike[str]) -> str:
         return "nsys"
     if place.suffix == ".ncu-rep":
         return "ncu"
+    if start.startswith(_GZIP):
+        return "trace"
     text = start.decode("utf-8-sig", "replace")
     if text.lstrip()[:1] in ("{", "["):
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
@@ -59,6 +62,8 @@ def _of_table(text: str) -> str:
             return "ncu"
         if any(name in names for name in _ROCPROF):
             return "rocprof"
+        if "Instances" in names and "Name" in names:
+            return "nsys"
         if "operation" in names:
             return OURS
     return "ncu" if "==PROF==" in text else OURS

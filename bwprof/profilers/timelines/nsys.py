@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.kernel import short_name
 from bwprof.profilers.reading import Lines, opened, opened_raw, records, wrong
 from bwprof.profilers.timelines.launches import COPY, FILL, KERNEL, UNKNOWN, Launches, Setup, moved_columns
 from bwprof.results import schema
@@ -384,7 +385,7 @@ def _figure(place: Path, line: int, title: str, cell: str) -> float:
 def _summary(place: Path, listed: Mapping[str, list[Any]], bytes: Bytes | None) -> pd.DataFrame:
     notes = []
     names = [schema.clean(name) for name in listed["kernel"]]
-    data: dict[str, Any] = {"kernel": names, "status": ["ok"] * len(names)}
+    data: dict[str, Any] = {"kernel": names, "case": list(map(short_name, names)), "status": ["ok"] * len(names)}
     data |= {name: np.array(listed[name]) for name in ("count", "total_ms", "min_ms", "max_ms") if name in listed}
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = data["total_ms"] / data["count"]
