@@ -308,9 +308,8 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
         (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
         (
-            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS "
-            "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) "
-            "SELECT start, 2 AS end, 'x' AS name FROM n",
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS"
+            " (SELECT 1 UNION ALL SELECT start FROM n) SELECT start, 2 AS end, 'x' AS name FROM n",
             (),
             "is no table but a view",
         ),
@@ -379,10 +378,8 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
     path = tmp_path / "kernels.csv"
     header = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
     lines = ["Processing [r.sqlite] with [cuda_gpu_kern_sum.py]...", "", header]
-    lines += [
-        "75.0,3000,2,1500.0,1400.0,1000,2000,1.0,gemm",
-        '25.0,1000,1,1000.0,1000.0,1000,1000,0.0,"relu(float*, int)"',
-    ]
+    lines.append("75.0,3000,2,1500.0,1400.0,1000,2000,1.0,gemm")
+    lines.append('25.0,1000,1,1000.0,1000.0,1000,1000,0.0,"relu(float*, int)"')
     path.write_text("\n".join(lines) + "\n")
     found = parse_nsys(path, bytes={"gemm": (1400, 1400)})
     assert found["kernel"].tolist() == ["gemm", "relu(float*, int)"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BEGINNING = 1 << 16  # bytes in which a file says what it is
 _SQLITE = b"SQLite format 3\0"
+_GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
 _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
@@ -49,6 +50,8 @@ def kind_of(path: str | PathLike[str]) -> str:
         return "nsys"
     if is_report(place):
         return "ncu"
+    if start.startswith(_GZIP):
+        return "trace"
     text = start.decode(encoding_of(start), "replace")
     if text.lstrip()[:1] in ("{", "["):
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
@@ -63,6 +66,8 @@ def _of_table(text: str) -> str:
             return "ncu"
         if any(name in names for name in _ROCPROF):
             return "rocprof"
+        if "Instances" in names and "Name" in names:
+            return "nsys"
         if "operation" in names:
             return OURS
     return "ncu" if "==PROF==" in text else OURS
