@@ -232,8 +232,9 @@ def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         ("b.csv", b"\0\1\2\3", "read are results of bwprof, and files of ncu, rocprof or rocprofv3"),
         ("c.json", '{"a": 1}', "read are results of bwprof"),
         ("d.csv", ROCPROF[:150], "line"),
-        ("e.json.gz", gzip.compress(b"{}"), "bwprof"),
+        ("e.json.gz", gzip.compress(b"{}", mtime=0), "bwprof"),
     ],
+    ids=["empty", "binary", "other-json", "truncated", "compressed"],
 )
 def test_what_cannot_be_read_is_a_sentence(
     name: str, content: bytes | str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
