@@ -451,13 +451,13 @@ def bytes_text(count: float) -> str:
 
     Examples
     --------
-    >>> bytes_text(268435456), bytes_text(1500)
-    ('256 MiB', '1.46 KiB')
+    >>> bytes_text(268435456), bytes_text(1500), bytes_text(1050453760)
+    ('256 MiB', '1.46 KiB', '1002 MiB')
     """
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{value:.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB" if value < 1000 else f"{short(value, ',.0f')} TiB"
 
@@ -469,6 +469,6 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 60:
         return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # which three digits make 1 of it
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"

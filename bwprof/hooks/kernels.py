@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from bwprof import hardware
-from bwprof.costs import Cost
 from bwprof.environment import new_run_id
 from bwprof.hooks.graded import Ran, row_of
 from bwprof.measuring.contexts import roofs_of
 from bwprof.measuring.row import Context
+from bwprof.results.others import moved
 from bwprof.results.row import Row
 from bwprof.roofs import Given
 from bwprof.roofs.given import check as check_roofs
-from bwprof.text import amount, mapping, quoted, shown, unknown
+from bwprof.text import mapping, shown
 
 _TIMER = "torch.profiler"
 _HOST = "CPU"  # as PyTorch's DeviceType calls it
@@ -70,9 +69,9 @@ def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, ro
     >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     """
     held_against = check_roofs(roofs)
-    given = {name: _work(name, value) for name, value in mapping(bytes, "bytes").items()}
+    given = {name: moved.work(name, value) for name, value in mapping(bytes, "bytes").items()}
     found, whole_ms = _gathered(_events(prof), given)
-    names = _named(given, found)
+    names = moved.named(given, found)
     context = _context(found, held_against)
     rows = []
     for name, one in sorted(found.items(), key=lambda item: -sum(item[1].times_ms)):
@@ -84,19 +83,6 @@ def torch_profiler_rows(prof: Any, bytes: Mapping[str, Any] | None = None, *, ro
             row_of(Ran(name, one.kind, one.times_ms, read, written, flops, timer=_TIMER, labels=labels), context)
         )
     return rows
-
-
-Work = tuple[int, int, int | None]
-
-
-def _work(name: str, value: Any) -> Work:
-    """Bytes that one call reads and writes, and its FLOPs."""
-    if isinstance(value, Cost):
-        return tuple(amount(value[part], f"{part} of {name}") for part in ("bytes_read", "bytes_written", "flops"))  # type: ignore[return-value]
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ValueError(f"bytes of {quoted(name)} are {shown(value)}: (bytes_read, bytes_written) are needed")
-    read, written = value
-    return amount(read, f"bytes_read of {quoted(name)}"), amount(written, f"bytes_written of {quoted(name)}"), None
 
 
 def _events(prof: Any) -> list[Any]:
@@ -111,7 +97,7 @@ def _events(prof: Any) -> list[Any]:
         raise ValueError(running) from error
 
 
-def _gathered(events: Iterable[Any], given: Mapping[str, Work]) -> tuple[dict[str, _Found], float]:
+def _gathered(events: Iterable[Any], given: Mapping[str, moved.Work]) -> tuple[dict[str, _Found], float]:
     """The events of a row each, by name, and the ms that all of the profile took."""
     all_events = list(events)
     on_device = [event for event in all_events if _kind(event) != _HOST and not _is_annotation(event)]
@@ -125,7 +111,7 @@ def _gathered(events: Iterable[Any], given: Mapping[str, Work]) -> tuple[dict[st
     whole_ms = sum(sum(one.times_ms) for one in found.values())
     more: dict[str, _Found] = {}
     for event in all_events:
-        named = any(_matches(event.name, pattern) for pattern in given)
+        named = any(moved.matches(event.name, pattern) for pattern in given)
         if named and event.name not in found and _kind(event) == _HOST and event.device_time_total:
             _add(more, event, "operator", event.device_time_total / 1e3, _place(on_device[0]))
     return found | more, whole_ms
@@ -148,24 +134,6 @@ def _place(event: Any) -> str:
 def _is_annotation(event: Any) -> bool:
     """A range of the host's, drawn around its kernels on the device: it has their time once more."""
     return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("ProfilerStep")
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
-
-
-def _named(given: Mapping[str, Work], found: Mapping[str, _Found]) -> dict[str, str]:
-    """For each name that bytes are known of, what was given for it: its own name, else the first pattern."""
-    names: dict[str, str] = {}
-    for pattern in given:
-        matching = [name for name in found if _matches(name, pattern)]
-        if not matching:
-            raise ValueError(unknown("name", pattern, found, where="bytes"))
-        for name in matching:
-            if name in given:
-                names[name] = name
-            names.setdefault(name, pattern)
-    return names
 
 
 def _context(found: Mapping[str, _Found], held_against: Given) -> Context:

@@ -7,6 +7,8 @@ from bwprof.profilers.amd.parsing import parse_rocprof
 from bwprof.profilers.amd.session import RocprofSession, profile_matmul_memory, profile_memory, profile_memory_detailed
 from bwprof.profilers.nsight.command import PRESETS, ncu_capture, ncu_command
 from bwprof.profilers.nsight.parse import parse_ncu
+from bwprof.profilers.timelines.chrome import parse_chrome_trace
+from bwprof.profilers.timelines.nsys import parse_nsys
 
 capture = ncu_capture
 
@@ -16,7 +18,9 @@ __all__ = [
     "capture",
     "ncu_capture",
     "ncu_command",
+    "parse_chrome_trace",
     "parse_ncu",
+    "parse_nsys",
     "parse_rocprof",
     "profile_matmul_memory",
     "profile_memory",

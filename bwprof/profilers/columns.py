@@ -47,7 +47,15 @@ COLUMNS: tuple[Column, ...] = (
     Column("threads", "threads", "integer", "threads of a block, altogether"),
     Column("registers", "registers", "integer", "of a thread"),
     Column("shared_bytes", "B", "integer", "shared memory of a block, static and dynamic"),
-    *_shared("status", "time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "peak_gb_s"),
+    Column("kind", "", "text", "what a time line's row is of: kernel, copy or fill; operator, on a CPU"),
+    Column("count", "", "integer", "how often a time line has it"),
+    *_shared("status", "time_ms"),
+    Column("total_ms", "ms", "number", "time of all of them"),
+    Column("min_ms", "ms", "number", "time of the shortest"),
+    Column("max_ms", "ms", "number", "time of the longest"),
+    Column("share_pct", "%", "number", "time of all of them / time of all kernels"),
+    *_shared("bytes_read", "bytes_written", "bandwidth_gb_s"),
+    *_shared("dram_bytes_read", "dram_bytes_written", "dram_gb_s", "peak_gb_s"),
     Column("pct_peak", "%", "number", "DRAM bandwidth / peak"),
     *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),
     Column("theoretical_occupancy_pct", "%", "number", "warps that could be resident, of the most possible"),
@@ -77,7 +85,6 @@ def frame_of(
     source: str,
     tool: str,
     notes: Iterable[str] = (),
-    more: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
 
@@ -87,8 +94,6 @@ def frame_of(
         Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
     source, tool : str
         The file and the profiler: `attrs` keeps them beside `notes`.
-    more : mapping, optional
-        Whole columns that follow, each as long as there are rows.
     """
     import pandas as pd
 
@@ -102,7 +107,7 @@ def frame_of(
     }
     for name in dict.fromkeys(name for row in listed for name in row if name not in own):
         data[name] = [row.get(name) for row in listed]
-    frame = pd.DataFrame(data | {name: values for name, values in (more or {}).items() if name not in data})
+    frame = pd.DataFrame(data)
     frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
     return frame
 

@@ -9,6 +9,7 @@ import stat
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -31,20 +32,32 @@ def wrong(path: Path, line: int | None, said: str) -> ValueError:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """A regular file as text; ValueError for what is none, so that no pipe or device is waited for.
-
-    Bytes that are no UTF-8 become U+FFFD: a kernel's name may hold some. A NUL is in no text: ValueError.
-    """
+def opened_raw(path: Path) -> Iterator[BufferedReader]:
+    """A regular file's bytes; ValueError for what is none, so that no pipe or device is waited for."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as raw:  # waits for nobody
         if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
             raise wrong(path, None, "this is no regular file: a profiler's file is needed")
+        yield raw
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """A regular file as text, see `opened_raw`.
+
+    Bytes that are no UTF-8 become U+FFFD: a kernel's name may hold some. A NUL is in no text: ValueError.
+    """
+    with opened_raw(path) as raw:
         start = raw.peek(4096)[:4096]
-        encoding = "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
+        encoding = encoding_of(start)
         if encoding != "utf-16" and b"\0" in start:
             raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
     with path.open(encoding=encoding, errors="replace", newline="") as stream:
         yield stream
+
+
+def encoding_of(start: bytes) -> str:
+    """The encoding of a text that begins so."""
+    return "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
 
 
 class Lines:

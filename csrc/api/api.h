@@ -21,6 +21,16 @@ bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALI
 bw_status bw_api_backend(const char *name, const bw_backend **out);
 /* A device by the name of its backend; NULL: the first that has one. */
 bw_status bw_api_open(const char *backend, int device, bw_session **out);
+void bw_api_close(bw_session *session); /* NULL is fine */
+
+/* The calling thread's current device, which its own code works on: bwprof makes its own one current, and then this one
+ * again. */
+typedef struct bw_here {
+    const bw_backend *backend; /* NULL: nothing to go back to */
+    int device;
+} bw_here;
+bw_here bw_here_now(const bw_backend *backend);
+void bw_here_again(const bw_here *here);
 
 /* ---- text.c ---- */
 

@@ -70,8 +70,34 @@ bw_status bw_api_backend(const char *name, const bw_backend **out) {
     return name ? bw_backend_find(name, out) : first_backend(out);
 }
 
+bw_here bw_here_now(const bw_backend *backend) {
+    bw_here here = {NULL, 0};
+    if (!backend || !backend->context) return here;
+    bw_status status = backend->context->current(&here.device);
+    if (!status) here.backend = backend;
+    bw_status_free(status);
+    return here;
+}
+
+void bw_here_again(const bw_here *self) {
+    int now = 0;
+    if (!self->backend) return;
+    bw_status status = self->backend->context->current(&now);
+    if (!status && now != self->device) status = self->backend->context->make_current(self->device);
+    bw_status_free(status); /* a device that is lost: whoever uses it next is told */
+}
+
 bw_status bw_api_open(const char *backend, int device, bw_session **out) {
     const bw_backend *found;
     BW_TRY(bw_api_backend(backend, &found));
-    return bw_session_open(found, device, out);
+    bw_here here = bw_here_now(found);
+    bw_status status = bw_session_open(found, device, out);
+    bw_here_again(&here);
+    return status;
+}
+
+void bw_api_close(bw_session *session) {
+    bw_here here = bw_here_now(session ? session->backend : NULL);
+    bw_session_close(session);
+    bw_here_again(&here);
 }

@@ -27,7 +27,7 @@ static void profiler_free(bw_profiler *self) {
     free(self->moved);
     pthread_mutex_destroy(&self->lock);
     pthread_mutex_destroy(&self->floor_lock);
-    bw_session_close(self->session);
+    bw_api_close(self->session);
     free(self);
 }
 

@@ -150,9 +150,11 @@ static bw_status measure_floor(bw_profiler *self, double *ms) {
     bw_ranges *ranges = NULL;
     double ns = NAN;
     BW_TRY(bw_session_enter(self->session));
+    bw_here here = bw_here_now(backend);
     bw_status status = bw_ranges_create(self->session, stream, 1, &ranges);
     if (!status) status = bw_ranges_floor(ranges, &ns);
     bw_ranges_free(ranges);
+    bw_here_again(&here);
     bw_session_leave(self->session);
     *ms = ns / 1e6;
     return status;

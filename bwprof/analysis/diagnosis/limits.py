@@ -94,7 +94,8 @@ def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement
         if math.isnan(memory):
             return untold(f"{said}: of arithmetic or of loads and stores", STALLS, PIPES)
         return supported(f"{said}: another than FMA and tensor cores", 100 / busiest)
-    rate_far = near_rate(figures) == REFUTED
+    stated = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # not counted of some pipes alone
+    rate_far = near_rate(figures) == REFUTED and stated
     if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(pipes(figures)) > 1)):
         return refuted(said)
     if not pipe and math.isnan(busiest):

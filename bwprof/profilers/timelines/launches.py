@@ -1,0 +1,172 @@
+"""Launches of a time line, grouped by name: how often, how long, and with a caller's bytes how fast."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bwprof.profilers.columns import frame_of_columns
+from bwprof.results import schema
+from bwprof.results.others import moved
+from bwprof.text import mapping
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+KERNEL, COPY, FILL, OPERATOR = "kernel", "copy", "fill", "operator"
+_DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # of the device's memory: read, written
+
+
+class Setup(NamedTuple):
+    """How something was launched; None for what is not known, or was not the same each time."""
+
+    device: str | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    grid: str | None = None
+    block: str | None = None
+    blocks: int | None = None
+    threads: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy_pct: float | None = None
+    moved: int | None = None  # bytes, of a copy or a fill alone
+
+    def both(self, other: Setup) -> Setup:
+        """What two launches have in common."""
+        common: list[Any] = [mine if mine == yours else None for mine, yours in zip(self, other, strict=True)]
+        return Setup._make(common)
+
+
+UNKNOWN = Setup()
+_TEXTS = ("device", "compute_capability", "grid", "block")
+
+
+class Launches:
+    """All launches, by name."""
+
+    def __init__(self) -> None:
+        self._codes = array("q")
+        self._times_ms = array("d")
+        self._places: dict[tuple[str, str], int] = {}
+        self._setups: list[Setup] = []
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def add(self, name: str, kind: str, time_ms: float, setup: Setup) -> None:
+        """One launch."""
+        place = self._places.setdefault((name, kind), len(self._setups))
+        if place == len(self._setups):
+            self._setups.append(setup)
+        elif (known := self._setups[place]) is not setup and known != setup:
+            self._setups[place] = known.both(setup)
+        self._codes.append(place)
+        self._times_ms.append(time_ms)
+
+    def add_many(self, names: list[tuple[str, str]], codes: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
+        """Many launches at once: of each the place of its name and kind in `names`, whose setups are added apart."""
+        places = np.array([self.place(name, kind) for name, kind in names], np.int64)
+        self._codes.frombytes(places[codes].astype(np.int64).tobytes())
+        self._times_ms.frombytes(times_ms.astype(np.float64).tobytes())
+
+    def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
+        """The place of a name, with how it was launched where that is not known yet."""
+        place = self._places.setdefault((name, kind), len(self._setups))
+        if place == len(self._setups):
+            self._setups.append(setup)
+        return place
+
+    def frame(
+        self,
+        *,
+        source: str,
+        tool: str,
+        notes: list[str],
+        bytes: Mapping[str, Any] | None,
+        whole_ms: float | None = None,
+    ) -> pd.DataFrame:
+        """A row for each name, the longest in all first; shares are of `whole_ms`, else of all launches' time."""
+        codes, times = np.frombuffer(self._codes, np.int64), np.frombuffer(self._times_ms, np.float64)
+        order = np.lexsort((times, codes))
+        times = times[order]
+        counts = np.bincount(codes, minlength=len(self._setups))
+        ends = np.cumsum(counts)
+        begins = ends - counts
+        totals = np.bincount(codes, np.frombuffer(self._times_ms, np.float64), len(self._setups))
+        ranked = np.argsort(-totals, kind="stable")
+        middle = (begins + (counts - 1) // 2, begins + counts // 2)
+        whole = float(totals.sum()) if whole_ms is None else whole_ms
+        keys = list(self._places)
+        names = {key: schema.clean(key[0]) for key in keys}
+        data: dict[str, Any] = {
+            "kernel": [names[keys[place]] for place in ranked],
+            "kind": [keys[place][1] for place in ranked],
+            "status": ["ok"] * len(ranked),
+            "count": counts[ranked],
+            "time_ms": ((times[middle[0]] + times[middle[1]]) / 2)[ranked],
+            "total_ms": totals[ranked],
+            "min_ms": times[begins][ranked],
+            "max_ms": times[ends - 1][ranked],
+            "share_pct": 100 * totals[ranked] / whole if whole > 0 else np.full(len(ranked), np.nan),
+        }
+        setups = [self._setups[place] for place in ranked]
+        data |= _of_setups(setups)
+        data |= moved_columns(data, bytes, setups)
+        return frame_of_columns(data, source=source, tool=tool, notes=notes)
+
+
+def _of_setups(setups: list[Setup]) -> dict[str, Any]:
+    """The columns that any launch has."""
+    found: dict[str, Any] = {}
+    for number, name in enumerate(Setup._fields[:-1]):
+        values = [setup[number] for setup in setups]
+        if any(value is not None for value in values):
+            numbers = [np.nan if value is None else value for value in values]
+            found[name] = values if name in _TEXTS else np.array(numbers, np.float64)
+    if "occupancy_pct" in found:
+        said = "occupancy_pct: PyTorch's estimate from the launch's size"
+        found["estimated"] = [None if np.isnan(value) else said for value in found["occupancy_pct"]]
+    return found
+
+
+def moved_columns(
+    data: Mapping[str, Any], bytes: Mapping[str, Any] | None, recorded: Sequence[Setup] = ()
+) -> dict[str, Any]:
+    """Bytes of one call of each name and its bandwidth: as the caller says, and of copies and fills as `recorded`."""
+    given = mapping(bytes, "bytes")
+    names = data["kernel"]
+    told = moved.named(given, dict.fromkeys(names)) if given else {}
+    read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
+    for place, name in enumerate(names):
+        setup = recorded[place] if recorded else UNKNOWN
+        if name in told:
+            value = given[told[name]]
+            if callable(value) and not hasattr(value, "bytes_read"):
+                value = value({column: _plain(values[place]) for column, values in data.items()} | _said(setup))
+            read[place], written[place], _ = moved.work(name, value)
+        elif setup.moved is not None:
+            share = (0, 1) if data["kind"][place] == FILL else _direction(name)
+            read[place], written[place] = (setup.moved * part for part in share)
+    if np.isnan(read).all():
+        return {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = (read + written) / data["time_ms"] / 1e6
+    return {"bytes_read": read, "bytes_written": written, "bandwidth_gb_s": np.where(np.isfinite(rate), rate, np.nan)}
+
+
+def _direction(name: str) -> tuple[float, float]:
+    """How often a copy's bytes are read from the device's memory and written to it; NaN where its name does not say."""
+    return next((way for word, way in _DIRECTIONS if word in name), (np.nan, np.nan))
+
+
+def _said(setup: Setup) -> dict[str, Any]:
+    return {name: value for name, value in setup._asdict().items() if name != "moved"}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
