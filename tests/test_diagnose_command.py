@@ -197,7 +197,6 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     assert anything.kind_of(run) == "bwprof"
     (run / "counters.csv").write_text(ROCPROF)
     assert anything.kind_of(run) == "rocprof"
-    assert set(anything.READERS) == {"ncu", "rocprof", "trace", "nsys"}
 
 
 def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,6 +222,15 @@ def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     command = next(line for line in told.splitlines() if line.strip().startswith("ncu --"))
     words = shlex.split(command)
     assert (words[words.index("--kernel-name") + 1], words[-1]) == ("cpy", "YOUR_PROGRAM")
+
+
+def test_a_trace_of_pytorchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "void copy<float>(float*)", "ts": 1, "dur": 50, "pid": 0, "tid": 7}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"args": {"device": 0, "stream": 7}}]}))
+    told = said(capsys, path)
+    assert told.startswith("copy<float>: more cannot be told yet, missing: ")
+    assert "--kernel-name copy -o profile YOUR_PROGRAM" in told
 
 
 @pytest.mark.parametrize(
