@@ -451,13 +451,13 @@ def bytes_text(count: float) -> str:
 
     Examples
     --------
-    >>> bytes_text(268435456), bytes_text(1500)
-    ('256 MiB', '1.46 KiB')
+    >>> bytes_text(268435456), bytes_text(1500), bytes_text(1050453760)
+    ('256 MiB', '1.46 KiB', '1002 MiB')
     """
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{value:.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB" if value < 1000 else f"{short(value, ',.0f')} TiB"
 

@@ -49,17 +49,18 @@ def info(*, probe: bool = False) -> Info:
     Info
         A dict, shown as ``bwprof info`` prints it; ``info()["devices"]["cpu:0"]`` is one device.
         Keys: version, build (what was compiled in, and why or why not), host, versions, environment, backends (name,
-        text, built, reason, devices), packages (name -> version, or that it is not there), devices: backend and index
-        with either an error in words, or facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run
-        time: dicts of name, purpose, path, version, note) and works (sensors, counters and each timer -> "ok", or why
-        not). A device's roofs are those that earlier sweeps stored (`bwprof.roofs.Roofs.to_dict()`; None where there
-        are none that still hold): nothing is measured here.
+        text, built, reason, devices), packages (name -> version, or that it is not there), profilers (ncu, nsys,
+        rocprof, rocprofv3 -> path and version, or None), devices: backend and index with either an error in words, or
+        facts, memory_free_bytes, memory_total_bytes, roofs, libraries (opened at run time: dicts of name, purpose,
+        path, version, note) and works (sensors, counters and each timer -> "ok", or why not). A device's roofs are
+        those that earlier sweeps stored (`bwprof.roofs.Roofs.to_dict()`; None where there are none that still hold):
+        nothing is measured here.
 
     Examples
     --------
     >>> import bwprof
     >>> sorted(bwprof.info())
-    ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'version', 'versions']
+    ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'profilers', 'version', 'versions']
     """
     from bwprof import _core, environment
     from bwprof.hardware import Devices
@@ -76,6 +77,7 @@ def info(*, probe: bool = False) -> Info:
         "backends": backends,
         "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
         "packages": _packages(),
+        "profilers": environment.profilers(),
     }
     return Info(found)
 

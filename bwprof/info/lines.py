@@ -17,6 +17,7 @@ def about(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
     lines += [(name, value) for name, value in found["packages"].items()]
+    lines += [(f"profiler {name}", _profiler(where)) for name, where in found["profilers"].items()]
     lines += [(f"environment: {name}", value) for name, value in found["environment"].items() if value is not None]
     lines.append(("host", f"{found['host']['platform']}, {found['host']['cpu_count']} CPUs"))
     return lines
@@ -57,6 +58,10 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
         what = f"{rate.operation} {rate.variant}, {rate.size} cubed; median {rate.median_tflops:.4g}"
         lines.append((f"best rate {rate.precision}", f"{rate.tflops:.4g} TFLOP/s ({what})"))
     return lines
+
+
+def _profiler(found: dict[str, str] | None) -> str:
+    return "not found" if found is None else f"{found['version'] or 'version unknown'} {found['path']}"
 
 
 def _library(found: dict[str, str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bwprof.profilers.nsight.reports import is_report
+from bwprof.profilers.reading import encoding_of
 from bwprof.text import path_of, quoted
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"  # of bwprof's own files none is packed
 _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
+_PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
 OURS = "bwprof"
 # The reader in `bwprof.profilers` of each kind of file, and what writes one.
 READERS = {
@@ -36,7 +40,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     """
     place = path_of(path, "path")
     if place.is_dir():
-        ours = any((place / name).exists() for name in ("results.json", "results.csv"))
+        ours = (place / "results.json").exists()
         return "rocprof" if not ours and any(map(_of_rocprof, sorted(place.rglob("*.csv"))[:100])) else OURS
     if not place.is_file():
         return OURS  # whose reader says what is wrong with it
@@ -44,11 +48,11 @@ def kind_of(path: str | PathLike[str]) -> str:
         start = stream.read(_BEGINNING)
     if start.startswith(_SQLITE):
         return "nsys"
-    if place.suffix == ".ncu-rep":
+    if is_report(place):
         return "ncu"
     if start.startswith(_GZIP):
         return "trace"
-    text = start.decode("utf-8-sig", "replace")
+    text = start.decode(encoding_of(start), "replace")
     if text.lstrip()[:1] in ("{", "["):
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _of_table(text)
@@ -58,7 +62,7 @@ def _of_table(text: str) -> str:
     """Whose CSV, by the line that names its columns; lines of ncu's log may come before it."""
     for line in text.splitlines():
         names = [word.strip().strip('"') for word in line.split(",")]
-        if names[0] == "ID" and _NCU in names:
+        if (names[0] in ("ID", "Process ID") and _NCU in names) or _PRINTED.search(line):
             return "ncu"
         if any(name in names for name in _ROCPROF):
             return "rocprof"

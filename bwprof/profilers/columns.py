@@ -85,7 +85,6 @@ def frame_of(
     source: str,
     tool: str,
     notes: Iterable[str] = (),
-    more: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """A frame of rows: the columns of `COLUMNS` that any row has, in that order and type, then the others by name.
 
@@ -95,8 +94,6 @@ def frame_of(
         Columns to values in base units (bytes, ms where the name says so, %); None for what is not known.
     source, tool : str
         The file and the profiler: `attrs` keeps them beside `notes`.
-    more : mapping, optional
-        Whole columns that follow, each as long as there are rows.
     """
     import pandas as pd
 
@@ -110,7 +107,7 @@ def frame_of(
     }
     for name in dict.fromkeys(name for row in listed for name in row if name not in own):
         data[name] = [row.get(name) for row in listed]
-    frame = pd.DataFrame(data | {name: values for name, values in (more or {}).items() if name not in data})
+    frame = pd.DataFrame(data)
     frame.attrs = {"source": source, "tool": tool, "notes": tuple(notes)}
     return frame
 

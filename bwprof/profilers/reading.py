@@ -48,11 +48,16 @@ def opened(path: Path) -> Iterator[TextIO]:
     """
     with opened_raw(path) as raw:
         start = raw.peek(4096)[:4096]
-        encoding = "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
+        encoding = encoding_of(start)
         if encoding != "utf-16" and b"\0" in start:
             raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
     with path.open(encoding=encoding, errors="replace", newline="") as stream:
         yield stream
+
+
+def encoding_of(start: bytes) -> str:
+    """The encoding of a text that begins so."""
+    return "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
 
 
 class Lines:

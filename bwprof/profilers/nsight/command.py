@@ -96,7 +96,7 @@ def ncu_command(
     >>> import shlex
     >>> from bwprof.profilers import ncu_command
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
-    "ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py"
+    'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
     if preset not in PRESETS:
         raise ValueError(unknown("preset", preset, PRESETS))
@@ -160,7 +160,7 @@ def ncu_capture(
 
     Raises
     ------
-    bwprof.UnavailableError
+    bwprof.errors.UnavailableError
         Where ncu is not installed, may not read the counters, or takes longer than the limit.
     ValueError
         As `ncu_command` and `parse_ncu`, and when no kernel was measured.
@@ -181,9 +181,10 @@ def ncu_capture(
             raise ValueError(f"{quoted(kept)} exists already: give another output")
         ncu = find("ncu")
         if ncu is None:
+            elsewhere = ncu_command(target, kernel, preset, output or "profile", launch_count=launch_count)
             raise UnavailableError(
                 "ncu is not installed (it comes with the CUDA toolkit, or as Nsight Compute): no PATH and no toolkit "
-                f"has it. On a machine that has: {shlex.join(command)}"
+                f"has it. On a machine that has: {shlex.join(elsewhere)}"
             )
         said = Path(folder) / "output.txt"
         with said.open("wb") as stream:

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from bwprof.profilers.columns import frame_of
+from bwprof.profilers.columns import frame_of_columns
 from bwprof.profilers.kernel import short_name
 from bwprof.profilers.nsight import metrics
 from bwprof.profilers.nsight.launches import KERNEL_NAMES, Launches
@@ -23,47 +23,33 @@ if TYPE_CHECKING:
     Figures = NDArray[np.float64]
 
 _GB = 1e9
-_INTEGERS = (
-    "dram_bytes_read",
-    "dram_bytes_written",
-    "registers",
-    "shared_bytes",
-    "multiprocessors",
-    "bank_conflicts",
-    "shared_wavefronts",
-    "local_bytes",
-    "l2_bytes",
-    "blocks",
-    "threads",
-    "flops",
-)
 _SIZE = re.compile(r"\(?\s*(\d{1,18})\s*,\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)?", re.ASCII)
 _NAMES = {"Context": "context", "Stream": "stream", "Device": "device_index", "Process ID": "pid"}
 _USED = {"ID", *KERNEL_NAMES, "Block Size", "Grid Size", "CC", *_NAMES}
-_DIGITS = 12  # that count, of a figure that was scaled
+_DIGITS = 15  # that count, of a figure that was scaled
 _PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not tell the peak"
 
 
 def frame(launches: Launches, source: str, tool: str = "ncu") -> pd.DataFrame:
     """The frame that `bwprof.profilers.parse_ncu` returns."""
+    import numpy as np
+
     found = _Figures(launches)
-    columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
-    columns |= _sizes(launches, found)
-    columns |= _dram(columns, found)
-    columns |= _arithmetic(columns, found)
+    with np.errstate(all="ignore"):  # what is no finite number is left out of its row
+        columns = {name: found.first(sources) for name, sources in metrics.FIGURES.items()}
+        columns |= _sizes(launches, found)
+        columns |= _dram(columns, found)
+        columns |= _arithmetic(columns, found)
     text = _texts(launches, found)
     below = _drop_negative(columns)
-    rows = [
-        {name: values[at] for name, values in text.items()}
-        | {name: _plain(name, float(values[at])) for name, values in columns.items() if values is not None}
-        for at in range(launches.count)
-    ]
+    data = text | {name: _tidy(values) for name, values in columns.items() if values is not None}
     notes = launches.notes
     if found.own_pct:
         notes.append(_PEAK_UNKNOWN)
     if below:
         notes.append(f"{counted(below, 'negative figure')} cannot be and {'is' if below == 1 else 'are'} left out")
-    result = frame_of(rows, source=source, tool=tool, notes=notes, more=_others(launches))
+    others = {name: values for name, values in _others(launches).items() if name not in data}
+    result = frame_of_columns(data | others, source=source, tool=tool, notes=notes)
     result.attrs["page"] = launches.page
     result.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
     return result
@@ -117,16 +103,14 @@ class _Figures:
         of_unit = {self._launches.metrics[name].unit for name in names}
         if unit and not of_unit <= {unit, ""}:
             return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            return cast("Figures", np.sum(np.array(parts), axis=0))
+        return cast("Figures", np.sum(np.array(parts), axis=0))
 
 
 def divided(above: Figures, below: Figures, times: float = 1.0) -> Figures:
     """`times` * above / below; NaN where nothing, or less, is below."""
     import numpy as np
 
-    with np.errstate(all="ignore"):
-        result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
+    result = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
     return cast("Figures", np.where(np.isfinite(result), result, np.nan))
 
 
@@ -260,13 +244,11 @@ def _stalls(launches: Launches, found: _Figures) -> list[str | None]:
     return result
 
 
-def _plain(name: str, value: float) -> float | int | None:
-    """A figure as its column has it: whole where it is a count, without the last digits of a scaled one."""
-    if not math.isfinite(value):
-        return None
-    if name in _INTEGERS:
-        return round(value) if abs(value) < 2**63 else None
-    return float(f"{value:.{_DIGITS}g}")
+def _tidy(values: Figures) -> Figures:
+    """Figures without the last digits, which scaling makes; NaN for what is not finite."""
+    import numpy as np
+
+    return np.array([float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan for value in values.tolist()])
 
 
 def _others(launches: Launches) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def _table(path: Path, lines: Iterator[tuple[int, str]], line: int, header: list
     else:
         page = _Raw(path, line, header)
     last: ValueError | None = None
-    for at, text in _records(page.launches, lines, quotes=quotes):
+    for at, text in _records(page, lines, quotes=quotes):
         if last is not None:
             raise last
         try:
@@ -67,7 +67,7 @@ class _ShortError(ValueError):
     """A record with fewer cells than the header, or one that does not end."""
 
 
-def _records(launches: Launches, lines: Iterator[tuple[int, str]], *, quotes: bool) -> Iterator[tuple[int, str]]:
+def _records(page: _Page, lines: Iterator[tuple[int, str]], *, quotes: bool) -> Iterator[tuple[int, str]]:
     """CSV records without what ncu and the program print between them; a quoted cell may have several lines.
 
     `quotes`: every record begins with a quotation mark, as the header did.
@@ -79,22 +79,22 @@ def _records(launches: Launches, lines: Iterator[tuple[int, str]], *, quotes: bo
             parts.append(text)
             size += len(text)
             if size > LONGEST_LINE:
-                raise wrong(launches.path, start, "a quotation mark is not closed")
+                raise wrong(page.path, start, "a quotation mark is not closed")
             if text.count('"') % 2:
                 yield start, "\n".join(parts)
                 parts = []
         elif text[:1] != '"' and (text.startswith("==") or not text.strip()):
             continue
         elif text[:1] != '"' and (quotes or "," not in text):
-            launches.left_out[_OTHERS] += 1
+            page.launches.left_out[_OTHERS] += 1
         elif text.count('"') % 2:
             parts, start, size = [text], line, len(text)
         else:
             yield line, text
     if parts:
-        if not launches.count:
-            raise wrong(launches.path, start, "the file ends within this line: a quotation mark is not closed")
-        launches.told.append(_CUT_OFF)
+        if not page.has_launches:
+            raise wrong(page.path, start, "the file ends within this line: a quotation mark is not closed")
+        page.launches.told.append(_CUT_OFF)
 
 
 class _Page:
@@ -243,7 +243,7 @@ class _Details(_Page):
     def begin(self, line: int, header: list[str]) -> None:
         self._sniff()
         super().begin(line, header)
-        value = "Metric Value" if "Metric Value" in header else "Average"
+        value = "Average" if "Average" in header and "Metric Value" not in header else "Metric Value"
         needed = ("Metric Name", "Metric Unit", value)
         if missing := [name for name in needed if name not in header]:
             raise wrong(self.path, line, f"the header lacks {', '.join(missing)}")

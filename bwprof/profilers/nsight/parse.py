@@ -43,7 +43,7 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = reports.SEC
         For a file that is none of these, with the line and the reason.
     OSError
         For what cannot be opened.
-    bwprof.UnavailableError
+    bwprof.errors.UnavailableError
         For a report where neither ncu nor `ncu_report` can be had: the message names the command to run elsewhere.
 
     Notes

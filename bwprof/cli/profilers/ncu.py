@@ -1,0 +1,73 @@
+"""The command ``bwprof ncu``: Nsight Compute's files, and running it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bwprof.cli.profilers import finish, read
+from bwprof.cli.shared import options as shared
+from bwprof.cli.shared.arguments import Parser, run
+from bwprof.cli.shared.guard import OK, USAGE, coded
+from bwprof.cli.shared.outputs import targets_of
+from bwprof.profilers import PRESETS, ncu_capture, ncu_command
+from bwprof.text import parse_count, seconds, unknown
+
+_USAGE = """\
+usage: bwprof ncu show FILE             what ncu printed, or its report, as rows (bwprof ncu show --help)
+       bwprof ncu capture -- PROGRAM …  run a program under ncu and show what it measured (bwprof ncu capture --help)
+"""
+_COMMANDS = ("show", "capture")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show what ncu measured, or let it measure; returns the exit code."""
+    given = list(arguments)
+    if not given or given[0] in ("-h", "--help"):
+        sys.stdout.write(_USAGE)
+        return OK if given else USAGE
+    if given[0] == "show":
+        return read("ncu", given[1:], "bwprof ncu show")
+    if given[0] == "capture":
+        return _capture(given[1:])
+    return coded(lambda: _refuse(given[0]))
+
+
+def _refuse(name: str) -> int:
+    raise ValueError(unknown("command", name, _COMMANDS, see="bwprof ncu --help"))
+
+
+def _capture(given: Sequence[str]) -> int:
+    parser = Parser(
+        "bwprof ncu capture",
+        "Run a program under Nsight Compute, and show what it measured. Every launch costs up to dozens of passes.",
+    )
+    parser.add_argument("program", nargs="+", metavar="PROGRAM", help="and its arguments, behind --")
+    parser.add_argument("--preset", default="full", metavar="NAME", help=f"{', '.join(PRESETS)} (default: full)")
+    parser.add_argument("--kernel", metavar="NAME", help="only kernels of this name, or regex:...")
+    parser.add_argument("--launches", metavar="N", help="no more than so many launches")
+    parser.add_argument("--timeout", metavar="SECONDS", help="no longer than this")
+    parser.add_argument("-o", "--output", metavar="NAME", help="keep ncu's report as NAME.ncu-rep")
+    parser.add_argument("--print-command", action="store_true", help="print ncu's command line, and run nothing")
+    shared.add_files(parser)
+    parser.add_argument("--md", metavar="FILE|-", help="rows as a table in Markdown")
+    return run(parser, given, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import shlex
+
+    count = None if options.launches is None else parse_count(options.launches, "--launches")
+    limit = None if options.timeout is None else seconds(options.timeout, "--timeout", text=True)
+    if options.print_command:
+        command = ncu_command(
+            options.program, options.kernel, options.preset, options.output or "profile", launch_count=count
+        )
+        sys.stdout.write(f"{shlex.join(command)}\n")
+        return OK
+    targets = targets_of(options)
+    found = ncu_capture(
+        options.program, options.kernel, options.preset, options.output, launch_count=count, timeout_s=limit
+    )
+    return finish(found, targets)

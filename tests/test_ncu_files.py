@@ -1,0 +1,473 @@
+"""Nsight Compute: files that are damaged or hostile, reports, command lines, and the commands that print them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import stat
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page
+
+import bwprof
+from bwprof import environment
+from bwprof.errors import UnavailableError
+from bwprof.profilers import PRESETS, capture, ncu_capture, ncu_command, parse_ncu
+
+TIME = ("gpu__time_duration.sum", "ns", "5000")
+NOTHING = [
+    b"",
+    b"\n\n\n",
+    b"\xff\xfe",
+    b"\x7fELF\x02\x01\x01" + bytes(200),
+    b"hello, world\n",
+    b'{"traceEvents": []}\n',
+]
+
+
+def page(folder: Path, text: str | bytes) -> Path:
+    path = folder / "page.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("content", NOTHING)
+def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = page(tmp_path, content)
+    with pytest.raises(ValueError, match=r"(no page of ncu|no text)") as raised:
+        parse_ncu(path)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    import os
+
+    with pytest.raises(FileNotFoundError):
+        parse_ncu(tmp_path / "none.csv")
+    with pytest.raises(OSError, match="directory"):
+        parse_ncu(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="no regular file"):
+        parse_ncu(tmp_path / "pipe")
+    with pytest.raises((TypeError, ValueError), match="path"):
+        parse_ncu(7)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (quoted([WHO]), "no launch stands below the header"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch stands below"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit"]]), "the header lacks Metric Value"),
+        (raw_page([TIME], [*FIRST, "1", "2"]), "line 4: 13 cells for 12 columns"),
+        (raw_page([TIME], FIRST, [*FIRST, "1"]), "line 4: 11 cells for 12 columns"),
+        (raw_page([TIME]) + '"1"x,"2"\n', "line 4: this is no CSV"),
+        (quoted([[*WHO, TIME[0]], [""] * 12]) + '"0","1', "line 3: the file ends within this line"),
+        (quoted([[*WHO, *map(str, range(100_001))]]), "no page of ncu has more than 100000"),
+    ],
+)
+def test_damage_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_ncu(page(tmp_path, text))
+
+
+@pytest.mark.parametrize("source", [RAW, DETAILS])
+def test_a_page_that_ends_anywhere(tmp_path: Path, source: Path) -> None:
+    """A reason, or the launches before the cut, as they are in the whole page."""
+    content, whole = source.read_bytes(), parse_ncu(source)
+    rows = set()
+    for end in [*range(0, len(content), 97 if source == RAW else 31), len(content) - 1]:
+        path = page(tmp_path, content[:end])
+        try:
+            found = parse_ncu(path)
+        except ValueError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017 - most of them are
+            continue
+        rows.add(len(found))
+        for name in {"time_ms", "dram_bytes_read", "dram_pct", "kernel"} & set(found.columns):
+            for cut, right in zip(found[name], whole[name], strict=False):
+                assert cut == right or cut != cut  # noqa: PLR0124 - NaN
+    assert rows == {1, 2}
+
+
+def test_a_cut_is_noted(tmp_path: Path) -> None:
+    content = RAW.read_text()
+    found = parse_ncu(page(tmp_path, content[:-200]))
+    assert len(found) == 1
+    assert any("cut off" in note for note in found.attrs["notes"])
+
+
+def test_absurd_values(tmp_path: Path) -> None:
+    """What is no finite number, or negative where nothing can be, is not in the row; a note says so."""
+    metrics = [
+        ("gpu__time_duration.sum", "s", "1e400"),
+        ("dram__bytes_read.sum", "Gbyte", "1e308"),
+        ("dram__bytes_write.sum", "byte", "-5"),
+        ("launch__registers_per_thread", "", "9" * 400),
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "nan"),
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector", "5"),
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "request", "0"),
+        ("lts__t_bytes.sum", "Tbyte", "9e300"),
+        ("kernel", "", "a metric named as a column"),
+    ]
+    for text in (raw_page(metrics), details_page([("S", *metric) for metric in metrics])):
+        found = parse_ncu(page(tmp_path, text))
+        row = found.iloc[0]
+        named = ("time_ms", "dram_bytes_read", "dram_bytes_written", "registers", "sm_pct", "sectors_per_load")
+        for name in (*named, "l2_bytes", "dram_gb_s"):
+            assert name not in found.columns or found[name].isna().all(), name
+        assert row["kernel"] == "cpy(int)"
+        notes = " ".join(found.attrs["notes"])
+        assert "no finite number" in notes
+        assert "negative" in notes
+
+
+def test_columns_and_launches_twice(tmp_path: Path) -> None:
+    found = parse_ncu(page(tmp_path, raw_page([TIME, TIME, ("", "", "7")], [*FIRST, "1000", "2", "8"])))
+    assert found["time_ms"].tolist() == [0.005, 0.001]
+    assert found["launch"].tolist() == [0, 0]
+    assert found["column 14"].tolist() == [7, 8]
+    assert any("there twice" in note for note in found.attrs["notes"])
+
+
+def test_a_gigantic_cell(tmp_path: Path) -> None:
+    """Cells longer than the CSV module's limit, with and without quotation marks in them; what is shown is cut."""
+    for name in ("k" * 300_000, '"k' * 100_000):
+        found = parse_ncu(page(tmp_path, raw_page([TIME], who=[*FIRST[:4], name, *FIRST[5:]])))
+        assert found["time_ms"].tolist() == [0.005]
+        assert len(found["kernel"][0]) <= 32_000
+        assert len(found["case"][0]) <= 60
+
+
+def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bwprof.profilers import reading
+
+    monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(reading, "_BLOCK", 100)
+    with pytest.raises(ValueError, match="line 1: it has more than 1000 letters"):
+        parse_ncu(page(tmp_path, '"ID",' + "x" * 5000))
+
+
+def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric of its own for each launch would be a table of their product."""
+    from bwprof.profilers.nsight import launches
+
+    monkeypatch.setattr(launches, "_SPARE", 1000)
+    text = details_page([("S", "m0", "", "1")])
+    text += "".join(quoted([[str(at), *FIRST[1:], "S", f"m{at}", "", "1", "", ""]]) for at in range(1, 100))
+    with pytest.raises(ValueError, match="share few"):
+        parse_ncu(page(tmp_path, text))
+
+
+def test_mutated_pages_are_read_or_refused(tmp_path: Path) -> None:
+    """Nothing but ValueError comes out, with the file's name; what is read is finite and not negative."""
+    words = [b'"', b",", b"\n", b"\0", b'""', b"nan", b"-1", b"1e400", b"9" * 40, b"\xff", b"n/a", b"1.234,5", b'"ID"']
+    chance = random.Random(20)
+    seeds = [RAW.read_bytes(), DETAILS.read_bytes(), raw_page([TIME]).encode()]
+    for _ in range(150):
+        content = bytearray(chance.choice(seeds))
+        for _ in range(chance.choice((1, 2, 5))):
+            at = chance.randrange(len(content))
+            content[at : at + chance.choice((0, 1, 20))] = chance.choice(words)
+        path = page(tmp_path, bytes(content))
+        try:
+            found = parse_ncu(path)
+        except ValueError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017 - many are
+        else:
+            for name in {"time_ms", "dram_gb_s", "pct_peak"} & set(found.columns):
+                assert all(math.isfinite(value) and value >= 0 for value in found[name].dropna())
+
+
+def fake(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name on PATH, before all others."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.fixture
+def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(environment, "PROFILERS", dict.fromkeys(environment.PROFILERS, ()))
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_report_where_no_ncu_is(tmp_path: Path) -> None:
+    report = tmp_path / "a report.ncu-rep"
+    report.write_bytes(b"NVR\0whatever")
+    with pytest.raises(UnavailableError) as raised:
+        parse_ncu(report)
+    assert f"ncu -i '{report}' --csv --page raw --print-units base > 'a report.csv'" in str(raised.value)
+    with pytest.raises(UnavailableError, match="ncu -i"):  # by how it begins
+        parse_ncu(report.rename(tmp_path / "renamed"))
+    with pytest.raises(FileNotFoundError):
+        parse_ncu(tmp_path / "none.ncu-rep")
+
+
+def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "x; echo.ncu-rep"
+    report.write_bytes(b"NVR\0")
+    asked = f'[ "$2" = "{report}" ] && [ "$*" = "-i $2 --csv --page raw --print-units base" ]'
+    fake(tmp_path, "ncu", f"{asked} && cat {RAW}", monkeypatch)
+    found = parse_ncu(report)
+    assert found["time_ms"].tolist() == parse_ncu(RAW)["time_ms"].tolist()
+    assert found.attrs["source"] == str(report)
+    fake(tmp_path, "ncu", "echo 'file is damaged' >&2; exit 3", monkeypatch)
+    with pytest.raises(ValueError, match=r"ncu cannot read it \(exit code 3\): file is damaged"):
+        parse_ncu(report)
+    fake(tmp_path, "ncu", "echo nothing of use", monkeypatch)
+    with pytest.raises(ValueError, match=r"what ncu printed of it: this is no page of ncu"):
+        parse_ncu(report)
+    fake(tmp_path, "ncu", "exec sleep 30", monkeypatch)
+    with pytest.raises(UnavailableError, match="longer than"):
+        parse_ncu(report, timeout_s=0.05)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's names of what is asked for, on a stand-in: the module itself comes with Nsight Compute."""
+    figures: dict[str, tuple[Any, str]] = {
+        "gpu__time_duration.sum": (5000, "ns"),
+        "dram__bytes_read.sum": (640.0, "byte"),
+        "launch__func_cache_config": ("CachePreferNone", ""),
+        "none": (None, ""),
+    }
+
+    def metric(name: str) -> Any:
+        value, unit = figures[name]
+        return types.SimpleNamespace(value=lambda: value, unit=lambda: unit)
+
+    action = types.SimpleNamespace(name=lambda: "k(int)", metric_names=lambda: list(figures), metric_by_name=metric)
+    part = types.SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda index: action)
+    report = types.SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda index: part)
+    module = types.ModuleType("ncu_report")
+    module.__spec__ = types.SimpleNamespace(name="ncu_report")  # type: ignore[assignment]
+    module.load_report = lambda name: report  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ncu_report", module)
+    path = tmp_path / "x.ncu-rep"
+    path.write_bytes(b"NVR\0")
+    found = parse_ncu(path)
+    assert found["time_ms"].tolist() == [0.005, 0.005]
+    assert found["dram_bytes_read"].tolist() == [640, 640]
+    assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
+    module.load_report = lambda name: types.SimpleNamespace(num_ranges=lambda: 0)  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="holds no launch"):
+        parse_ncu(path)
+
+
+def test_command_lines() -> None:
+    start = "ncu --set full --target-processes all".split()
+    assert ncu_command(["./a b", "-n", "4"]) == [*start, "-o", "profile", "./a b", "-n", "4"]
+    given = ncu_command("python3 bench.py", "flash_attention_forward_kernel", output="profile_fa1_basic")
+    assert " ".join(given) == (
+        "ncu --set full --target-processes all --kernel-name flash_attention_forward_kernel -o profile_fa1_basic "
+        "python3 bench.py"
+    )
+    assert ncu_command("bench.py --n 2") == [*start, "-o", "profile", sys.executable, "bench.py", "--n", "2"]
+    page = ["--csv", "--page", "raw", "--print-units", "base"]
+    assert ncu_command("x", output=None) == [*start, *page, "x"]
+    some = ["--kernel-name", "regex:a|b", "--launch-count", "2"]
+    assert ncu_command(Path("x y"), "regex:a|b", launch_count=2) == [*start, *some, "-o", "profile", "x y"]
+
+
+def test_presets() -> None:
+    assert list(PRESETS) == ["full", "memory", "compute", "roofline", "stalls", "access", "speed"]
+    assert PRESETS["roofline"] == ("--set", "roofline")
+    assert PRESETS["speed"] == ("--section", "SpeedOfLight")
+    conflicts = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op"
+    assert PRESETS["memory"][1].startswith(
+        "dram__bytes_read.sum,dram__bytes_write.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,"
+        f"{conflicts}_ld.sum,{conflicts}_st.sum,"
+    )
+    assert "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio" in PRESETS["memory"][1].split(",")
+    assert PRESETS["compute"][1].startswith(
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed,sm__warps_active.avg.pct_of_peak_sustained_active,"
+        "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio,"
+        "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio,"
+    )
+    assert "sm__pipe_tensor_cycles_active" in PRESETS["compute"][1]
+    assert PRESETS["access"][1] == (
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct,"
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum,"
+        "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
+    )
+    stalls = PRESETS["stalls"][1].split(",")
+    recorded = [name for name in parse_ncu(RAW).columns if name.startswith("smsp__average_warps_issue_stalled_")]
+    assert sorted(stalls) == sorted(recorded)
+    for name in PRESETS:
+        words = ncu_command("x", preset=name)
+        assert not [word for word in words if any(letter.isspace() for letter in word)]
+        metrics = words[words.index("--metrics") + 1].split(",") if "--metrics" in words else []
+        assert len(metrics) == len(set(metrics))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"target": ""}, "target is empty"),
+        ({"target": []}, "target is empty"),
+        ({"target": "'unclosed"}, "target"),
+        ({"target": "--set x"}, "target is"),
+        ({"target": "x\0y"}, "target"),
+        ({"target": "x", "kernel": ""}, "kernel is"),
+        ({"target": "x", "kernel": "-k"}, "kernel is"),
+        ({"target": "x", "output": "-o"}, "output is"),
+        ({"target": "x", "preset": "memry"}, "did you mean 'memory'"),
+        ({"target": "x", "launch_count": 0}, "1 or more"),
+    ],
+)
+def test_bad_command_lines(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ncu_command(**arguments)
+
+
+def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for ncu writes a report (its last but one argument) and turns it into a page."""
+    monkeypatch.chdir(tmp_path)
+    script = f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$6.ncu-rep"; fi'
+    fake(tmp_path, "ncu", script, monkeypatch)
+    assert capture is ncu_capture
+    assert len(ncu_capture("./x")) == 2
+    assert not list(tmp_path.glob("*.ncu-rep"))
+    assert len(ncu_capture("./x", output="kept")) == 2
+    assert (tmp_path / "kept.ncu-rep").exists()
+    with pytest.raises(ValueError, match="exists already"):
+        ncu_capture("./x", output="kept")
+    fake(tmp_path, "ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", monkeypatch)
+    with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
+        ncu_capture("./x")
+    fake(tmp_path, "ncu", "echo '==ERROR== no such program'; exit 9", monkeypatch)
+    with pytest.raises(RuntimeError, match=r"exit code 9.*no such program"):
+        ncu_capture("./x")
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_capturing_without_ncu() -> None:
+    with pytest.raises(UnavailableError, match=r"not installed.*ncu --set full --target-processes all -o profile x"):
+        ncu_capture("x")
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bwprof.info.lines import about
+
+    assert environment.profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
+    fake(tmp_path, "ncu", "echo 'Nsight Compute (c) 2018-2025'; echo 'Version 2025.3.1.0 (build 3)'", monkeypatch)
+    fake(tmp_path, "nsys", "exit 1", monkeypatch)
+    fake(tmp_path, "rocprofv3", "echo 'version: 1.0.0, git: x'", monkeypatch)
+    found = environment.profilers()
+    assert found["ncu"] == {"path": str(tmp_path / "ncu"), "version": "2025.3.1.0"}
+    assert found["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
+    assert found["rocprofv3"] == {"path": str(tmp_path / "rocprofv3"), "version": "1.0.0"}
+    fake(tmp_path, "nsys", "exec sleep 30", monkeypatch)
+    monkeypatch.setattr(environment, "_VERSION_SECONDS", 0.05)
+    assert environment.profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
+    told = dict(about(bwprof.info()))
+    assert told["profiler rocprof"] == "not found"
+    assert told["profiler ncu"].endswith(str(tmp_path / "ncu"))
+
+
+def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.cli.profilers import main
+
+    assert main(["ncu", str(RAW)]) == 0
+    out = capsys.readouterr().out
+    for said in (
+        "2 launches of 1 kernel (ncu raw)",
+        "launch 0: cpy(const float4 *, float4 *, unsigned long)",
+        "262144x1x1 blocks of 256x1x1 threads, 16 registers a thread",
+        "501.504 us",
+        "4235.75 GB/s = 88.03 % of peak, peak 4811.6 GB/s",
+        "77.89 %, 100 % possible, limited by warps, 248.24 waves",
+        "16 sectors a load, 16 a store, 100 % of loaded bytes used",
+        "long_scoreboard 131.36",
+    ):
+        assert said in out
+    assert main(["ncu", str(DETAILS)]) == 0
+    assert "note: pct_peak is ncu's own DRAM throughput" in capsys.readouterr().out
+
+
+def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bwprof.cli import main as bwprof_main
+    from bwprof.cli.profilers import main
+
+    rows = [[str(at), *FIRST[1:4], f"void k{at}<int>(int)", *FIRST[5:], str(1000 * at)] for at in range(1, 7)]
+    path = page(tmp_path, raw_page([TIME], *rows))
+    assert main(["ncu", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "7 launches of 7 kernels" in out
+    assert [line.split("|")[1].strip() for line in out.splitlines() if "|" in line][-1] == "k6<int>"
+    assert main(["ncu", str(path), "--kernel", "k3<"]) == 0
+    assert "launch 3: void k3<int>(int)" in capsys.readouterr().out
+    assert main(["ncu", str(path), "--kernel", "gemm"]) == 2
+    assert "no kernel's name contains it" in capsys.readouterr().err
+    assert bwprof_main(["ncu", "show", str(path)]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No cell, and no name of a column, is a formula to a spreadsheet."""
+    from bwprof.cli.profilers import main
+
+    who = [*FIRST[:4], "=cmd|'/c calc'!A1", *FIRST[5:]]
+    path = page(tmp_path, raw_page([TIME, ("=1+1", "", "@SUM(1)"), ("negative", "", "-2")], who=who))
+    targets = [tmp_path / f"rows.{kind}" for kind in ("csv", "json", "md")]
+    arguments = ["ncu", str(path), *(word for kind in targets for word in (f"--{kind.suffix[1:]}", str(kind)))]
+    assert main(arguments) == 0
+    header, line = targets[0].read_text().splitlines()
+    assert header.startswith("kernel,launch,case")
+    assert header.endswith("gpu__time_duration.sum,'=1+1,negative")
+    assert line.startswith("'=cmd|'/c calc'!A1,0,")
+    assert line.endswith("5e-06,'@SUM(1),-2.0")
+    found = json.loads(targets[1].read_text())
+    assert (found["tool"], found["page"], found["rows"][0]["time_ms"]) == ("ncu", "raw", 0.005)
+    assert "| kernel | launch |" in targets[2].read_text()
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["ncu", str(path), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from bwprof.cli import main as bwprof_main
+    from bwprof.cli.profilers import READERS, main
+
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name in READERS:
+        assert f"python -m bwprof.profilers {name} FILE" in out
+    assert main(["nuc", "x"]) == 2
+    assert "did you mean 'ncu'" in capsys.readouterr().err
+    assert main(["ncu", str(tmp_path / "none")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert bwprof_main(["ncu"]) == 2
+    assert bwprof_main(["ncu", "--help"]) == 0
+    capsys.readouterr()
+    assert bwprof_main(["ncu", "shwo"]) == 2
+    assert "did you mean 'show'" in capsys.readouterr().err
+    command = ["ncu", "capture", "--print-command", "--preset", "speed", "--launches", "2", "--", "./a", "-b c"]
+    assert bwprof_main(command) == 0
+    said = "ncu --section SpeedOfLight --target-processes all --launch-count 2 -o profile ./a '-b c'\n"
+    assert capsys.readouterr().out == said
+
+
+def test_the_command_captures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bwprof.cli import main as bwprof_main
+
+    fake(tmp_path, "ncu", f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$6.ncu-rep"; fi', monkeypatch)
+    assert bwprof_main(["ncu", "capture", "--timeout", "20", "--", "./x"]) == 0
+    assert "2 launches of 1 kernel" in capsys.readouterr().out
