@@ -36,7 +36,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     """
     place = path_of(path, "path")
     if place.is_dir():
-        ours = any((place / name).exists() for name in ("results.json", "results.csv"))
+        ours = (place / "results.json").exists()
         return "rocprof" if not ours and any(map(_of_rocprof, sorted(place.rglob("*.csv"))[:100])) else OURS
     if not place.is_file():
         return OURS  # whose reader says what is wrong with it

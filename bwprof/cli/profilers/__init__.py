@@ -12,7 +12,7 @@ from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, coded, guarded
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.profilers import parse_ncu, parse_rocprof
+from bwprof.profilers import parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof
 from bwprof.text import unknown
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ READERS: dict[str, Reader] = {
         parse_ncu, "what ncu printed with --csv (--page raw or details) or as text, or its report (.ncu-rep)"
     ),
     "rocprof": Reader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
+    "trace": Reader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
+    "nsys": Reader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
 }
 _PROGRAM = "python -m bwprof.profilers"
 
@@ -64,7 +66,8 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
     """The subcommand of one profiler; returns the exit code."""
     parser = Parser(
         program,
-        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table.",
+        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table; of "
+        "time lines a row for each name.",
         "Columns: time, bytes, bandwidth, shares of peaks, why warps wait. The rest: --csv, --json.",
     )
     parser.add_argument("file", metavar="FILE", help=READERS[name].files)
