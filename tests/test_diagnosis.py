@@ -161,6 +161,15 @@ def test_littles_law() -> None:
     assert verdicts(row | {"sectors_per_load": 32.0, "latency": 1})["latency_bound"] == CANNOT_TELL
 
 
+def test_waiting_for_l2_is_not_dram_s_latency() -> None:
+    """A kernel whose data L2 keeps may have filled L2's bandwidth: 6 TB/s where DRAM has 4."""
+    row = {"time_ms": 1.0, "dram_pct": 10.0, "peak_gb_s": 4000.0, "stall_reasons": "long_scoreboard=9;wait=1"}
+    assert verdicts(row)["latency_bound"] == SUPPORTED
+    assert verdicts(row | {"l2_bytes": 600 * 10**6})["latency_bound"] == SUPPORTED
+    found = said_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
+    assert (found["verdict"], "L2 moved 6000 GB/s" in found["evidence"]) == (CANNOT_TELL, True)
+
+
 def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
     """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -308,9 +309,8 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
         (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
         (
-            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS "
-            "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) "
-            "SELECT start, 2 AS end, 'x' AS name FROM n",
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS"
+            " (SELECT 1 UNION ALL SELECT start FROM n) SELECT start, 2 AS end, 'x' AS name FROM n",
             (),
             "is no table but a view",
         ),
@@ -379,10 +379,8 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
     path = tmp_path / "kernels.csv"
     header = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
     lines = ["Processing [r.sqlite] with [cuda_gpu_kern_sum.py]...", "", header]
-    lines += [
-        "75.0,3000,2,1500.0,1400.0,1000,2000,1.0,gemm",
-        '25.0,1000,1,1000.0,1000.0,1000,1000,0.0,"relu(float*, int)"',
-    ]
+    lines.append("75.0,3000,2,1500.0,1400.0,1000,2000,1.0,gemm")
+    lines.append('25.0,1000,1,1000.0,1000.0,1000,1000,0.0,"relu(float*, int)"')
     path.write_text("\n".join(lines) + "\n")
     found = parse_nsys(path, bytes={"gemm": (1400, 1400)})
     assert found["kernel"].tolist() == ["gemm", "relu(float*, int)"]
@@ -400,3 +398,41 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
     path.write_text(f"{header}\n1,2\n")
     with pytest.raises(ValueError, match="line 2: it has 2 cells where the header has 9"):
         parse_nsys(path)
+
+
+# ---- the command ----
+
+
+def command(*arguments: object) -> int:
+    from bwprof.cli.profilers import main
+
+    return main([str(argument) for argument in arguments])
+
+
+def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
+    path = trace(tmp_path, [kernel(us=10.0), kernel(us=20.0), kernel("relu", 5.0), copy("DtoD", 30_000, 2.0)])
+    assert command("trace", path) == 0
+    printed = capsys.readouterr().out
+    assert "trace.json: 4 launches of 3 kernels (torch.profiler)" in printed
+    assert re.search(r"2 *\|gemm<float> *\| *15 *\| *0\.03 *\| *81\.1", printed)
+    assert re.search(r"Memcpy DtoD .*\| *30\.0 *\|", printed)
+    exported = export(tmp_path, f"{NOW}; {STRINGS}", *strings(n1="=1+1"), launched(1, 0, 30, 1, 1))
+    assert command("nsys", exported, "--csv", "-") == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.startswith("kernel,case,")
+    assert row.startswith("'=1+1,'=1+1,")  # no spreadsheet runs it
+    assert command("trace", exported) == 2
+    assert "r.sqlite, line 1: it begins with 'S'" in capsys.readouterr().err
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path):
+    from bwprof.profilers.anything import kind_of, read
+
+    path = trace(tmp_path, [kernel()])
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (tmp_path / "s.csv").write_text("Time (%),Total Time (ns),Instances,Name\n100,10,1,gemm\n")
+    for name in ("trace.json", "t.json.gz"):
+        assert kind_of(tmp_path / name) == "trace"
+        assert read(tmp_path / name)["kernel"].tolist() == [GEMM]
+    assert kind_of(export(tmp_path, NOW)) == "nsys"
+    assert read(tmp_path / "s.csv")["kernel"].tolist() == ["gemm"]

@@ -157,6 +157,11 @@ class Figures:
         return ratio(self.counted, self.number("time_ms")) / 1e6 if math.isnan(own) else own
 
     @cached_property
+    def l2_gb_s(self) -> float:
+        """What L2 moved over time."""
+        return ratio(self.number("l2_bytes"), self.number("time_ms")) / 1e6
+
+    @cached_property
     def memory(self) -> Share:
         """How near DRAM is to its roof, by the bytes that it really moved; without counters, by those stated."""
         if self.hot:

@@ -191,7 +191,9 @@ def _names(frame: pd.DataFrame) -> list[str]:
     names = values.labels(frame)
     if "kernel" in frame.columns and "case" not in frame.columns:
         kernels = values.words(frame, "kernel").astype(str).tolist()
-        names = [kernel.partition("(")[0] or name for kernel, name in zip(kernels, names, strict=True)]
+        names = [
+            kernel.partition("(")[0].removeprefix("void ") or name for kernel, name in zip(kernels, names, strict=True)
+        ]
     often = Counter(names)
     numbers = frame["launch"].tolist() if "launch" in frame.columns else list(range(len(names)))
     return [

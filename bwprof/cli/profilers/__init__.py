@@ -32,8 +32,8 @@ READERS: dict[str, Reader] = {
         parse_ncu, "what ncu printed with --csv (--page raw or details) or as text, or its report (.ncu-rep)"
     ),
     "rocprof": Reader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
-    "trace": Reader(parse_chrome_trace, "a trace that torch.profiler exported (.json or .json.gz)"),
-    "nsys": Reader(parse_nsys, "what nsys export --type sqlite wrote"),
+    "trace": Reader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
+    "nsys": Reader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
 }
 _PROGRAM = "python -m bwprof.profilers"
 COLUMNS = "columns"
@@ -78,7 +78,8 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
     """The subcommand of one profiler; returns the exit code."""
     parser = Parser(
         program,
-        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table.",
+        "Print what another profiler measured, a row a launch: of few launches all that is known, of many a table; of "
+        "time lines a row for each name.",
         "Columns: time, bytes, bandwidth, shares of peaks, why warps wait. The rest: --csv, --json.",
     )
     parser.add_argument("file", metavar="FILE", help=READERS[name].files)

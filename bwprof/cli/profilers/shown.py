@@ -38,27 +38,28 @@ def show(found: pd.DataFrame, stream: TextIO) -> None:
 
     screen = console(stream)
     kernels = found["kernel"].nunique()
+    grouped = "count" in found.columns
+    launches = int(found["count"].sum()) if grouped else len(found)
     source = f"{found.attrs.get('tool', '')} {found.attrs.get('page', '')}".strip()
     print_line = screen.print
-    print_line(f"{quoted(found.attrs.get('source', ''))}: {_counts(found)}{counted(kernels, 'kernel')} ({source})")
-    if len(found) <= MOST_BLOCKS and "launch" in found.columns:
+    print_line(
+        f"{quoted(found.attrs.get('source', ''))}: {_launches(launches)} of {counted(kernels, 'kernel')} ({source})"
+    )
+    if grouped:
+        _table(found, screen, "count", _TIMES)
+    elif len(found) <= MOST_BLOCKS:
         for row in _records(found):
             print_line("")
             for line in block(row):
                 print_line(line, soft_wrap=True)
     else:
-        _table(found, screen)
+        _table(found, screen, "launch", _COLUMNS)
     for note in found.attrs.get("notes", ()):
         print_line(f"note: {note}")
 
 
 def _launches(count: int) -> str:
     return "1 launch" if count == 1 else f"{count} launches"
-
-
-def _counts(found: pd.DataFrame) -> str:
-    """How many launches the rows are; of timelines, whose rows are kernels, nothing."""
-    return f"{_launches(len(found))} of " if "launch" in found.columns else ""
 
 
 def _records(found: pd.DataFrame) -> list[_Launch]:
@@ -124,6 +125,8 @@ def _compute(row: _Launch) -> str:
         _said(row, "sm_pct", ".2f", "multiprocessors {} %"),
         _said(row, "tensor_pct", ".2f", "tensor pipe {} %"),
         _said(row, "fma_pct", ".2f", "FMA pipe {} %"),
+        _said(row, "valu_busy_pct", ".2f", "vector units {} % busy"),
+        _said(row, "mem_unit_stalled_pct", ".2f", "memory units {} % stalled"),
     )
 
 
@@ -149,6 +152,7 @@ def _shared(row: _Launch) -> str:
     return _joined(
         _said(row, "bank_conflicts", ".0f", "{} bank conflicts"),
         _said(row, "shared_wavefronts", ".0f", "{} wavefronts"),
+        _said(row, "lds_bank_conflict_pct", ".2f", "{} % of its cycles are bank conflicts"),
     )
 
 
@@ -177,15 +181,12 @@ _PARTS: dict[str, Callable[[_Launch], str]] = {
     "shared": _shared,
     "caches": _caches,
     "waiting": _stalls,
+    "estimated": lambda row: str(row.get("estimated") or ""),
 }
 
 # A table's columns: heading, column, what it is multiplied with, how it is written.
 _COLUMNS = (
-    ("count", "count", 1.0, ".0f"),
     ("time us", "time_ms", 1e3, ".4g"),
-    ("total ms", "total_ms", 1.0, ".4g"),
-    ("share %", "share_pct", 1.0, ".1f"),
-    ("GB/s", "bandwidth_gb_s", 1.0, ".1f"),
     ("DRAM GB/s", "dram_gb_s", 1.0, ".1f"),
     ("% peak", "pct_peak", 1.0, ".1f"),
     ("SM %", "sm_pct", 1.0, ".1f"),
@@ -197,21 +198,30 @@ _COLUMNS = (
 )
 
 
-def _table(found: pd.DataFrame, screen: Any) -> None:
+# The same of a time line's rows, one for each name.
+_TIMES = (
+    ("median us", "time_ms", 1e3, ".6g"),
+    ("total ms", "total_ms", 1.0, ".4g"),
+    ("% of time", "share_pct", 1.0, ".1f"),
+    ("GB/s", "bandwidth_gb_s", 1.0, ".1f"),
+    ("occ. %", "occupancy_pct", 1.0, ".1f"),
+    ("registers", "registers", 1.0, ".0f"),
+)
+
+
+def _table(found: pd.DataFrame, screen: Any, first: str, columns: tuple[tuple[str, str, float, str], ...]) -> None:
     from bwprof.terminal import show as show_table
     from bwprof.terminal import table
 
-    there = [column for column in _COLUMNS if column[1] in found.columns]
+    there = [column for column in columns if column[1] in found.columns]
     headings = [column[0] for column in there]
-    first = ["launch"] if "launch" in found.columns else []
-    grid = table(screen, "", [*first, "kernel", *headings], numbers=[*first, *headings])
+    grid = table(screen, "", [first, "kernel", *headings], numbers=[first, *headings])
     for row in _records(found.head(_MOST_LINES)):
         figures = ["-" if row.get(name) is None else short(times * row[name], spec) for _, name, times, spec in there]
-        named = str(row.get("case") or row.get("kernel") or "-")
-        grid.add_row(*(str(row.get(name)) for name in first), named, *figures)
-    show_table(screen, grid, spare=["waves", "conflicts", "tensor %"])
+        grid.add_row(str(row.get(first)), str(row.get("case") or "-"), *figures)
+    show_table(screen, grid, spare=["waves", "conflicts", "tensor %", "registers", "occ. %"])
     if len(found) > _MOST_LINES:
-        screen.print(f"... and {_launches(len(found) - _MOST_LINES)} more: --csv FILE has all")
+        screen.print(f"... and {counted(len(found) - _MOST_LINES, 'row')} more: --csv FILE has all")
 
 
 def show_columns(stream: TextIO) -> int:

@@ -15,6 +15,7 @@ from bwprof.profilers.amd import table as tables
 from bwprof.profilers.amd.table import Table
 from bwprof.profilers.amd.traffic import Figures, times_ms
 from bwprof.profilers.columns import COLUMNS, frame_of_columns
+from bwprof.profilers.kernel import short_name
 from bwprof.profilers.reading import wrong
 from bwprof.text import finite_number, path_of, quoted, shown
 
@@ -216,6 +217,7 @@ def _frame(
     figures = Figures(counters, len(whole))
     kernels = whole["kernel"].astype(object).to_list()
     data: dict[str, Any] = {"kernel": kernels, "launch": given.pop("launch"), "status": ["ok"] * len(whole)}
+    data["case"] = _cases(kernels)
     data |= _of_launches(given) | figures.columns | _devices(given.get("agent"), agents)
     taken = times_ms(given)
     if taken is None or np.isnan(taken).all():
@@ -236,6 +238,12 @@ def _frame(
         notes = [*notes, f"counters that are called as columns are left out: {quoted(', '.join(same))}"]
     data |= {name: values for name, values in counters.items() if name not in same}
     return frame_of_columns(data, source=source, tool=tool, notes=notes)
+
+
+def _cases(kernels: list[str]) -> list[str]:
+    """Kernels' short names, each made once."""
+    short = {kernel: short_name(kernel) for kernel in set(kernels)}
+    return [short[kernel] for kernel in kernels]
 
 
 def _of_launches(given: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

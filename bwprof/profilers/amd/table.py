@@ -94,8 +94,8 @@ def kind_of(header: Sequence[str]) -> FileKind | None:
         return "agents"
     if not {"dispatch", "kernel"} <= roles:
         return None
-    if {"counter", "value"} <= roles:
-        return "counters"
+    if {"counter", "value"} & roles:
+        return "counters" if {"counter", "value"} <= roles else None
     return "launches" if "kind" in named and {"start", "end"} <= roles else "wide"
 
 

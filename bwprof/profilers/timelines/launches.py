@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.kernel import short_name
 from bwprof.results import schema
 from bwprof.results.others import moved
 from bwprof.text import mapping
@@ -105,6 +106,7 @@ class Launches:
         names = {key: schema.clean(key[0]) for key in keys}
         data: dict[str, Any] = {
             "kernel": [names[keys[place]] for place in ranked],
+            "case": [_case(names[keys[place]], keys[place][1]) for place in ranked],
             "kind": [keys[place][1] for place in ranked],
             "status": ["ok"] * len(ranked),
             "count": counts[ranked],
@@ -118,6 +120,10 @@ class Launches:
         data |= _of_setups(setups)
         data |= moved_columns(data, bytes, setups)
         return frame_of_columns(data, source=source, tool=tool, notes=notes)
+
+
+def _case(name: str, kind: str) -> str:
+    return short_name(name) if kind == KERNEL else name
 
 
 def _of_setups(setups: list[Setup]) -> dict[str, Any]:

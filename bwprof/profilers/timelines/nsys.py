@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bwprof.profilers.columns import frame_of_columns
+from bwprof.profilers.kernel import short_name
 from bwprof.profilers.reading import Lines, opened, opened_raw, records, wrong
 from bwprof.profilers.timelines.launches import COPY, FILL, KERNEL, UNKNOWN, Launches, Setup, moved_columns
 from bwprof.results import schema
@@ -49,8 +50,8 @@ _SETUP = ("deviceId", "registersPerThread", "gridX", "gridY", "gridZ", "blockX",
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 _BATCH = 50_000  # rows
 _LONGEST_TEXT = 1 << 20  # bytes of a name
-_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "ns": 1e-6}
-_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|ns)\))?", re.IGNORECASE)
+_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
+_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
 
 
 def parse_nsys(path: str | PathLike[str], *, bytes: Bytes | None = None) -> pd.DataFrame:
@@ -365,7 +366,7 @@ def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[s
         for at, title in enumerate(titles):
             matched = _TITLE.match(title)
             if matched:
-                columns[names[matched[1].lower()]] = at, _UNITS[matched[2] or "ns"]
+                columns[names[matched[1].lower()]] = at, _UNITS[(matched[2] or "ns").lower()]
         if "total_ms" in columns:
             return titles, columns
     raise wrong(place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}")
@@ -384,7 +385,7 @@ def _figure(place: Path, line: int, title: str, cell: str) -> float:
 def _summary(place: Path, listed: Mapping[str, list[Any]], bytes: Bytes | None) -> pd.DataFrame:
     notes = []
     names = [schema.clean(name) for name in listed["kernel"]]
-    data: dict[str, Any] = {"kernel": names, "status": ["ok"] * len(names)}
+    data: dict[str, Any] = {"kernel": names, "case": list(map(short_name, names)), "status": ["ok"] * len(names)}
     data |= {name: np.array(listed[name]) for name in ("count", "total_ms", "min_ms", "max_ms") if name in listed}
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = data["total_ms"] / data["count"]

@@ -1,0 +1,65 @@
+"""Readers of other profilers' files and damaged copies of them: a frame, or a ValueError that names the file.
+
+By hand, with many more: ``survives`` of `mutated` with a large count.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from mutated import survives
+from test_rocprof import FORCES, V1, V3, counted
+from test_timelines import GEMM, GPUS, NOW, STRINGS, copy, export, kernel, launched, operator, strings
+
+from bwprof.profilers import parse_chrome_trace, parse_nsys, parse_rocprof
+
+COUNT = 120
+
+
+def rocprof_files() -> dict[str, bytes]:
+    long = [counted(n, name, 10.0 * n) for n in (1, 2, 3) for name in ("FETCH_SIZE", "WRITE_SIZE", "TCC_HIT")]
+    return {
+        "v1.csv": "\n".join([V1, FORCES, FORCES.replace("0,", "1,", 1), ""]).encode(),
+        "v3.csv": "\n".join([V3, *long, ""]).encode(),
+    }
+
+
+def trace_files() -> dict[str, bytes]:
+    events = [kernel(), kernel("relu", 3.0), copy("HtoD", 100, 2.0), operator("aten::mm", 9.0, 1.0)]
+    whole = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "H200"}], "traceEvents": events, "x": "y"}
+    text = json.dumps(whole, indent=1).encode()
+    return {"t.json": text, "list.json": json.dumps(events).encode(), "t.json.gz": gzip.compress(text, mtime=0)}
+
+
+def stats_files() -> dict[str, bytes]:
+    header = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name"
+    return {
+        "stats.csv": f"{header}\n75.0,3000,2,1500.0,1400.0,1000,2000,1.0,gemm\n25.0,1000,1,1,1,1,1,0.0,relu\n".encode()
+    }
+
+
+@pytest.mark.parametrize(
+    ("read", "files"),
+    [(parse_rocprof, rocprof_files), (parse_chrome_trace, trace_files), (parse_nsys, stats_files)],
+    ids=["rocprof", "trace", "nsys stats"],
+)
+def test_damaged_copies_are_read_or_refused(tmp_path, read, files):
+    for name, whole in files().items():
+        good, refused = survives(read, tmp_path / name, whole, COUNT, seed=15)
+        assert good + refused == COUNT
+        assert good > 0
+        assert refused > 0
+
+
+def database(tmp_path) -> bytes:
+    rows = [launched(n % 2 + 1, 1000 * n, 500, 1, 1) for n in range(30)]
+    gpus = ("TARGET_INFO_GPU", (0, "H200", 9, 0, 132))
+    return export(tmp_path, f"{NOW}; {STRINGS}; {GPUS}", *strings(n1=GEMM, n2="relu"), gpus, *rows).read_bytes()
+
+
+def test_damaged_copies_of_an_export_are_read_or_refused(tmp_path):
+    good, refused = survives(parse_nsys, tmp_path / "r.sqlite", database(tmp_path), 2 * COUNT, seed=15)
+    assert good > 0
+    assert refused > 0
