@@ -144,7 +144,7 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
     names = [name if name in known else name.removesuffix("_pct") for name in names]
     allowed = [*known, "all"] if known else []
     if names and not known:
-        raise ValueError(f"the {backend} backend counts no metrics")
+        raise ValueError(f"the {backend} backend counts no metrics: leave them out, or measure on a GPU")
     for name in names:
         if name not in allowed:
             raise ValueError(unknown(f"metric on {backend}", name, allowed))

@@ -469,6 +469,6 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 60:
         return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # which three digits make 1 of it
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"

@@ -85,18 +85,17 @@ def device_params() -> list[Any]:
     return params
 
 
-# Files whose tests share what a fixture compiles, and which of them share it with each other.
-_COMPILED = {f"test_{name}.py": name for name in ("cublaslt", "cuda_host", "cupti", "library", "native", "packaging")}
-_COMPILED["test_plan_call.py"] = "cupti"
-_ALONE = {"test_notebooks.py"}  # whose tests take ten seconds each and share nothing
+# Files whose tests share what takes seconds to make, a program, a browser or a kernel; some with each other.
+_SHARING = ("cublaslt", "cuda_host", "cupti", "library", "native", "notebooks", "packaging", "report_page")
+_TOGETHER = {**{f"test_{name}.py": name for name in _SHARING}, "test_plan_call.py": "cupti", "test_nvtx.py": "cupti"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Under `-n 2`, tests go to the process that is free, a function's together, so that both end at the same time.
 
-    What is compiled for a whole file is compiled in one of them. The order is that of the files: by their number of
-    tests the longest, which stand alone, would be the last, and one process would wait for the other."""
+    What is made for a whole file is made in one of them. The order is that of the files: by their number of tests the
+    longest, which stand alone, would be the last, and one process would wait for the other."""
     if config.getoption("dist") != "load":
         return None  # someone chose
     from xdist.scheduler import LoadScopeScheduling
@@ -106,9 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            if Path(file).name in _ALONE:
-                return nodeid
-            return _COMPILED.get(Path(file).name) or nodeid.partition("[")[0]
+            return _TOGETHER.get(Path(file).name) or nodeid.partition("[")[0]
 
     return Scheduling(config, log)
 

@@ -15,13 +15,13 @@ from bwprof.plot.paper import Picture
 
 
 def render(picture: Picture, *, dark: bool = False) -> Axes:
-    """A picture drawn in a figure of its own size, at 72 dots an inch."""
+    """A picture laid out as it is drawn, in a figure of its own size, at 72 dots an inch; no pixel is coloured."""
     ground = DARK if dark else "white"
     figure = Figure(figsize=picture.size, layout="constrained", dpi=72, facecolor=ground)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(facecolor=ground)
     picture.draw(axes, picture.inner)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     return axes
 
 

@@ -220,8 +220,10 @@ def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
         for name, moved in (("fp16", 10**6), ("fp32", 2 * 10**6))
     )
     assert Answer(frame.from_rows([half])).buying() == ""
-    said = "Storing numbers in fp16 instead of fp32 would make the case 2.00 times as fast."
+    said = "Storing numbers in fp16 instead of fp32 makes the case 2.00 times as fast."
     assert Answer(frame.from_rows([half, full])).buying() == said
+    twice = [one | {"case": name} for one in (half, full) for name in "ab"]
+    assert Answer(frame.from_rows(twice)).buying() == said.replace("the case", "all 2 cases")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from bwprof.cli.sweep import main
 from bwprof.measuring import case as measuring
 from bwprof.measuring.row import Outcome, unmeasured
 from bwprof.measuring.spec import Spec
+from bwprof.results.others.prometheus import OPENING
 from bwprof.runs.executors import local
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -409,7 +410,9 @@ def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(
     here: Here, tmp_path: Path, number: signal.Signals
 ) -> None:
     slow = PLANT.format(body="time.sleep(60 if spec.params['M'] == 3 else 0)")
-    process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", folder=tmp_path, plant=slow)
+    (tmp_path / "m.prom").write_text(OPENING)
+    late = ["--trace", "t.json", "--prometheus", "m.prom", "--classic-csv", "c.csv"]
+    process = command("gemm", *TINY, "-p", "M=1,2,3,4", "--precision", "fp32", *late, folder=tmp_path, plant=slow)
     wait_for_rows(process, tmp_path, 2)
     children = child_processes(process.pid)
     process.send_signal(number)
@@ -422,6 +425,13 @@ def test_an_interrupt_keeps_the_finished_rows_and_resume_goes_on(
     assert before["M"].tolist() == [1, 2]
     assert before.attrs["run"]["status"] == "interrupted"
     assert f"--resume {folder.relative_to(tmp_path)}" in err
+    assert "results are in t.json" in err
+    names = [event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]]
+    assert sum("M=2 " in name for name in names) == 2, f"the case, and one launch of it: {names}"
+    assert "m.prom" not in err
+    assert "c.csv" not in err
+    assert not (tmp_path / "c.csv").exists()
+    assert (tmp_path / "m.prom").read_text() == OPENING, "of a part of the cases there are no metrics"
 
     code, _, err = here("--resume", folder.name)
     assert code == 0, err

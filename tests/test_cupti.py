@@ -105,10 +105,19 @@ def compiled_sources(folder: Path, includes: tuple[str, ...]) -> tuple[list[str]
     return objects, flags, clean_environment() | options
 
 
+_BUILT: dict[str, Native] = {}
+
+
 def build_program(
     factory: pytest.TempPathFactory, includes: list[str], name: str, more: tuple[str, ...] = ()
 ) -> Native:
-    """One of tests/native_cuda, with a fake library."""
+    """One of tests/native_cuda, with a fake library; made once, whatever file asks for it."""
+    if name not in _BUILT:
+        _BUILT[name] = _build(factory, includes, name, more)
+    return _BUILT[name]
+
+
+def _build(factory: pytest.TempPathFactory, includes: list[str], name: str, more: tuple[str, ...]) -> Native:
     made, flags, environment = compiled_sources(factory.getbasetemp() / "cuda_sources", tuple(includes))
     folder = factory.mktemp(name)
     objects = [*made, str(folder / f"{name}.o")]

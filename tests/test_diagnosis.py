@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from planted import KERNELS, Draw, as_bwprof, as_profiled, finite
+from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
 from bwprof.analysis.causes.rules import rule
@@ -66,7 +66,7 @@ def planted(form: str) -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw = Draw(1000 * seed + len(make.__name__))
-        row = make(draw)
+        row = counted(make(draw), draw)
         assert finite(row)
         if form == "bwprof":
             row = as_bwprof(row, draw)
@@ -102,7 +102,8 @@ def test_with_figures_missing_less_is_said_and_nothing_wrong() -> None:
     """A third of the columns left out at random, of what a profiler's file has."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
-        row, hide = as_profiled(make(Draw(77 * seed)), stated=True), random.Random(seed)
+        draw, hide = Draw(77 * seed), random.Random(seed)
+        row = as_profiled(counted(make(draw), draw), stated=True)
         rows.append({name: value for name, value in row.items() if hide.random() > 0.35})
     wrong = []
     for (make, cause, also), names in zip(_each(), supported(rows), strict=True):
@@ -158,6 +159,26 @@ def test_littles_law() -> None:
     assert Figures(row | {"blocks": 1, "threads": 128}).in_flight_least == 512
     # as many bytes in flight as it takes, and yet far from the roof: not for want of them
     assert verdicts(row | {"sectors_per_load": 32.0, "latency": 1})["latency_bound"] == CANNOT_TELL
+
+
+def test_waiting_for_l2_is_not_dram_s_latency() -> None:
+    """A kernel whose data L2 keeps may have filled L2's bandwidth: 6 TB/s where DRAM has 4."""
+    row = {"time_ms": 1.0, "dram_pct": 10.0, "peak_gb_s": 4000.0, "stall_reasons": "long_scoreboard=9;wait=1"}
+    assert verdicts(row)["latency_bound"] == SUPPORTED
+    assert verdicts(row | {"l2_bytes": 600 * 10**6})["latency_bound"] == SUPPORTED
+    found = said_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
+    assert (found["verdict"], "L2 moved 6000 GB/s" in found["evidence"]) == (CANNOT_TELL, True)
+
+
+def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
+    """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
+    row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}
+    assert verdicts(row)["compute_bound"] == CANNOT_TELL
+    assert verdicts(row | {"fma_pct": 2.0})["compute_bound"] == CANNOT_TELL
+    assert verdicts(row | {"fma_pct": 2.0, "tensor_pct": 85.0})["compute_bound"] == SUPPORTED
+    assert verdicts(row | {"fma_pct": 2.0, "tensor_pct": 1.0})["compute_bound"] == REFUTED
+    assert verdicts(row | {"sm_pct": 9.0})["compute_bound"] == REFUTED
+    assert verdicts(row | {"arithmetic_intensity": 0.1})["compute_bound"] == REFUTED, "bwprof's are stated, altogether"
 
 
 def test_sectors_are_held_against_the_width_of_access() -> None:
@@ -308,6 +329,18 @@ def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled
     assert "stall_reasons" in told
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
+
+
+def test_a_cpus_rows_ask_for_no_counters() -> None:
+    row = {"case": "a", "backend": "cpu", "time_ms": 1.0, "timer_floor_us": 0.1}
+    found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
+    assert found.loc["bank_conflicts", "evidence"] == "nothing is counted on a CPU"
+    assert not found["needs"].str.contains("ncu|--metrics|--counters").any()
+    assert answer(row | {"pct_attainable": 30.0}) == [
+        "a: at 30 % of what a stream of its bytes reaches, by the bytes stated; more cannot be told: nothing is "
+        "counted on a CPU."
+    ]
+    assert "limited by the memory's bandwidth" in answer(row | {"pct_attainable": 95.0})[0]
 
 
 def test_a_frame_and_its_columns() -> None:

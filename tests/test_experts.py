@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
@@ -82,6 +82,7 @@ def test_most_experts_are_not_beaten_by_any_draw() -> None:
     assert steps.distinct_experts(0, 0, 5) == 0
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 300).flatmap(lambda most: st.tuples(st.just(most), st.integers(1, most))),
     st.integers(1, 5000),

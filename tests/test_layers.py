@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -330,9 +331,15 @@ def test_measuring_and_binding_know_no_operation(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def docstrings(tree: ast.AST) -> set[ast.AST]:
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """A file of Python, its module first."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def docstrings(nodes: Iterable[ast.AST]) -> set[ast.AST]:
     found: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             found |= {
@@ -354,9 +361,9 @@ def test_python_names_no_operation() -> None:
     names = {operation["name"] for operation in _core.operations()}
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        texts = docstrings(tree)
-        for node in ast.walk(tree):
+        nodes = nodes_of(path)
+        texts = docstrings(nodes)
+        for node in nodes:
             spelled = [] if node in texts else [word for word in words_of(node) if word in names]
             wrong += [f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}: names {word}" for word in spelled]
     assert not wrong, "\n".join(wrong)
@@ -375,28 +382,23 @@ def modules_of(root: Path) -> dict[str, Path]:
 MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/neighbours.py": {"busy_seconds"}}
 
 
-def backends_named(tree: ast.Module) -> set[str]:
+def backends_named(nodes: Sequence[ast.AST]) -> set[str]:
     """Functions ("" outside any) that hold a backend's name as a text of its own, or in an attribute; no docstrings."""
     names = {backend["name"] for backend in _core.backends()}
-    texts = docstrings(tree)
+    texts = docstrings(nodes)
+    holder: dict[ast.AST, str] = {}  # the innermost function's name: of a tree's nodes the outer come first
     found = set()
-    for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-        inner = {
-            id(node)
-            for part in ast.walk(function)
-            if part is not function and isinstance(part, ast.FunctionDef)
-            for node in ast.walk(part)
-        }
-        for node in ast.walk(function):
-            named = isinstance(node, ast.Constant) and node.value in names and node not in texts
-            if named and id(node) not in inner:
-                found.add(getattr(function, "name", ""))
+    for node in nodes:
+        inside = node.name if isinstance(node, ast.FunctionDef) else holder.get(node, "")
+        holder.update(dict.fromkeys(ast.iter_child_nodes(node), inside))
+        if isinstance(node, ast.Constant) and node.value in names and node not in texts:
+            found.add(inside)
     return found
 
 
 def test_backends_named_are_found() -> None:
     text = 'A = {"cpu": 1}\ndef f(x):\n    """cpu"""\n    return x == "cuda"\ndef g(x):\n    return "no cuda here"\n'
-    assert backends_named(ast.parse(text)) == {"", "f"}
+    assert backends_named(list(ast.walk(ast.parse(text)))) == {"", "f"}
 
 
 def test_python_names_no_backend() -> None:
@@ -404,7 +406,7 @@ def test_python_names_no_backend() -> None:
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE).as_posix()
-        named = backends_named(ast.parse(path.read_text())) - MAY_NAME_A_BACKEND.get(file, set())
+        named = backends_named(nodes_of(path)) - MAY_NAME_A_BACKEND.get(file, set())
         wrong += [f"{file}: names a backend in {name or 'the module'}" for name in sorted(named)]
     assert not wrong, "\n".join(wrong)
 
@@ -412,7 +414,7 @@ def test_python_names_no_backend() -> None:
 def imports_of(path: Path, modules: Collection[str]) -> set[str]:
     """The package's modules that a file of it imports, also inside functions and for types alone."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}: imports are absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]

@@ -219,6 +219,9 @@ OTHERS = {
     "too deep": ('{"x": ' + "[" * 2000 + "]" * 2000 + ", " + ROW[1:], NONE),
     "bare NaN": (ROW[:-1] + ', "x": NaN}', NONE),
     "a control character": (ROW[:-1] + ', "x": "\x01"}', NONE),
+    "half a character": (ROW[:-1] + ', "x": "\udcc3"}', NONE),
+    "half a character at the end": (ROW[:-1] + ', "x": "\udce2\udc82', NONE),
+    "a character written too long": (ROW[:-1] + ', "x": "\udcc0\udcaf"}', NONE),
     "a 0": (ROW[:-1] + ', "x": 1}\0', NONE),
 }
 
@@ -227,9 +230,9 @@ OTHERS = {
 def test_what_is_no_list_of_reports_stays(save: Callable[..., tuple[int, str]], name: str) -> None:
     content, said = OTHERS[name]
     FILE.parent.mkdir(parents=True)
-    FILE.write_text(content)
+    FILE.write_text(content, errors="surrogateescape")
     assert save(report()) == (INVALID, f"{FILE} {said}: move it away, or take another run_id")
-    assert FILE.read_text() == content
+    assert FILE.read_text(errors="surrogateescape") == content
 
 
 def test_links_and_folders_are_refused(save: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

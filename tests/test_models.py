@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
@@ -155,6 +155,7 @@ def test_a_prompt_in_layers_with_a_window(context: int) -> None:
     assert least <= sum(cost.bytes_read for cost in costs) <= least * 1.01 + 2 * 128 * 2 * 8 * 64 * 2
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.floats(0.01, 1), min_size=1), st.integers(1, 500))
 def test_shares_lose_no_launch(shares: dict[str, float], count: int) -> None:
     whole = math.fsum(shares.values())
@@ -374,6 +375,7 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes) -> None:
         load(path)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -6,7 +6,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bwprof
@@ -38,6 +38,7 @@ def test_a_range_and_what_it_holds(text: str, numbers: tuple[int, ...]) -> None:
     assert counts(text, "M") == numbers
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 10**6))
 def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int, step: int) -> None:
     end = start + more

@@ -53,8 +53,9 @@ def test_what_a_row_says() -> None:
     assert repr(made()).startswith("<a<b fp16 plain: 0.0001 ms (0.9 to 1.1), 100 GB/s, hot, Test CPU")
     known = bwprof.Row(row("a", "fp32", gb_s=90.0, pct_limit=57.6, limiter="memory"))
     assert ", 90 GB/s, 58 % of limit (memory), " in repr(known)
-    assert "% of limit" not in repr(bwprof.Row({**known, "pct_limit": float("nan")}))
+    assert " % of " not in repr(bwprof.Row({**known, "pct_limit": float("nan"), "pct_attainable": None}))
     assert ", 58 % of limit, " in repr(bwprof.Row({**known, "limiter": None}))
+    assert ", 43 % of attainable, " in repr(bwprof.Row({**known, "pct_limit": None, "pct_attainable": 42.7}))
     failed = bwprof.Row(row("a", "fp32", gb_s=None, status="failed", reason="wrong result"))
     assert repr(failed) == "<a fp32 plain: failed: wrong result>"
     assert repr(bwprof.Row()) == "<: no time>"

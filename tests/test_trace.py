@@ -231,6 +231,14 @@ def test_a_callback_that_fails_leaves_a_closed_profiler() -> None:
     profiler.close()
 
 
+def test_what_is_called_when_a_trace_is_ready_takes_no_step() -> None:
+    with bwprof.Profiler(device="cpu", schedule=Schedule(), on_trace_ready=lambda one: one.step()) as profiler:
+        with pytest.raises(RuntimeError, match=r"on_trace_ready calls step\(\): the program does that"):
+            profiler.step()
+        profiler._ready = None
+        profiler.step()
+
+
 def test_without_a_schedule_steps_are_counted() -> None:
     with bwprof.Profiler(device="cpu") as profiler:
         profiler.step()
@@ -264,9 +272,14 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (target, FileExistsError, "exists already"),
         (tmp_path / "nowhere" / "t.json", FileNotFoundError, "its folder is not there"),
         (3, TypeError, "trace is 3: a path is needed"),
+        (tmp_path, IsADirectoryError, "it is a folder"),
     ):
         with pytest.raises(error, match=said):
             bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
+    same = tmp_path / "same.json"
+    with pytest.raises(ValueError, match=r"trace and output are both .*same\.json: name another file for one of them"):
+        bwprof.sweep("gemm", M=1, N=64, K=64, trace=same, output=tmp_path / "." / "same.json", **QUICK)
+    assert not same.exists()
 
 
 def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,6 +403,7 @@ def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
     assert not samples(prometheus.text([]))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_label(name: str) -> None:
     found = samples(prometheus.text([{"case": name, "status": "ok"}]))

@@ -281,9 +281,13 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
         return f"{what} {NOTHING}{where} (limited: {held_by}){left}"
     least, most = (f"{short(found, '.2f')}" for found in (gains[more].min(), gains[more].max()))
     span = _gain(gains[more].max()) if least == most else f"{least} to {_gain(gains[more].max())}"
-    cases = f"{more.sum()} of {counted(total, 'case')}" if total > 1 else "the case"
-    said = f"{what} would make {cases} {span}{assumed}"
-    return (said if more.all() else f"{said}; {(~more).sum()} would gain nothing (limited: {held_by})") + left
+    measured = (known["status"] == MEASURED).all()
+    every = more.sum() == total > 1
+    cases = f"all {counted(total, 'case')}" if every else f"{more.sum()} of {counted(total, 'case')}"
+    said = f"{what} {'makes' if measured else 'would make'} {cases if total > 1 else 'the case'} {span}{assumed}"
+    rest = int((~more).sum())
+    gain = ("gains" if rest == 1 else "gain") if measured else "would gain"
+    return (said if more.all() else f"{said}; {rest} {gain} nothing (limited: {held_by})") + left
 
 
 def limited_by(limiter: str, count: int) -> str:

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print why kernels are slow; returns the exit code."""
     parser = Parser("bwprof diagnose", _DESCRIPTION, _EPILOG)
     parser.add_argument("results", metavar="RUN|FILE", help="a run's folder, or a file of bwprof's or a profiler's")
-    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: '*gemm*'")
+    parser.add_argument("--only", metavar="PATTERN,…", help="only cases, or kernels, that a pattern matches: 'decode*'")
     parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
     parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
     parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")
@@ -158,13 +158,14 @@ def _evidence(held: Verdict) -> str:
 
 
 def _lines(one: Diagnosis, *, whole: bool) -> list[tuple[str, str, str]]:
-    """Verdict, hypothesis and evidence of a case: of several cases the refuted ones in one line."""
-    listed = [(held.verdict, held.hypothesis.name, _evidence(held)) for held in one.verdicts]
-    if whole:
-        return listed
-    refuted = [name for verdict, name, _ in listed if verdict == "refuted"]
-    rest = [line for line in listed if line[0] != "refuted"]
-    return [*rest, ("refuted", ", ".join(refuted), "")] if refuted else rest
+    """Verdict, hypotheses and evidence of a case, what is the same said once; of several cases not why of the refuted
+    ones.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for held in one.verdicts:
+        text = _evidence(held) if whole or held.verdict != "refuted" else ""
+        found.setdefault((held.verdict, text), []).append(held.hypothesis.name)
+    return [(verdict, ", ".join(names), text) for (verdict, text), names in found.items()]
 
 
 def _show(told: _Told, screen: Console) -> None:
@@ -217,7 +218,7 @@ def _markdown(told: _Told) -> str:
     parts += [told.note] if told.note else []
     parts += ["## Evidence"] if told.found else []
     for one, _ in told.found:
-        lines = [(verdict, name, text) for verdict, name, text in _lines(one, whole=True)]
+        lines = _lines(one, whole=True)
         parts += [f"### {one.case}", markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"]))]
     if told.open:
         parts.append("## Next steps")

@@ -107,7 +107,7 @@ def given_schedule(given: Given) -> Callable[[int], Phase] | None:
 class Scheduled:
     """What follows a schedule; without one it is on, or off, as its `enabled` says."""
 
-    __slots__ = ("_phase", "_ready", "_schedule", "_step")
+    __slots__ = ("_phase", "_ready", "_schedule", "_step", "_telling")
 
     enabled: Any  # a property of what follows it
 
@@ -119,7 +119,7 @@ class Scheduled:
         self, schedule: Callable[[int], Phase] | None, *, enabled: bool, ready: Callable[[Any], object] | None
     ) -> None:
         self._schedule, self._ready, self._step = schedule, ready, 0
-        self._phase = Phase.OFF
+        self._phase, self._telling = Phase.OFF, False
         if schedule is None:
             self.enabled = enabled
         else:
@@ -140,6 +140,8 @@ class Scheduled:
         Without a schedule steps are counted and no more. The end of a warm-up, and that of a cycle, wait for the
         ranges that were timed. Ranges that run meanwhile go on, unless the next step is not timed: they never were.
         """
+        if self._telling:
+            raise RuntimeError("on_trace_ready calls step(): the program does that, after each of its steps")
         before = self._phase
         self._step += 1
         if self._schedule is None:
@@ -162,8 +164,13 @@ class Scheduled:
         self._phase = phase
 
     def _tell(self) -> None:
-        if self._ready is not None:
+        if self._ready is None:
+            return
+        self._telling = True
+        try:
             self._ready(self)
+        finally:
+            self._telling = False
 
     def _finish_steps(self) -> None:
         """The program is over: so is the cycle."""

@@ -6,6 +6,8 @@
  * 0 for success; results are given back by pointer, last. Nothing is printed, except by what is asked to print, and
  * by cuda_benchmark_bandwidth, which says on stderr why it failed. A GB is 10^9 bytes, a MB 10^6, sizes have 64 bits.
  *
+ * Where bwprof works on a GPU of its own choice, the calling thread's current device is afterwards what it was before.
+ *
  * Handles are numbers in a pointer's clothes: no function reads the memory behind one, so that one that was destroyed,
  * or that another process (before a fork) created, is refused and not followed. */
 #ifndef BWPROF_H
@@ -44,7 +46,8 @@ enum {
     BWPROF_UNKNOWN = 10     /* there is no such number (yet): what was asked for is NaN */
 };
 
-/* The text of this thread's last failure; "" before the first. Stays until the thread's next failure. */
+/* The text of this thread's last failure; "" before the first. Stays until the thread's next failure. It is UTF-8, of
+ * names and paths the beginning; control characters, and what is no UTF-8, as \xNN. */
 BWPROF_API const char *bwprof_last_error(void);
 
 BWPROF_API const char *bwprof_version(void); /* "0.1.0" */

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.profilers.nsight.reports import is_report
 from bwprof.profilers.reading import encoding_of
-from bwprof.text import path_of, quoted
+from bwprof.text import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,17 +22,12 @@ _ROCPROF = ("KernelName", "Kernel_Name")
 _NCU = "Kernel Name"
 _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # ncu's page as text names a launch so
 OURS = "bwprof"
-# The reader in `bwprof.profilers` of each kind of file, and what writes one.
-READERS = {
-    "ncu": ("parse_ncu", "ncu"),
-    "rocprof": ("parse_rocprof", "rocprof or rocprofv3"),
-    "trace": ("parse_chrome_trace", "torch.profiler"),
-    "nsys": ("parse_nsys", "nsys export --type sqlite"),
-}
+# The kinds of files of others, and what writes one.
+OTHERS = {"ncu": "ncu", "rocprof": "rocprof or rocprofv3", "trace": "torch.profiler", "nsys": "nsys (as SQLite)"}
 
 
 def kind_of(path: str | PathLike[str]) -> str:
-    """Whose results a file or folder holds: "bwprof", or a name of READERS.
+    """Whose results a file or folder holds: "bwprof", or a name of OTHERS.
 
     Raises
     ------
@@ -99,11 +95,12 @@ def read(path: str | PathLike[str]) -> pd.DataFrame:
         try:
             return load(path)
         except ValueError as error:
-            writers = ", ".join(writer for _, writer in READERS.values())
+            writers = ", ".join(OTHERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
-    reader, writer = READERS[kind]
-    parse = getattr(profilers, reader, None)
-    if parse is None:
-        raise ValueError(f"{quoted(path)} is of {writer}: this version does not read such files")
-    found: pd.DataFrame = parse(path)
-    return found
+    parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
+        "ncu": profilers.parse_ncu,
+        "rocprof": profilers.parse_rocprof,
+        "trace": profilers.parse_chrome_trace,
+        "nsys": profilers.parse_nsys,
+    }
+    return parse[kind](path)

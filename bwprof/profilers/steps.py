@@ -13,6 +13,7 @@ from bwprof import registry
 from bwprof.analysis.diagnosis.function import Diagnosis
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL, SUPPORTED, Need
 from bwprof.analysis.values import as_frame, on_host
+from bwprof.profilers.nsight.command import ncu_command
 from bwprof.results.schema import is_missing
 
 PROGRAM = "YOUR_PROGRAM"
@@ -68,15 +69,8 @@ def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
 
 def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[str]:
     """The command with the one preset that they have in common, or with everything."""
-    from bwprof import profilers
-
     presets = {need.preset for need in needs}
-    preset = presets.pop() if len(presets) == 1 else "full"
-    make = getattr(profilers, "ncu_command", None)
-    if make is None:
-        return ["ncu", "--set", "full", *(("--kernel-name", kernel) if kernel else ()), "-o", "profile", *target]
-    made: list[str] = make(target, kernel, preset)
-    return made
+    return ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full")
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:

@@ -98,10 +98,12 @@ class Row(dict[str, Any]):
             words[0] += f" ({_between(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
             words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
-        share = finite_number(known.get("pct_limit"))
+        share, stream = finite_number(known.get("pct_limit")), finite_number(known.get("pct_attainable"))
         if share is not None:
             limiter = f" ({quoted(known['limiter'])})" if known.get("limiter") else ""
             words.append(f"{short(share, '.0f')} % of limit{limiter}")
+        elif stream is not None:  # whose FLOPs nobody knows
+            words.append(f"{short(stream, '.0f')} % of attainable")
         words += [quoted(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quoted(known['flags'])}" if known.get("flags") else ""
         return ", ".join(words) + flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from bwprof.runs.progress import Callback, Progress
 from bwprof.runs.several import Part, Settle, as_it_is
 from bwprof.runs.showing import shown_here
 from bwprof.runs.timeline import Timeline
-from bwprof.text import is_truth, path_of, seconds, shown, truth
+from bwprof.text import is_truth, path_of, quoted, seconds, shown, truth
 
 Shown = bool | Callable[[int, int, Row], object] | None
 
@@ -70,6 +71,10 @@ class How:
         if holds_something(target) and not self.force:
             said = "exists already: name another file, or replace it with force=True"
             raise FileExistsError(errno.EEXIST, said, str(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", str(target))
+        if self.output is not None and os.path.realpath(target) == os.path.realpath(path_of(self.output, "output")):
+            raise ValueError(f"trace and output are both {quoted(target)}: name another file for one of them")
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
 

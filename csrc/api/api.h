@@ -21,6 +21,16 @@ bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALI
 bw_status bw_api_backend(const char *name, const bw_backend **out);
 /* A device by the name of its backend; NULL: the first that has one. */
 bw_status bw_api_open(const char *backend, int device, bw_session **out);
+void bw_api_close(bw_session *session); /* NULL is fine */
+
+/* The calling thread's current device, which its own code works on: bwprof makes its own one current, and then this one
+ * again. */
+typedef struct bw_here {
+    const bw_backend *backend; /* NULL: nothing to go back to */
+    int device;
+} bw_here;
+bw_here bw_here_now(const bw_backend *backend);
+void bw_here_again(const bw_here *here);
 
 /* ---- text.c ---- */
 
@@ -36,6 +46,8 @@ void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no 
 /* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
  * locale; `absent` for NaN. */
 void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
+/* The length of the UTF-8 character that a text begins with, and which it is; 0 where it begins with none. */
+int bw_text_character(const char *text, size_t size, uint32_t *code);
 char bw_text_capital(char letter); /* of the alphabet, whatever the locale */
 /* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
 void bw_text_plain(bw_text *text, const char *name);

@@ -92,7 +92,7 @@ static bw_status benchmark(run *self, const char *backend, const char *suite, co
 cleanup:
     bw_text_free(&self->text);
     bw_run_plan_free(&self->plan);
-    bw_session_close(self->session);
+    bw_api_close(self->session);
     return status;
 }
 

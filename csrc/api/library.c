@@ -24,19 +24,29 @@ int bwprof_abi_version(void) {
     return BWPROF_ABI_VERSION;
 }
 
+/* A message repeats what a caller gave, or the beginning of it, which may end within a character. */
+static void say(const char *message) {
+    bw_text plain = {0};
+    bw_text_plain(&plain, message);
+    snprintf(bw_api_said, sizeof bw_api_said, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
+    bw_text_free(&plain);
+}
+
 bwprof_status bw_api_answer(bw_status status) {
     if (!status) return BWPROF_OK;
     bwprof_status answer = (bwprof_status)bw_status_code(status);
-    snprintf(bw_api_said, sizeof bw_api_said, "%s", bw_status_message(status));
+    say(bw_status_message(status));
     bw_status_free(status);
     return answer;
 }
 
 bwprof_status bw_api_unknown(const char *format, ...) {
     va_list arguments;
+    char message[sizeof bw_api_said];
     va_start(arguments, format);
-    vsnprintf(bw_api_said, sizeof bw_api_said, format, arguments);
+    vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    say(message);
     return BWPROF_UNKNOWN;
 }
 
@@ -60,8 +70,34 @@ bw_status bw_api_backend(const char *name, const bw_backend **out) {
     return name ? bw_backend_find(name, out) : first_backend(out);
 }
 
+bw_here bw_here_now(const bw_backend *backend) {
+    bw_here here = {NULL, 0};
+    if (!backend || !backend->context) return here;
+    bw_status status = backend->context->current(&here.device);
+    if (!status) here.backend = backend;
+    bw_status_free(status);
+    return here;
+}
+
+void bw_here_again(const bw_here *self) {
+    int now = 0;
+    if (!self->backend) return;
+    bw_status status = self->backend->context->current(&now);
+    if (!status && now != self->device) status = self->backend->context->make_current(self->device);
+    bw_status_free(status); /* a device that is lost: whoever uses it next is told */
+}
+
 bw_status bw_api_open(const char *backend, int device, bw_session **out) {
     const bw_backend *found;
     BW_TRY(bw_api_backend(backend, &found));
-    return bw_session_open(found, device, out);
+    bw_here here = bw_here_now(found);
+    bw_status status = bw_session_open(found, device, out);
+    bw_here_again(&here);
+    return status;
+}
+
+void bw_api_close(bw_session *session) {
+    bw_here here = bw_here_now(session ? session->backend : NULL);
+    bw_session_close(session);
+    bw_here_again(&here);
 }

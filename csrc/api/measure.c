@@ -76,8 +76,10 @@ static bw_status measure_in(bw_session *session, const function *subject, void *
     BW_TRY(bw_call_check(&of));
     if (given->timer) BW_TRY(bw_timer_find(session, given->timer, &options.timer));
     BW_TRY(bw_session_enter(session));
+    bw_here here = bw_here_now(session->backend);
     bw_status status =
         given->timer ? bw_measure_call(&of, &options, &measured) : bw_measure_call_best(&of, &options, &measured);
+    bw_here_again(&here);
     bw_session_leave(session);
     if (!status) write_result(session, given, &options, &measured, result);
     bw_measurement_free(&measured);
@@ -107,7 +109,7 @@ static bw_status measure(const function *subject, void *stream, const bwprof_mea
     if (given->profiler) return measure_by_profiler(subject, stream, given, result);
     BW_TRY(bw_api_open(given->backend, given->device, &session));
     bw_status status = measure_in(session, subject, stream, given, result);
-    bw_session_close(session);
+    bw_api_close(session);
     return status;
 }
 

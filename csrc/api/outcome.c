@@ -30,10 +30,11 @@ static bw_status measure_case(bw_session *session, bw_case *content, double max_
 bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *row) {
     const bw_planned *planned = row->planned;
     bw_case *content = NULL;
+    bw_here here = bw_here_now(session->backend);
     bw_status status = BW_OK;
     BW_TRY(bw_cost_of(planned->op, NULL, &row->dims, planned->precision, NULL, &row->cost));
     row->has_cost = true;
-    BW_TRY(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
+    BW_GOTO(bw_case_create(session, planned->op_index, planned->precision, &row->dims, planned->variant, 0, &content));
     row->variant = bw_case_choice(content)->variant->name;
     BW_GOTO(measure_case(session, content, max_seconds, row));
     const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
@@ -48,5 +49,6 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
     }
 cleanup:
     bw_case_free(content);
+    bw_here_again(&here);
     return status;
 }

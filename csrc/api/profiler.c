@@ -3,10 +3,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/parallel.h"
 
-enum { RANGES_AT_FIRST = 256 }; /* of a track: two marks each */
+enum { RANGES_AT_FIRST = 256, PAUSE_NS = 1000 }; /* of a track: two marks each */
 
 static void track_free(bw_track *self) {
     bw_ranges_free(self->ranges);
@@ -26,7 +27,7 @@ static void profiler_free(bw_profiler *self) {
     free(self->moved);
     pthread_mutex_destroy(&self->lock);
     pthread_mutex_destroy(&self->floor_lock);
-    bw_session_close(self->session);
+    bw_api_close(self->session);
     free(self);
 }
 
@@ -144,7 +145,23 @@ cleanup:
     return status;
 }
 
+void bw_track_enter(bw_track *self) {
+    while (atomic_load(&self->wanted)) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    pthread_mutex_lock(&self->lock);
+}
+
+void bw_track_leave(bw_track *self) {
+    pthread_mutex_unlock(&self->lock);
+}
+
 /* ---- marking ---- */
+
+static void lock_to_mark(bw_track *track) {
+    if (pthread_mutex_trylock(&track->lock) == 0) return;
+    atomic_store(&track->wanted, true);
+    pthread_mutex_lock(&track->lock);
+    atomic_store(&track->wanted, false);
+}
 
 /* Ranges that ran when the profiler was switched are dropped by their own thread. */
 static void follow_switch(bw_profiler *self, bw_track *track) {
@@ -172,7 +189,7 @@ static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
         BW_TRY(bw_name_check(name));
         BW_TRY(make_track(self, thread, stream, &track));
     }
-    pthread_mutex_lock(&track->lock);
+    lock_to_mark(track);
     follow_switch(self, track);
     bw_status status = name_in(track, name, &id);
     if (!status) status = bw_ranges_start(track->ranges, id);
@@ -189,7 +206,7 @@ static bw_status not_running(const char *name) {
 static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     bw_track *track = find_track(self, bw_parallel_thread(), stream);
     if (!track) return not_running(name);
-    pthread_mutex_lock(&track->lock);
+    lock_to_mark(track);
     follow_switch(self, track);
     int64_t id = bw_names_find(&track->names, name);
     bool running = id >= 0 && bw_ranges_running(track->ranges, id);

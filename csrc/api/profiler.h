@@ -15,6 +15,7 @@ typedef struct bw_track {
     struct bw_track *next; /* in its bucket; stays as it is */
     uint64_t thread;
     void *stream;
+    _Atomic bool wanted;  /* its thread waits for the lock, which readers leave to it */
     pthread_mutex_t lock; /* of all that follows: held for as long as marking takes, or reading without a wait */
     bw_names names;
     bw_ranges *ranges; /* whose numbers of names are those of `names` */
@@ -57,5 +58,9 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
 /* Every track, in no order: `bucket` from 0; NULL behind the last one. */
 bw_track *bw_track_first(bw_profiler *self);
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
+
+/* The lock, for whoever reads. A mutex goes to whoever comes first: one that reads on and on would keep it. */
+void bw_track_enter(bw_track *track);
+void bw_track_leave(bw_track *track);
 
 #endif

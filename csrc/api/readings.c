@@ -41,12 +41,12 @@ static bw_status settle(bw_track *track) {
     bw_status status = BW_OK;
     int64_t wanted = -1, left;
     do {
-        pthread_mutex_lock(&track->lock);
+        bw_track_enter(track);
         if (wanted < 0) wanted = bw_ranges_stopped(track->ranges);
         int64_t before = bw_ranges_settled(track->ranges);
         status = bw_status_first(status, bw_ranges_read_passed(track->ranges, READ_AT_ONCE));
         int64_t settled = bw_ranges_settled(track->ranges);
-        pthread_mutex_unlock(&track->lock);
+        bw_track_leave(track);
         left = wanted - settled;
         if (left > 0 && settled == before) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     } while (left > 0);
@@ -98,11 +98,11 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
     bw_status status = BW_OK;
     int64_t id = 0, end = 1;
     for (; id < end && !status; id++) {
-        pthread_mutex_lock(&track->lock);
+        bw_track_enter(track);
         if (only) id = bw_names_find(&track->names, only);
         end = only ? id + 1 : track->names.count;
         if (id >= 0 && id < end) status = gather_name(track, id, to);
-        pthread_mutex_unlock(&track->lock);
+        bw_track_leave(track);
     }
     return status;
 }
@@ -150,9 +150,11 @@ static bw_status measure_floor(bw_profiler *self, double *ms) {
     bw_ranges *ranges = NULL;
     double ns = NAN;
     BW_TRY(bw_session_enter(self->session));
+    bw_here here = bw_here_now(backend);
     bw_status status = bw_ranges_create(self->session, stream, 1, &ranges);
     if (!status) status = bw_ranges_floor(ranges, &ns);
     bw_ranges_free(ranges);
+    bw_here_again(&here);
     bw_session_leave(self->session);
     *ms = ns / 1e6;
     return status;
@@ -225,9 +227,9 @@ bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
     if (status) return bw_api_answer(status);
     for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
         status = bw_status_first(status, settle(track));
-        pthread_mutex_lock(&track->lock);
+        bw_track_enter(track);
         bw_ranges_forget(track->ranges);
-        pthread_mutex_unlock(&track->lock);
+        bw_track_leave(track);
     }
     bw_handle_let_go(handle);
     return bw_api_answer(status);

@@ -409,6 +409,19 @@ static void files_that_are_open(void) {
     OK(bwprof_profiler_destroy(profiler));
 }
 
+/* A text repeats no half of a character (each of these has three bytes), and nothing that a terminal would act on. */
+static void texts_of_strange_names(void) {
+    bwprof_profiler *profiler = opened();
+    char name[121];
+    double ms;
+    for (int i = 0; i < 120; i++) name[i] = "\xe6\x9d\xb1"[i % 3];
+    name[120] = '\0';
+    GIVES(BWPROF_INVALID, "\xe6\x9d\xb1\\xe6' does not run", bwprof_profiler_stop(profiler, name, NULL));
+    GIVES(BWPROF_UNKNOWN, "\xe6\x9d\xb1\\xe6' has no time", bwprof_profiler_elapsed_ms(profiler, name, &ms));
+    GIVES(BWPROF_INVALID, "range '\\x1b[31mred\\x0a\\xff'", bwprof_profiler_stop(profiler, "\x1b[31mred\n\xff", NULL));
+    OK(bwprof_profiler_destroy(profiler));
+}
+
 /* The files are compared by the test that starts this. */
 static void strange_names(void) {
     static const char *const names[] = {"größe 東京",
@@ -512,6 +525,7 @@ static const struct {
               {"a_name_of_ten_megabytes", a_name_of_ten_megabytes},
               {"files_and_folders", files_and_folders},
               {"files_that_are_open", files_that_are_open},
+              {"texts_of_strange_names", texts_of_strange_names},
               {"strange_names", strange_names},
               {"disabled", disabled},
               {"several_profilers", several_profilers},

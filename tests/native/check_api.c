@@ -22,6 +22,40 @@ static void ranges_of_the_library_have_names(int op_index) {
     for (int i = 0; i < 4; i++) CHECK(strcmp(fake.told[i], wanted[i]) == 0, "told '%s'", fake.told[i]);
 }
 
+static int do_nothing(void *user, int64_t set) {
+    (void)user, (void)set;
+    return 0;
+}
+
+/* Of several devices: what bwprof makes current is not what the caller's next launch goes to. */
+static void the_callers_device_stays_current(int op_index) {
+    (void)op_index;
+    bwprof_profiler *profiler = NULL;
+    bwprof_report report;
+    bwprof_measurement found;
+    bwprof_measure_options options = {.backend = "toy", .bytes_read = 1000};
+    FILE *away = fopen("/dev/null", "w");
+    fake.launch_ns = 2e6;
+    fake.seed = 0;
+    fake.current = 3;
+    CHECK_EQUAL(bwprof_profile_gemm_bandwidth(3, 5, 7, 1, &report), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    CHECK_EQUAL(bwprof_measure(do_nothing, NULL, NULL, &options, &found), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    CHECK_EQUAL(bwprof_profiler_create("toy", 0, &profiler), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    options = (bwprof_measure_options){.profiler = profiler};
+    CHECK_EQUAL(bwprof_measure(do_nothing, NULL, NULL, &options, &found), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    CHECK_EQUAL(bwprof_profiler_start(profiler, "gemm", NULL), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_stop(profiler, "gemm", NULL), BWPROF_OK);
+    CHECK_EQUAL(bwprof_profiler_print_report(profiler, away), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    CHECK_EQUAL(bwprof_profiler_destroy(profiler), BWPROF_OK);
+    CHECK_EQUAL(fake.current, 3);
+    fclose(away);
+}
+
 /* One name more than the others: beyond what each list of names has room for at first. */
 enum { NAMES = 33 };
 
@@ -107,6 +141,7 @@ static void kernels_have_reports(int op_index) {
 static void a_report_fails_by_every_call_and_allocation(int op_index) {
     (void)op_index;
     bwprof_report found;
+    fake.cache_bytes = 1 << 10; /* few sets */
     fake.launch_ns = 2e6;
     fake.seed = 0; /* of what the library generates */
     fake.fail_code = BW_CODE_DEVICE_LOST;
@@ -232,6 +267,7 @@ static void memory_ends_while_ranges_are_told(int op_index) {
 
 const check api_checks[] = {
     {"ranges_of_the_library_have_names", false, ranges_of_the_library_have_names},
+    {"the_callers_device_stays_current", false, the_callers_device_stays_current},
     {"memory_ends_among_names", false, memory_ends_among_names},
     {"kernels_have_reports", false, kernels_have_reports},
     {"a_report_fails_by_every_call_and_allocation", false, a_report_fails_by_every_call_and_allocation},

@@ -51,6 +51,7 @@ static bw_status device_name(int index, char *name, size_t name_size) {
 static bw_status device_open(int index, bw_device **out) {
     (void)index;
     BW_TRY(called("device_open"));
+    fake.current = 0;
     bw_device *device = calloc(1, sizeof *device);
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device");
     device->facts.cache_bytes = fake.cache_bytes;
@@ -64,6 +65,7 @@ static bw_status device_open(int index, bw_device **out) {
 
 static void device_close(bw_device *device) {
     fake.live_devices--;
+    fake.current = 0;
     free(device);
 }
 
@@ -86,6 +88,7 @@ static bw_status device_memory(bw_device *device, int64_t *free_bytes, int64_t *
 static bw_status allocate(bw_device *device, int64_t bytes, void **out) {
     (void)device;
     BW_TRY(called("allocate"));
+    fake.current = 0;
     if (bytes > fake.memory_bytes - fake.live_bytes) {
         fake.refused_allocations++;
         return bw_fail(BW_CODE_MEMORY, "the device has no %lld bytes", (long long)bytes);
@@ -154,6 +157,7 @@ typedef struct image {
     int64_t count;
     bw_reference_row *rows;
     char **bits;
+    int64_t *start, *bytes; /* of each row in its operand: every launch writes them all */
 } image;
 
 static image outputs;
@@ -161,6 +165,8 @@ static image outputs;
 void fake_forget(void) {
     for (int64_t i = 0; outputs.bits && i < outputs.count; i++) free(outputs.bits[i]);
     free(outputs.bits);
+    free(outputs.start);
+    free(outputs.bytes);
     free(outputs.rows);
     memset(&outputs, 0, sizeof outputs);
 }
@@ -193,15 +199,21 @@ static bw_status prepare_image(const bw_launch *launch, const bw_operand *operan
     double *values = malloc((size_t)rows.elems * sizeof *values);
     outputs.rows = calloc((size_t)count, sizeof *outputs.rows);
     outputs.bits = calloc((size_t)count, sizeof *outputs.bits);
+    outputs.start = calloc((size_t)count, sizeof *outputs.start);
+    outputs.bytes = calloc((size_t)count, sizeof *outputs.bytes);
     outputs.count = count;
     bw_status status = BW_OK;
-    if (!values || !outputs.rows || !outputs.bits) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+    if (!values || !outputs.rows || !outputs.bits || !outputs.start || !outputs.bytes) {
+        BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
+    }
     for (int64_t i = 0; i < count; i++) {
         bw_reference_row *row = &outputs.rows[i];
         row->values = values;
         BW_GOTO(op->reference(launch->dims, launch->precision, fake.seed, i, row));
         bw_dtype dtype = operands[row->operand].dtype;
-        outputs.bits[i] = malloc((size_t)bw_dtype_bytes(dtype, row->count));
+        outputs.start[i] = bw_dtype_bytes(dtype, row->offset);
+        outputs.bytes[i] = bw_dtype_bytes(dtype, row->count);
+        outputs.bits[i] = malloc((size_t)outputs.bytes[i]);
         if (!outputs.bits[i]) BW_GOTO(bw_fail(BW_CODE_MEMORY, "no memory for the outputs"));
         encode(dtype, values, row->count, outputs.bits[i]);
         row->values = NULL;
@@ -237,14 +249,11 @@ static void corrupt(const bw_launch *launch, const bw_operand *operands) {
     free(values);
 }
 
-static void write_rows(const bw_launch *launch, const bw_operand *operands, bool shifted) {
+static void write_rows(const bw_launch *launch, bool shifted) {
     for (int64_t i = 0; i < outputs.count; i++) {
-        const bw_reference_row *row = &outputs.rows[i];
         int64_t from = shifted ? (i + 1) % outputs.count : i;
-        int64_t count = bw_min64(row->count, outputs.rows[from].count);
-        bw_dtype dtype = operands[row->operand].dtype;
-        memcpy((char *)launch->operand[row->operand] + bw_dtype_bytes(dtype, row->offset), outputs.bits[from],
-               (size_t)bw_dtype_bytes(dtype, count));
+        memcpy((char *)launch->operand[outputs.rows[i].operand] + outputs.start[i], outputs.bits[from],
+               (size_t)bw_min64(outputs.bytes[i], outputs.bytes[from]));
     }
 }
 
@@ -286,7 +295,7 @@ static bw_status launch_row(int row, const bw_launch *launch) {
     bool now = fake.plant != FAKE_RIGHT && (fake.when == FAKE_ALWAYS || (fake.when == FAKE_IN_REPLAYS && in_replay) ||
                                             (fake.when == FAKE_ON_LAST_SET && on_last_set));
     if (now && fake.plant == FAKE_NOTHING) return BW_OK;
-    write_rows(launch, operands, now && fake.plant == FAKE_SHIFTED);
+    write_rows(launch, now && fake.plant == FAKE_SHIFTED);
     if (now && (fake.plant == FAKE_WRONG_ELEMENT || fake.plant == FAKE_NAN)) corrupt(launch, operands);
     return BW_OK;
 }
@@ -396,10 +405,12 @@ static void plan_free(bw_plan *plan) {
     if (plan->flush) release(plan->device, plan->flush, plan->spec.flush_bytes);
     free(plan);
     fake.live_plans--;
+    fake.current = 0;
 }
 
 static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
     BW_TRY(called("plan_create"));
+    fake.current = 0;
     bw_status status = BW_OK;
     bw_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
@@ -563,6 +574,26 @@ static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, rele
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
 static const bw_mark_calls mark_calls = {"toy",       marks_create,  marks_reserve, mark,
                                          mark_passed, marks_elapsed, marks_free};
+
+/* ---- the thread's device: which of several there is no need to know ---- */
+
+static bw_status current_device(int *index) {
+    *index = fake.current;
+    return BW_OK;
+}
+
+static bw_status make_current(int index) {
+    fake.current = index;
+    return BW_OK;
+}
+
+static void *device_stream(const bw_device *device) {
+    (void)device;
+    return NULL;
+}
+
+static const bw_context_calls context_calls = {current_device, make_current, device_stream};
+
 /* ---- annotations: kept as text ---- */
 
 static bool annotations_watched(bw_device *device) {
@@ -605,7 +636,7 @@ static const bw_neighbour_calls neighbour_calls = {neighbours, reference};
 #define FAKE_BACKEND                                                                               \
     .name = "toy", .text = "host memory and a toy clock", .built = true, .devices = &device_calls, \
     .memory = &memory_calls, .plans = &plan_calls, .marks = &mark_calls, .sensors = &sensor_calls, \
-    .neighbours = &neighbour_calls, .annotations = &annotation_calls
+    .neighbours = &neighbour_calls, .context = &context_calls, .annotations = &annotation_calls
 
 const bw_backend fake_backend = {FAKE_BACKEND};
 const bw_backend fake_host_backend = {FAKE_BACKEND, .runs_on_host = true};

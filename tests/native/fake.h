@@ -53,6 +53,7 @@ typedef struct fake_state {
     double slow_by;
     bw_disturbance disturbance; /* what others are said to have taken */
     bool watched;               /* a tool takes annotations */
+    int current;                /* device of the thread; 0 after calls that make the toy's own one current */
     int64_t fail_at;            /* the so-many-th backend call fails; 0 = none */
     bw_code fail_code;
 

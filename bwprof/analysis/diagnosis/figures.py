@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bwprof import _core, registry
 from bwprof.analysis import values
 from bwprof.analysis.forecast import datasheets
 from bwprof.analysis.occupancy import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
@@ -47,14 +48,19 @@ class Figures:
 
     def __init__(self, row: Mapping[str, Any], latency_us: float | None = None) -> None:
         self.row = row
+        self._numbers: dict[str, float] = {}
         own = self.number("memory_latency_us")
         self.latency_known = latency_us is not None or own > 0
         self.latency_us = latency_us if latency_us is not None else own if own > 0 else LATENCY_US
 
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
-        found = (measured_or_nan(self.row.get(name)) for name in names)
-        return next((value for value in found if value >= 0), math.nan)
+        for name in names:
+            if name not in self._numbers:
+                self._numbers[name] = measured_or_nan(self.row.get(name))
+            if self._numbers[name] >= 0:
+                return self._numbers[name]
+        return math.nan
 
     def word(self, name: str) -> str:
         """A column of text, "" where it has none."""
@@ -64,6 +70,12 @@ class Figures:
     def has(self, *names: str) -> bool:
         """Whether all of some columns have numbers."""
         return not any(math.isnan(self.number(name)) for name in names)
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether it ran on a CPU."""
+        backend = self.word("backend")
+        return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
 
     @property
     def of_amd(self) -> bool:
@@ -143,6 +155,11 @@ class Figures:
         """Counted bytes over time."""
         own = self.number("dram_gb_s")
         return ratio(self.counted, self.number("time_ms")) / 1e6 if math.isnan(own) else own
+
+    @cached_property
+    def l2_gb_s(self) -> float:
+        """What L2 moved over time."""
+        return ratio(self.number("l2_bytes"), self.number("time_ms")) / 1e6
 
     @cached_property
     def memory(self) -> Share:

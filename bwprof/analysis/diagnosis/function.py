@@ -32,6 +32,8 @@ COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "e
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
 _ROOFS = (MEMORY, "compute_bound")
+_ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # what a CPU's rows tell of, whose work nothing counts
+_HOST = "nothing is counted on a CPU"
 _ROCPROF = {BANDWIDTH: "parse_rocprof(path, peak_gb_s=...), of profile_memory's counters"}
 _AGAIN = Need("figures that agree", "measure again", "")
 
@@ -58,8 +60,7 @@ class Diagnosis:
     row: dict[str, Any]
     doubts: tuple[str, ...]
     small: bool
-    share: str
-    between: bool
+    position: str
     verdicts: tuple[Verdict, ...]
 
     def of(self, verdict: str) -> list[Verdict]:
@@ -95,10 +96,12 @@ class Diagnosis:
         open_ones = self.of(CANNOT_TELL)
         if len(open_ones) == len(self.verdicts) and len({found.judgement for found in open_ones}) == 1:
             return open_ones[0].judgement.evidence
-        parts = [f"between roof and latency ({self.share})"] if self.between else []
+        parts = [self.position] if self.position else []
         far = [found.hypothesis.said for found in self.of(REFUTED) if found.hypothesis.name in _ROOFS]
         parts += [f"not limited by {' or '.join(far)}"] if far else []
         needs = dict.fromkeys(need.figure for found in open_ones for need in found.judgement.needs)
+        if any(found.judgement.evidence == _HOST for found in open_ones):
+            return "; ".join([*parts, f"more cannot be told: {_HOST}"])
         parts.append(f"more cannot be told yet, missing: {', '.join(needs)}" if needs else "nothing else stands out")
         return "; ".join(parts)
 
@@ -188,7 +191,9 @@ def _names(frame: pd.DataFrame) -> list[str]:
     names = values.labels(frame)
     if "kernel" in frame.columns and "case" not in frame.columns:
         kernels = values.words(frame, "kernel").astype(str).tolist()
-        names = [kernel.partition("(")[0] or name for kernel, name in zip(kernels, names, strict=True)]
+        names = [
+            kernel.partition("(")[0].removeprefix("void ") or name for kernel, name in zip(kernels, names, strict=True)
+        ]
     often = Counter(names)
     numbers = frame["launch"].tolist() if "launch" in frame.columns else list(range(len(names)))
     return [
@@ -208,15 +213,19 @@ def _diagnosis(at: int, name: str, row: dict[str, Any], latency_us: float | None
         row,
         tuple(figures.doubts),
         figures.small,
-        share_text(figures.memory),
-        _between(figures),
+        _position(figures),
         tuple(ranked),
     )
 
 
-def _between(figures: Figures) -> bool:
-    """Neither near the memory roof nor far from it."""
-    return figures.memory.known and near_memory(figures, doubted=figures.unsure) == CANNOT_TELL
+def _position(figures: Figures) -> str:
+    """Where it is in words, neither near the memory roof nor certainly far from it; "" elsewhere."""
+    verdict = near_memory(figures, doubted=figures.unsure)
+    if not figures.memory.known or verdict == SUPPORTED:
+        return ""
+    if figures.memory.least:
+        return f"at {share_text(figures.memory)}, by the bytes stated"
+    return f"between roof and latency ({share_text(figures.memory)})" if verdict == CANNOT_TELL else ""
 
 
 def _unmeasured(figures: Figures) -> str:
@@ -232,7 +241,11 @@ def _judged(hypothesis: Hypothesis, figures: Figures) -> Judgement:
     wrong = [said for columns, said in figures.contradictions if columns & set(hypothesis.columns)]
     if wrong:
         return untold(f"contradictory: {'; '.join(wrong)}", _AGAIN)
+    if figures.on_host and hypothesis.name not in _ON_HOST:
+        return untold(_HOST)
     found = hypothesis.judge(figures)
+    if figures.on_host:
+        return dataclasses.replace(found, needs=tuple(need for need in found.needs if not need.preset))
     if figures.of_amd:  # whose figures neither bwprof counts nor ncu
         needs = tuple(Need(need.figure, _ROCPROF.get(need, ""), "") for need in found.needs)
         return dataclasses.replace(found, needs=needs)

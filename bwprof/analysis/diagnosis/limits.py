@@ -38,6 +38,8 @@ AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
 SHORT_US = Band(3.0, 10.0)
 HOST = Band(90.0, 97.0)  # percent of the time in which kernels run
 CLOCK = Band(0.85, 0.95)  # of the highest
+# Over the theoretical bandwidth of DRAM: L2 counts 1.5 bytes for each of a stream, of which 60 % are far from the roof.
+BY_L2 = 1.2
 COUNTED = Need("counted DRAM bytes", "--counters", "memory")
 _ENOUGH = 1.2  # of the bytes in flight that are needed
 
@@ -94,7 +96,8 @@ def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement
         if math.isnan(memory):
             return untold(f"{said}: of arithmetic or of loads and stores", STALLS, PIPES)
         return supported(f"{said}: another than FMA and tensor cores", 100 / busiest)
-    rate_far = near_rate(figures) == REFUTED
+    stated = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # not counted of some pipes alone
+    rate_far = near_rate(figures) == REFUTED and stated
     if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(pipes(figures)) > 1)):
         return refuted(said)
     if not pipe and math.isnan(busiest):
@@ -131,6 +134,9 @@ def latency_bound(figures: Figures) -> Judgement:
         return untold(f"{said}: neither near the memory roof nor far")
     if launch.verdict != REFUTED:
         return untold(f"{said}; {launch.evidence}", *launch.needs)
+    if figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
+        need = Need("L2's share of its peak", "", "full")
+        return untold(f"{said}; L2 moved {figures.l2_gb_s:.0f} GB/s, and may be what is full", need)
     if figures.in_flight_least > _ENOUGH * figures.in_flight_needed and figures.memory.pct < WAITING.no:
         need = Need("l1_hit_pct, l2_hit_pct, load_efficiency_pct", "", "full")
         return untold(f"{said}: enough, so that caches or the access pattern must be what is slow", need)

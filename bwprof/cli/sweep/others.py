@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from bwprof import registry
-from bwprof.cli.sweep.targets import Targets, UnwritableError
+from bwprof.cli.sweep.targets import Targets, UnwritableError, is_kept
 from bwprof.records import proof
 from bwprof.results import csvfile
 from bwprof.results.files import atomic_write, is_plain_target
@@ -61,6 +61,16 @@ def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> Non
         _write(targets.prometheus, prometheus.text(store.rows))
     if targets.trace and timeline is not None:
         _write(targets.trace, timeline.text(store.run))
+
+
+def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> None:
+    """Of a run that a signal ended the trace, into files alone: who reads a pipe may be waiting for that end.
+
+    Metrics, and rows in the classic columns, stay those of the last run that went to its end.
+    """
+    for listed in (targets.classic, targets.trace, targets.prometheus):  # which are told to be there
+        listed[:] = [one for one in listed if one is sys.stdout or (listed is targets.trace and is_kept(one))]
+    write_late(store, Targets(trace=[one for one in targets.trace if one is not sys.stdout]), timeline)
 
 
 def _write(targets: Iterable[Path | TextIO], text: str) -> None:

@@ -312,13 +312,15 @@ def _measure(
 
     stopped, told = status == "interrupted", True
     try:
-        with interrupts.at_once():
-            others.write_late(store, targets, timeline)
-            if job.draws:
-                _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
-            told = others.write_bundle(parsed, store, targets)
-    except StoppedError:
-        stopped = True
+        try:
+            with interrupts.at_once():
+                others.write_late(store, targets, timeline)
+                if job.draws:
+                    _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
+                told = others.write_bundle(parsed, store, targets)
+        except StoppedError:
+            stopped = True
+            others.write_stopped(store, targets, timeline)
     except OSError as error:
         return _rescue(store, targets, error)
     if not parsed.quiet:

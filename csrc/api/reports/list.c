@@ -67,8 +67,11 @@ static bool take_escape(scan *self) {
 static bool take_string(scan *self) {
     if (!take(self, '"')) return false;
     while (self->at < self->end && *self->at != '"') {
-        if ((unsigned char)*self->at < 0x20) return false;
-        if (*self->at++ == '\\' && !take_escape(self)) return false;
+        uint32_t code;
+        int length = bw_text_character(self->at, (size_t)(self->end - self->at), &code);
+        if (!length || code < 0x20) return false;
+        self->at += length;
+        if (code == '\\' && !take_escape(self)) return false;
     }
     return take(self, '"');
 }

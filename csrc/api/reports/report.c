@@ -36,7 +36,7 @@ static bw_status profile(const bw_given *given, bwprof_report *out) {
     }
     if (!status) write_report(&row, out);
     bw_measurement_free(&row.measured);
-    bw_session_close(session);
+    bw_api_close(session);
     return status;
 }
 
