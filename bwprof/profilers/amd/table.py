@@ -245,7 +245,7 @@ def _parts(table: Table, header: list[str], codes: dict[str, dict[str, int]]) ->
 
 def _coder(codes: dict[str, int]) -> Callable[[tuple[str, ...]], NDArray[Any]]:
     def convert(cells: tuple[str, ...]) -> NDArray[Any]:
-        for text in set(cells):
+        for text in dict.fromkeys(cells):  # in their order, which a set has not
             codes.setdefault(text, len(codes))
         return np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells))
 
