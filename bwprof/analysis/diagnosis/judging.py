@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bwprof.analysis.diagnosis.figures import Figures, Share
+from bwprof.analysis.diagnosis.figures import BEYOND, Figures, Share
+from bwprof.analysis.diagnosis.figures import PIPES as PIPE_COLUMNS
 
 SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
+_CREDIBLE = 1e4  # times as fast: a figure of more says that it is nearly all of the time, not what would be left
 _DOUBTED = 1.1  # by how much further a figure must lie beyond its threshold where the row doubts itself
 
 
@@ -85,7 +87,7 @@ PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute"
 
 def supported(evidence: str, gain: float = math.nan) -> Judgement:
     """It holds."""
-    return Judgement(SUPPORTED, evidence, max(1.0, gain) if math.isfinite(gain) else math.nan)
+    return Judgement(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
 
 
 def refuted(evidence: str) -> Judgement:
@@ -99,7 +101,9 @@ def untold(evidence: str, *needs: Need) -> Judgement:
 
 
 def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
-    """Whether a share of a roof is near it."""
+    """Whether a share of a roof is near it; one far beyond it tells nothing."""
+    if share.pct > BEYOND:
+        return CANNOT_TELL
     return (measured if share.measured else theory).place(share.pct, doubted=doubted)
 
 
@@ -115,8 +119,7 @@ def near_rate(figures: Figures, *, doubted: bool = False) -> str:
 
 def pipes(figures: Figures) -> dict[str, float]:
     """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
-    named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
-    found = {pipe: figures.number(name) for pipe, name in named.items()}
+    found = {pipe: figures.number(name) for pipe, name in PIPE_COLUMNS.items()}
     return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
 
 
