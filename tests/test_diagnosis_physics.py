@@ -181,3 +181,11 @@ def test_what_others_named_is_no_markup() -> None:
 def test_a_truth_is_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
     assert "causal=1" in steps(diagnoses(row)[0])[0].command
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_bound_is_not_below_what_the_better_variant_reached(precision: str) -> None:
+    data = bwprof.load_example("h200")
+    rows = data[(data["case"] == "prefill_attention") & (data["precision"] == precision)].set_index("variant")
+    found = held({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialised")
+    assert found["expected_gain"] >= rows["time_ms"]["unfused"] / rows["time_ms"]["flash"]

@@ -107,7 +107,7 @@ def _arguments(row: Mapping[str, Any]) -> list[str] | None:
     for param in _operations()[str(name)]:
         value = row.get(param)
         if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
-            number = finite_number(int(value) if is_truth(value) else value)
+            number = finite_number(float(value or 0) if is_truth(value) else value)
             if number is None or number != int(number):
                 return None
             made += ["-p", f"{param}={int(number)}"]

@@ -218,8 +218,7 @@ class Figures:
         if useless:
             excess = ratio(self.counted, self.moved)
             memory = memory / max(1.0, excess) if not math.isnan(excess) else math.nan if self.hot else self.attained
-        roofs = (memory, self.arithmetic.pct, *(self.number(name) for name in PIPES.values()))
-        near = max((pct for pct in roofs if 0 < pct <= BEYOND), default=math.nan)
+        near = max((pct for pct in (memory, self.arithmetic.pct) if 0 < pct <= BEYOND), default=math.nan)
         known = [value for value in (gain, 100 / near) if not math.isnan(value)]
         return max(1.0, min(known)) if known else math.nan
 
@@ -342,7 +341,6 @@ class Figures:
         return found
 
 
-PIPES = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}  # arithmetic ones
 _OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
 _BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # of AMD's GPUs, by which its counters are called
 _PERCENTS = (

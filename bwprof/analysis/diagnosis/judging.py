@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bwprof.analysis.diagnosis.figures import BEYOND, Figures, Share
-from bwprof.analysis.diagnosis.figures import PIPES as PIPE_COLUMNS
 
 SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
 _CREDIBLE = 1e4  # times as fast: a figure of more says that it is nearly all of the time, not what would be left
@@ -119,7 +118,8 @@ def near_rate(figures: Figures, *, doubted: bool = False) -> str:
 
 def pipes(figures: Figures) -> dict[str, float]:
     """Arithmetic pipes, and how busy they are in percent, the busiest first; only those that are known."""
-    found = {pipe: figures.number(name) for pipe, name in PIPE_COLUMNS.items()}
+    named = {"tensor": "tensor_pct", "FMA": "fma_pct", "vector": "valu_busy_pct"}
+    found = {pipe: figures.number(name) for pipe, name in named.items()}
     return dict(sorted(((pipe, pct) for pipe, pct in found.items() if not math.isnan(pct)), key=lambda item: -item[1]))
 
 
