@@ -189,3 +189,15 @@ def test_a_bound_is_not_below_what_the_better_variant_reached(precision: str) ->
     rows = data[(data["case"] == "prefill_attention") & (data["precision"] == precision)].set_index("variant")
     found = held({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialised")
     assert found["expected_gain"] >= rows["time_ms"]["unfused"] / rows["time_ms"]["flash"]
+
+
+def test_a_share_that_cannot_be_is_said_to_be_none() -> None:
+    row = {
+        "backend": "cpu",
+        "case": "copy",
+        "time_ms": 1.0,
+        "pct_attainable": 190.0,
+        "bytes_read": 1,
+        "bytes_written": 1,
+    }
+    assert answer(row)[0].startswith("copy: at 190 % of what a stream of its bytes reaches, which cannot be;")
