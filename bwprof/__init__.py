@@ -8,7 +8,7 @@ import sys
 
 TYPE_CHECKING = False  # typing's own would have to be imported
 if TYPE_CHECKING:
-    from bwprof import analysis, errors, plot, results, torch
+    from bwprof import analysis, errors, plot, profilers, results, torch
     from bwprof._core import __version__
     from bwprof.analysis.access import AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis
@@ -97,6 +97,7 @@ _LATER = {
     "outliers": "bwprof.analysis.outliers",
     "plot": "",
     "predict": "bwprof.analysis.forecast.prediction",
+    "profilers": "",
     "results": "",
     "rows": "bwprof.results.tables",
     "save": "bwprof.results",
@@ -158,6 +159,7 @@ __all__ = [
     "outliers",
     "plot",
     "predict",
+    "profilers",
     "results",
     "rows",
     "save",

@@ -18,6 +18,7 @@ import bwprof
 from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.profilers import PRESETS, capture, ncu_capture, ncu_command, parse_ncu
+from bwprof.profilers.columns import COLUMNS
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 NOTHING = [
@@ -448,6 +449,9 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     for name in READERS:
         assert f"python -m bwprof.profilers {name} FILE" in out
+    assert main(["columns"]) == 0
+    told = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [name for name in told if name] == [column.name for column in COLUMNS]
     assert main(["nuc", "x"]) == 2
     assert "did you mean 'ncu'" in capsys.readouterr().err
     assert main(["ncu", str(tmp_path / "none")]) == 2

@@ -63,3 +63,35 @@ def test_damaged_copies_of_an_export_are_read_or_refused(tmp_path):
     good, refused = survives(parse_nsys, tmp_path / "r.sqlite", database(tmp_path), 2 * COUNT, seed=15)
     assert good > 0
     assert refused > 0
+
+
+def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
+    from bwprof.profilers.amd import table
+    from bwprof.profilers.timelines import stream
+
+    monkeypatch.setattr(table, "_MOST_RECORDS", 50)
+    (tmp_path / "r.csv").write_text("Index,KernelName,FETCH_SIZE\n" + "0,a,1\n" * 60)
+    with pytest.raises(ValueError, match="more than 50 records"):
+        parse_rocprof(tmp_path / "r.csv")
+    monkeypatch.setattr(stream, "_MANY", 50)
+    (tmp_path / "t.json").write_text("[" + "{}," * 60 + "{}]")
+    with pytest.raises(ValueError, match="50 events have fewer than 24 letters each"):
+        parse_chrome_trace(tmp_path / "t.json")
+    monkeypatch.setattr(stream, "_MANY", 2)
+    (tmp_path / "t.json").write_text(json.dumps([kernel()] * 9))
+    assert parse_chrome_trace(tmp_path / "t.json")["count"].tolist() == [9]
+
+
+def test_batches_are_put_together(tmp_path, monkeypatch):
+    from bwprof.profilers.amd import table
+
+    (tmp_path / "v3.csv").write_bytes(rocprof_files()["v3.csv"])
+    whole = parse_rocprof(tmp_path / "v3.csv")
+    for size in (1, 2, 9, 10):
+        monkeypatch.setattr(table, "_BATCH", size)
+        assert parse_rocprof(tmp_path / "v3.csv").equals(whole)
+    text = (tmp_path / "v3.csv").read_text()
+    (tmp_path / "v3.csv").write_text(text.replace("20.000000", "twenty", 1))
+    line = text[: text.index("20.000000")].count("\n") + 1
+    with pytest.raises(ValueError, match=rf"line {line}: column 'Counter_Value' holds 'twenty'"):
+        parse_rocprof(tmp_path / "v3.csv")

@@ -36,6 +36,7 @@ READERS: dict[str, Reader] = {
     "nsys": Reader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
 }
 _PROGRAM = "python -m bwprof.profilers"
+COLUMNS = "columns"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,17 +49,28 @@ def _main(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_usage())
         return OK if given else USAGE
+    if given[0] == COLUMNS:
+        return _columns(given[1:])
     if given[0] in READERS:
         return read(given[0], given[1:], f"{_PROGRAM} {given[0]}")
     return coded(lambda: _refuse(given[0]))
 
 
 def _refuse(name: str) -> int:
-    raise ValueError(unknown("profiler", name, READERS))
+    raise ValueError(unknown("profiler", name, [*READERS, COLUMNS]))
+
+
+def _columns(arguments: Sequence[str]) -> int:
+    """What the columns of all of them hold."""
+    from bwprof.cli.profilers import shown
+
+    parser = Parser(f"{_PROGRAM} {COLUMNS}", "The columns that files of other profilers are read into, in their order.")
+    return run(parser, arguments, lambda _: shown.show_columns(sys.stdout))
 
 
 def _usage() -> str:
     lines = [f"       {_PROGRAM} {name} FILE   {reader.files}" for name, reader in READERS.items()]
+    lines.append(f"       {_PROGRAM} {COLUMNS}   what the columns hold")
     return f"usage: {_PROGRAM} PROFILER FILE ({' or '.join(READERS)} --help)\n" + "\n".join(lines) + "\n"
 
 

@@ -224,6 +224,20 @@ def _table(found: pd.DataFrame, screen: Any, first: str, columns: tuple[tuple[st
         screen.print(f"... and {counted(len(found) - _MOST_LINES, 'row')} more: --csv FILE has all")
 
 
+def show_columns(stream: TextIO) -> int:
+    """Print what the columns hold; the exit code."""
+    from bwprof.profilers.columns import COLUMNS
+    from bwprof.terminal import console, table
+    from bwprof.terminal import show as show_table
+
+    screen = console(stream)
+    grid = table(screen, "", ["column", "unit", "what it holds"])
+    for column in COLUMNS:
+        grid.add_row(column.name, column.unit, column.text)
+    show_table(screen, grid)
+    return 0
+
+
 def as_text(found: pd.DataFrame, kind: str) -> str:
     """A frame as csv, json or md."""
     if kind == "json":

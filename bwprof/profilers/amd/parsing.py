@@ -290,7 +290,7 @@ def _devices(agent: Any, agents: Mapping[str, tuple[str, float]]) -> dict[str, A
     if agent is None:
         return {}
     known: dict[str, tuple[str, float]] = {}
-    for name in set(agent):
+    for name in dict.fromkeys(agent):
         number = str(name).rpartition(" ")[2]
         known[name] = agents.get(number, (f"GPU {number}" if number else "", np.nan))
     data: dict[str, Any] = {"device": [known[name][0] for name in agent]}

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 FileKind = Literal["wide", "counters", "launches", "agents"]
 
-_BATCH = 20_000  # records
+_BATCH = 2_000  # records
 _MOST_COLUMNS = 3_000
+_MOST_RECORDS = 5_000_000  # of rocprofv3 that is a file of 800 MB
 _MOST_CELLS = 30_000_000  # of the table of launches and counters
 
 # What a column is, by its name in lower case without "_" and "-", in files of any version.
@@ -179,6 +180,9 @@ def _read_launches(table: Table, header: list[str], found: Iterator[list[list[st
             except (OverflowError, ValueError):
                 raise _cell_error(table.path, header, part, batch, before) from None
         before += len(batch)
+        if before > _MOST_RECORDS:
+            said = f"it has more than {_MOST_RECORDS} records: profile fewer launches, or read it in parts"
+            raise wrong(table.path, None, said)
     if before == 1:
         raise wrong(table.path, 1, "it has a header and no launches: none were made, or the file is not whole")
     whole = {part.name: np.concatenate(part.found) for part in parts}
@@ -241,7 +245,7 @@ def _parts(table: Table, header: list[str], codes: dict[str, dict[str, int]]) ->
 
 def _coder(codes: dict[str, int]) -> Callable[[tuple[str, ...]], NDArray[Any]]:
     def convert(cells: tuple[str, ...]) -> NDArray[Any]:
-        for text in set(cells):
+        for text in dict.fromkeys(cells):  # in their order, which a set has not
             codes.setdefault(text, len(codes))
         return np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells))
 

@@ -203,7 +203,7 @@ class _Export:
         row = 0
         for batch in self._rows(table, ("start", "end", title)):
             begins, ends, named_by = zip(*batch, strict=True)
-            for name in set(named_by):
+            for name in dict.fromkeys(named_by):
                 names.setdefault(name, len(names))
             try:
                 taken = np.array(ends, np.int64) - np.array(begins, np.int64)

@@ -16,10 +16,11 @@ from bwprof.text import bytes_text, shown
 
 _BLOCK = 1 << 20  # letters read at once
 _LONGEST = 16 << 20  # letters of one value: an event has some hundred
-_MOST_UNPACKED = 4 << 30  # bytes out of gzip
+_MOST_UNPACKED = 2 << 30  # bytes out of gzip
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
 _NEAR_END = 12  # letters: no word of JSON is longer, so what is wrong there may be cut off
+_MANY, _SHORTEST = 1_000_000, 24  # events, and letters of one: a kernel's has more than that in its keys alone
 _EVENTS = "traceEvents"
 _NEEDED = "a trace is needed, JSON that torch.profiler's export_chrome_trace wrote"
 
@@ -72,7 +73,11 @@ class Trace:
 
     def _listed(self, window: _Window) -> Iterator[Any]:
         """The events of the list that was just opened; one that the file's end cuts off is left out."""
+        count = 0
         while True:
+            count += 1
+            if count % _MANY == 0 and window.letters < _SHORTEST * count:
+                raise window.wrong(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
             letter = window.next_letter(_BETWEEN)
             if letter == "]":
                 return
@@ -94,7 +99,7 @@ class _Window:
         self._path, self._stream = path, stream
         self._text, self._line, self._ended = "", 1, False
         self._decode = json.JSONDecoder(strict=False).raw_decode
-        self.at = 0
+        self.at = self.letters = 0
 
     def next_letter(self, passing: re.Pattern[str] = _SPACE) -> str:
         """The next letter after white space, "" at the end."""
@@ -155,6 +160,7 @@ class _Window:
         except (gzip.BadGzipFile, zlib.error) as error:
             raise self.wrong(f"its gzip stream is damaged: {error}") from None
         self._line += self._text.count("\n", 0, self.at)
+        self.letters += len(block)
         self._text, self.at, self._ended = rest + block, 0, not block
         return bool(block)
 
