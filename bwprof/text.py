@@ -30,6 +30,8 @@ _LONGEST_NUMBER = 12  # characters of one in a table
 _MOST_NAMES = 100  # that a message lists
 _LONGEST_QUOTE = 200  # characters of what was given that a message repeats
 
+_MARKUP = re.compile(r"[\\`*<\[\]]|(?<!\w)_|_(?!\w)")  # in a word _ is none
+
 # What a terminal obeys instead of showing it, what turns a line around, and what XML has no letters for.
 _UNSHOWN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -45,6 +47,17 @@ def spelt(text: str) -> str:
     'a\\\\x1b[31mb'
     """
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def as_markdown(text: str) -> str:
+    """Text of others within a line of Markdown: what would be markup (a kernel's `<float>`, links) is shown.
+
+    Examples
+    --------
+    >>> print(as_markdown("copy<float>(a*, b*)"))
+    copy\\<float>(a\\*, b\\*)
+    """
+    return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def quoted(given: object) -> str:

@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import bwprof
@@ -260,3 +261,15 @@ def test_what_cannot_be_read_is_a_sentence(
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such file or folder" in refused(capsys, "/nowhere/at/all.csv")
+
+
+def test_names_of_others_are_no_markup_and_python_is_no_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = {"case": "add<float>(a*) [x](y)", "operation": "mine"}
+    path = bwprof.save(pd.DataFrame([{**ROW, **named}]), tmp_path / "named.json")
+    text = said(capsys, path, "--md", "-")
+    assert r"* add\<float>(a\*) \[x\](y) fp16" in text
+    assert "add<" not in text
+    assert "```python\nbwprof.measure(fn" in text
+    assert "```sh\nbwprof.measure" not in text

@@ -40,7 +40,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     rows = [data] if isinstance(data, Mapping) else data
     if isinstance(rows, pd.Series) and rows.index.is_unique and all(isinstance(name, str) for name in rows.index):
         rows = [rows.to_dict()]
-    if isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
+    if isinstance(rows, (list, tuple)) and all(isinstance(row, (Mapping, pd.Series)) for row in rows):
         return pd.DataFrame([dict(row) for row in rows])
     raise TypeError(
         f"{name} is {shown(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
@@ -274,7 +274,7 @@ def _more_than_one(keys: NDArray[np.int64], variants: NDArray[np.int64]) -> list
 
 def row_of(row: Any, name: str = "row") -> dict[str, Any]:
     """A row of any kind as a dict from columns to values, None for what is missing; TypeError for what is no row."""
-    if not isinstance(row, Mapping) and not hasattr(row, "to_dict"):
+    if not isinstance(row, Mapping) and (not hasattr(row, "to_dict") or hasattr(row, "columns")):
         raise TypeError(f"{name} is {shown(row)}: a row is needed, a mapping or a pandas.Series")
     found = dict(row) if isinstance(row, Mapping) else row.to_dict()
     return {str(key): None if is_missing(value) else value for key, value in found.items()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import OK, check_open
 from bwprof.cli.shared.outputs import targets_of, write_each
-from bwprof.text import counted, quoted, read_number, spelt, words
+from bwprof.text import as_markdown, counted, quoted, read_number, spelt, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,17 +214,23 @@ def _markdown(told: _Told) -> str:
 
     from bwprof.analysis.answer import markdown
 
-    parts = ["# Why is it slow?", "\n".join(f"* {one.sentence}" for one, _ in told.found) or "Nothing was measured."]
+    parts = [
+        "# Why is it slow?",
+        "\n".join(f"* {as_markdown(one.sentence)}" for one, _ in told.found) or "Nothing was measured.",
+    ]
     parts += [told.note] if told.note else []
     parts += ["## Evidence"] if told.found else []
     for one, _ in told.found:
         lines = _lines(one, whole=True)
-        parts += [f"### {one.case}", markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"]))]
+        parts += [
+            f"### {as_markdown(one.case)}",
+            markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"])),
+        ]
     if told.open:
         parts.append("## Next steps")
     for one, listed in told.open:
-        commands = "\n".join(step.command for step in listed)
-        parts += [f"{one.case}:", f"```sh\n{commands}\n```"]
+        parts.append(f"{as_markdown(one.case)}:")
+        parts += [f"```{'python' if step.in_python else 'sh'}\n{step.command}\n```" for step in listed]
     return "\n\n".join(parts)
 
 

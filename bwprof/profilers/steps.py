@@ -10,16 +10,17 @@ from functools import cache
 from typing import Any
 
 from bwprof import registry
+from bwprof.analysis.diagnosis.figures import Figures
 from bwprof.analysis.diagnosis.function import Diagnosis
 from bwprof.analysis.diagnosis.judging import CANNOT_TELL, SUPPORTED, Need
-from bwprof.analysis.values import as_frame, on_host
 from bwprof.profilers.nsight.command import ncu_command
 from bwprof.results.schema import is_missing
+from bwprof.text import finite_number, is_truth
 
 PROGRAM = "YOUR_PROGRAM"
 _ROOFS = ("memory_bound", "compute_bound")
-_KERNEL = re.compile(r"(?:void\s+)?(?:[\w]+::)*([A-Za-z_]\w*)")
-_OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Step:
 
     command: str
     tells: tuple[str, ...]
+    in_python: bool = False  # no shell's command
 
 
 def steps(found: Diagnosis) -> list[Step]:
@@ -49,7 +51,11 @@ def steps(found: Diagnosis) -> list[Step]:
         target = ["python", "-m", "bwprof.sweep", *arguments, "--once"]
     else:
         if _is_measured(found.row) and own:
-            made.append(Step('bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")', _figures(own)))
+            made.append(
+                Step(
+                    'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")', _figures(own), in_python=True
+                )
+            )
         else:
             rest = [need for need in needs if need.preset]
         target = [PROGRAM]
@@ -76,7 +82,8 @@ def _ncu(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[s
 def _is_countable(row: Mapping[str, Any]) -> bool:
     """Neither a CPU's row, which nothing is counted of, nor an AMD card's, which ncu knows nothing of."""
     status = row.get("status")
-    if any(not is_missing(row.get(name)) for name in _OF_AMD) or bool(on_host(as_frame(dict(row)))[0]):
+    figures = Figures(row)
+    if figures.of_amd or figures.on_host:
         return False
     return is_missing(status) or status == "ok"
 
@@ -100,7 +107,10 @@ def _arguments(row: Mapping[str, Any]) -> list[str] | None:
     for param in _operations()[str(name)]:
         value = row.get(param)
         if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
-            made += ["-p", f"{param}={int(value or 0)}"]
+            number = finite_number(float(value or 0) if is_truth(value) else value)
+            if number is None or number != int(number):
+                return None
+            made += ["-p", f"{param}={int(number)}"]
     if not is_missing(row.get("kv_lens")):
         made += ["--kv-lens", str(row["kv_lens"]).replace(";", ",")]
     for option in ("precision", "variant"):
@@ -110,7 +120,20 @@ def _arguments(row: Mapping[str, Any]) -> list[str] | None:
 
 
 def _kernel(row: Mapping[str, Any]) -> str | None:
-    """The kernel's base name, as ncu filters by it."""
+    """The kernel's base name, as ncu filters by it: without result, namespaces, template and call arguments."""
     text = row.get("kernel")
-    match = None if is_missing(text) else _KERNEL.match(str(text))
-    return match[1] if match else None
+    bare = "" if is_missing(text) else _outside(_UNNAMED.sub("unnamed", str(text)))
+    name = (bare.split() or [""])[-1].rpartition("::")[2]
+    return name if _WORD.fullmatch(name) and name != "operator" else None
+
+
+def _outside(text: str) -> str:
+    """What of a name lies outside its template arguments, up to the list of its parameters."""
+    made, depth = [], 0
+    for letter in text:
+        if letter == "(" and depth == 0:
+            break
+        depth = max(0, depth + (letter == "<") - (letter == ">"))
+        if depth == 0 and letter != ">":
+            made.append(letter)
+    return "".join(made)

@@ -40,6 +40,7 @@ WORTH = 1.05  # times as fast: what brings less is harmless
 STORED = rule("materialised").threshold
 _LEAST_EXCESS = 256 * 1024  # bytes: code, page tables and descriptors are fetched, too
 _TRAFFIC_MATTERS = Band(60.0, 40.0)  # percent of DRAM's roof
+_OF_MEMORY = ("long_scoreboard", "lg_throttle", "mio_throttle", "tex_throttle", "drain")
 _OF_SHARED = ("short_scoreboard", "mio_throttle")
 _EFFICIENCY = Need("load_efficiency_pct", "", "full")
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
@@ -60,8 +61,21 @@ def uncoalesced(figures: Figures) -> Judgement:
     evidence = f"{said} use {worst:.3g} % of the sectors that they touch"
     verdict = EFFICIENCY.place(worst)
     if verdict == SUPPORTED:
-        return supported(evidence, figures.bounded(100 / worst, useless=True))
+        gain = figures.bounded(100 / worst, useless=True)
+        return _unfelt(figures, evidence) or supported(evidence, gain)
     return refuted(evidence) if verdict == REFUTED else untold(f"{evidence}: partly in vain")
+
+
+def _unfelt(figures: Figures, said: str) -> Judgement | None:
+    """What becomes of traffic in vain where something else is what limits: another roof, or no warp waits for it."""
+    near, waiting = at_roof(figures), figures.waiting(*_OF_MEMORY)
+    if near_memory(figures) == SUPPORTED:
+        return None
+    if near:
+        return untold(f"{said}, but {near}")
+    if waiting < SHARED_WAITS.no:
+        return refuted(f"{said}, but {waiting:.0f} % of the stalls wait for memory: harmless here")
+    return None
 
 
 def _by_sectors(figures: Figures) -> Judgement:
@@ -72,8 +86,9 @@ def _by_sectors(figures: Figures) -> Judgement:
     said = f"{most:.3g} sectors a request"
     ideal = _ideal(figures)
     if most > SLACK * WIDEST:
+        said = f"{said}, where even 16 bytes a lane need {WIDEST:.0f}"
         gain = figures.bounded(most / (ideal or WIDEST), useless=True)
-        return supported(f"{said}, where even 16 bytes a lane need {WIDEST:.0f}", gain)
+        return _unfelt(figures, said) or supported(said, gain)
     if most == 0:
         return refuted("no requests of single lanes: nothing but bulk copies")
     if most <= SLACK * (ideal or 2.0):
@@ -162,12 +177,9 @@ def spills(figures: Figures) -> Judgement:
         return untold(f"{bytes_text(local)} of local memory, beside an unknown amount", BANDWIDTH)
     share = 100 * local / (local + others)
     said = f"{bytes_text(local)} of local memory, {share:.3g} % of the traffic"
-    near = at_roof(figures)
     verdict = SPILLED.place(share)
-    if verdict == SUPPORTED and near and near_memory(figures) != SUPPORTED:
-        return untold(f"{said}, but {near}")
     if verdict == SUPPORTED:
-        return supported(said, figures.bounded(without(share), useless=True))
+        return _unfelt(figures, said) or supported(said, figures.bounded(without(share), useless=True))
     return refuted(f"{said}: harmless") if verdict == REFUTED else untold(said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from bwprof import _core, registry
@@ -19,7 +19,7 @@ SECTOR = 32  # bytes
 WARP = 32
 LATENCY_US = 0.7  # of DRAM under load where nobody says it: between 0.6 and 0.8 us on GPUs of these years
 _HARMLESS = {"near_timer_floor", ""}  # of the flags those that doubt no figure
-_BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
+BEYOND = 115.0  # percent of a roof: what is counted and what is stated do not belong together
 _OF_DRAM = {"dram_bytes_read", "pct_attainable", "traffic_ratio"}
 _SMALL = 0.6  # of the theoretical bandwidth
 _LONG_MS = 0.02  # from here on times and busy cycles tell the same share of the peak
@@ -74,13 +74,14 @@ class Figures:
     @cached_property
     def on_host(self) -> bool:
         """Whether it ran on a CPU."""
-        backend = self.word("backend")
-        return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
+        return _runs_on_host(self.word("backend"))
 
     @property
     def of_amd(self) -> bool:
-        """Whether it has figures that only AMD's counters give."""
-        return any(self.has(name) for name in ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct"))
+        """Whether it has columns that only AMD's profilers write."""
+        return any(self.has(name) for name in _OF_AMD) or any(
+            name.startswith(_BLOCKS) and self.has(name) for name in self.row
+        )
 
     @cached_property
     def flags(self) -> set[str]:
@@ -147,8 +148,8 @@ class Figures:
 
     @property
     def small(self) -> bool:
-        """Its bytes are so few that even a stream of them is far from the theoretical bandwidth."""
-        return self.number("attainable_gb_s") < _SMALL * self.number("peak_gb_s") and not self.hot
+        """Its bytes are so few that even a stream of them is far from the best stream, or from theory."""
+        return self.number("attainable_gb_s") < _SMALL * self.number("ceiling_gb_s", "peak_gb_s") and not self.hot
 
     @cached_property
     def dram_gb_s(self) -> float:
@@ -168,7 +169,7 @@ class Figures:
             return Share(math.nan)
         if not math.isnan(self.attained):
             excess = ratio(self.counted, self.moved)
-            counted = self.attained * excess if excess > 1 else self.number("dram_pct") / self._stream_of_peak
+            counted = self.attained * excess if excess > 1 else ratio(self.number("dram_pct"), self._stream_of_peak)
             least = math.isnan(excess) and math.isnan(counted)
             value = max(self.attained, 0.0 if math.isnan(counted) else counted)
             return Share(value, "of what a stream of its bytes reaches", measured=True, least=least)
@@ -216,8 +217,8 @@ class Figures:
         memory = self.memory.pct
         if useless:
             excess = ratio(self.counted, self.moved)
-            memory = memory / max(1.0, excess) if not math.isnan(excess) else self.attained
-        near = max((pct for pct in (memory, self.arithmetic.pct) if pct > 0), default=math.nan)
+            memory = memory / max(1.0, excess) if not math.isnan(excess) else math.nan if self.hot else self.attained
+        near = max((pct for pct in (memory, self.arithmetic.pct) if 0 < pct <= BEYOND), default=math.nan)
         known = [value for value in (gain, 100 / near) if not math.isnan(value)]
         return max(1.0, min(known)) if known else math.nan
 
@@ -226,7 +227,7 @@ class Figures:
     @cached_property
     def card(self) -> datasheets.Entry | None:
         """The device, where the catalogue has it."""
-        return datasheets.find(self.word("device")) if self.word("device") else None
+        return _card(self.word("device")) if self.word("device") else None
 
     @cached_property
     def arch(self) -> str:
@@ -318,19 +319,21 @@ class Figures:
                 found.append(({name}, f"{name} is {self.number(name):.4g}, of at most 32"))
         if self.number("occupancy_pct") > self.theoretical_pct + 5:
             found.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
-        return found + self._of_memory()
+        return found + self._of_roofs()
 
-    def _of_memory(self) -> list[tuple[set[str], str]]:
-        """What the ways to tell DRAM's share say against each other."""
+    def _of_roofs(self) -> list[tuple[set[str], str]]:
+        """What lies beyond a roof, and what the ways to tell DRAM's share say against each other."""
         found: list[tuple[set[str], str]] = []
         named, by_bytes = self.number("dram_pct"), 100 * ratio(self.dram_gb_s, self.number("peak_gb_s"))
         if self.number("time_ms") > _LONG_MS and abs(named - by_bytes) > 20:
             found.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
         share = self.attained
-        if share > 105:
+        if share > 105 and not self.hot:
             found.append(({"pct_attainable"}, f"faster than a stream of its bytes ({share:.0f} %)"))
-        if self.memory.pct > _BEYOND:
+        if self.memory.pct > BEYOND:
             found.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
+        if self.arithmetic.pct > BEYOND:
+            found.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
         excess = ratio(self.counted, self.moved)
         if share >= 50 and excess < 0.5 and not self.hot:
             said = f"DRAM moved {excess:.2g} of the bytes stated: they lay in the cache, or are stated wrong"
@@ -338,6 +341,8 @@ class Figures:
         return found
 
 
+_OF_AMD = ("valu_busy_pct", "mem_unit_stalled_pct", "lds_bank_conflict_pct", "scratch_size")
+_BLOCKS = ("SQ_", "TCC_", "TCP_", "TA_", "TD_", "GRBM_", "GL2C_")  # of AMD's GPUs, by which its counters are called
 _PERCENTS = (
     "dram_pct",
     "sm_pct",
@@ -348,6 +353,16 @@ _PERCENTS = (
     "store_efficiency_pct",
     "valu_busy_pct",
 )
+
+
+@lru_cache(maxsize=64)
+def _runs_on_host(backend: str) -> bool:
+    return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
+
+
+@lru_cache(maxsize=64)
+def _card(device: str) -> datasheets.Entry | None:
+    return datasheets.find(device)
 
 
 def ratio(part: float, whole: float) -> float:

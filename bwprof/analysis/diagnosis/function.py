@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
 from bwprof.analysis.diagnosis.access import WORTH
-from bwprof.analysis.diagnosis.figures import Figures
+from bwprof.analysis.diagnosis.figures import BEYOND, Figures
 from bwprof.analysis.diagnosis.hypotheses import HYPOTHESES
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
@@ -223,6 +223,8 @@ def _position(figures: Figures) -> str:
     verdict = near_memory(figures, doubted=figures.unsure)
     if not figures.memory.known or verdict == SUPPORTED:
         return ""
+    if figures.memory.pct > BEYOND:
+        return f"at {share_text(figures.memory)}, which cannot be"
     if figures.memory.least:
         return f"at {share_text(figures.memory)}, by the bytes stated"
     return f"between roof and latency ({share_text(figures.memory)})" if verdict == CANNOT_TELL else ""

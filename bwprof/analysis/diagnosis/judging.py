@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bwprof.analysis.diagnosis.figures import Figures, Share
+from bwprof.analysis.diagnosis.figures import BEYOND, Figures, Share
 
 SUPPORTED, REFUTED, CANNOT_TELL = "supported", "refuted", "cannot tell"
+_CREDIBLE = 1e4  # times as fast: a figure of more says that it is nearly all of the time, not what would be left
 _DOUBTED = 1.1  # by how much further a figure must lie beyond its threshold where the row doubts itself
 
 
@@ -85,7 +86,7 @@ PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute"
 
 def supported(evidence: str, gain: float = math.nan) -> Judgement:
     """It holds."""
-    return Judgement(SUPPORTED, evidence, max(1.0, gain) if math.isfinite(gain) else math.nan)
+    return Judgement(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
 
 
 def refuted(evidence: str) -> Judgement:
@@ -99,7 +100,9 @@ def untold(evidence: str, *needs: Need) -> Judgement:
 
 
 def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
-    """Whether a share of a roof is near it."""
+    """Whether a share of a roof is near it; one far beyond it tells nothing."""
+    if share.pct > BEYOND:
+        return CANNOT_TELL
     return (measured if share.measured else theory).place(share.pct, doubted=doubted)
 
 

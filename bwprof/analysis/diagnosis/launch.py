@@ -69,7 +69,8 @@ def low_occupancy(figures: Figures) -> Judgement:
 
 def small_grid(figures: Figures) -> Judgement:
     """Fewer blocks than the device holds at once, or a last round that leaves most of it idle."""
-    waves, blocks, units = figures.waves, figures.number("blocks"), figures.units
+    waves = figures.waves if figures.waves > 0 else math.nan
+    blocks, units = figures.number("blocks"), figures.units
     near = at_roof(figures)
     if math.isnan(waves) and not blocks < units:
         return _by_units(figures, near)
@@ -80,10 +81,10 @@ def small_grid(figures: Figures) -> Judgement:
         return refuted(f"{said}; {near}")
     if blocks < units:
         return supported(said, figures.bounded(ratio(units, blocks)))
-    if waves < 1:
-        return supported(f"{said}: the device could hold more blocks", figures.bounded(ratio(1.0, waves)))
     rounds = math.ceil(waves)
     empty = (rounds - waves) / rounds
+    if empty > TAIL and rounds == 1:
+        return supported(f"{said}: the device could hold more blocks", figures.bounded(ratio(1.0, waves)))
     if empty > TAIL:
         return supported(f"{said}: {100 * empty:.0f} % of {rounds} rounds are empty", figures.bounded(rounds / waves))
     return refuted(said)

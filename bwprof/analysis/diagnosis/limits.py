@@ -41,6 +41,7 @@ CLOCK = Band(0.85, 0.95)  # of the highest
 # Over the theoretical bandwidth of DRAM: L2 counts 1.5 bytes for each of a stream, of which 60 % are far from the roof.
 BY_L2 = 1.2
 COUNTED = Need("counted DRAM bytes", "--counters", "memory")
+EMPTY = Need("an empty launch's time", "bwprof.measure", "")
 _ENOUGH = 1.2  # of the bytes in flight that are needed
 
 
@@ -61,8 +62,9 @@ def memory_bound(figures: Figures) -> Judgement:
     if verdict == REFUTED:
         return refuted(said)
     if figures.small:
-        at_best = 100 * ratio(figures.number("attainable_gb_s"), figures.number("peak_gb_s"))
-        said = f"{said}, {at_best:.0f} % of the theoretical bandwidth as they are so few"
+        at_best = 100 * ratio(figures.number("attainable_gb_s"), figures.number("ceiling_gb_s", "peak_gb_s"))
+        roof = "the best stream" if figures.has("ceiling_gb_s") else "the theoretical bandwidth"
+        said = f"{said}, {at_best:.0f} % of {roof} as they are so few"
     return supported(said, 100 / figures.memory.pct)
 
 
@@ -79,7 +81,8 @@ def compute_bound(figures: Figures) -> Judgement:
         return supported(said, 100 / used)
     ready = figures.waiting("not_selected")
     if pct >= NEAR_PIPE.no and ready >= READY:
-        return supported(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", 100 / pct)
+        gain = figures.bounded(100 / pct)
+        return supported(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", gain)
     if pct >= NEAR_PIPE.no and figures.number("mem_unit_stalled_pct") < IDLE:
         return supported(f"{said}; memory units hardly stalled", 100 / pct)
     return _other_pipe(figures, said, pipe, pct)
@@ -161,7 +164,7 @@ def launch_bound(figures: Figures) -> Judgement:
     share = _kernel_share(figures)
     if HOST.place(share) == SUPPORTED:
         return supported(f"kernels run {share:.0f} % of the time", ratio(100.0, share))
-    if math.isnan(time_us):
+    if not time_us > 0:
         return untold("its time is not known", Need("time", "bwprof.measure", "roofline"))
     if time_us > floor_us:
         floors = ratio(time_us, floor_us)
@@ -173,10 +176,11 @@ def launch_bound(figures: Figures) -> Judgement:
         verdict = SHORT_US.place(time_us)
         if floor_us >= time_us or "near_timer_floor" in figures.flags:
             verdict = SUPPORTED
+        elif verdict == SUPPORTED and at_roof(figures):
+            return untold(f"{said}, but {at_roof(figures)}", EMPTY)
     if verdict == SUPPORTED:
         return supported(said, gain)
-    need = Need("an empty launch's time", "bwprof.measure", "")
-    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither a launch nor far from one", need)
+    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither a launch nor far from one", EMPTY)
 
 
 def _kernel_share(figures: Figures) -> float:
