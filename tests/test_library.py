@@ -213,7 +213,9 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
     said = run(tmp_path / "engine", cwd=tmp_path)
     assert said.startswith("=== Bandwidth Profile: gemm ===\n")
-    assert said.endswith(" GB/s\nFlags: near_timer_floor\n=============================\n"), "it launches nothing"
+    assert said.endswith("\n=============================\n")
+    # A sanitizer's own work lies between the marks, which makes the range longer than the floor knows.
+    assert " GB/s\nFlags: near_timer_floor\n=" in said or sanitizer(), "it launches nothing"
     assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
     assert (tmp_path / "ranges.csv").read_text().splitlines()[1].startswith("gemm,100,")
 
