@@ -35,7 +35,7 @@ def program(recorder: Path, includes: list[str]) -> Path:  # noqa: F811
     flags, _ = sanitizers(["cc"], recorder.parent)
     target = recorder.parent / "check_nvtx"
     sources = [*SOURCES, str(NATIVE / "check_nvtx.c")]
-    call(["cc", *FLAGS, *flags, *includes, *sources, "-ldl", "-o", str(target)])
+    call(["cc", *FLAGS, *flags, *includes, *sources, "-pthread", "-ldl", "-o", str(target)])
     return target
 
 
@@ -73,6 +73,15 @@ def test_what_a_tool_is_told(program: Path, recorder: Path, tmp_path: Path) -> N
     ]
 
 
+def test_threads_name_a_category_once(program: Path, recorder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    subprocess.run(
+        [program, "threads"], env=clean_environment() | watched(recorder, log), capture_output=True, check=True
+    )
+    named = [line.partition(" ")[2].split(maxsplit=1)[1] for line in log.read_text().splitlines() if line[:8] == "category"]
+    assert sorted(named) == sorted(f"category {number}" for number in range(40))
+
+
 @pytest.mark.parametrize("path", [None, "/nowhere/tool.so"])
 def test_without_a_tool(program: Path, path: str | None) -> None:
     """Nothing is said to nobody, and nothing goes wrong; `time` says what a pair of marks costs then."""
@@ -95,12 +104,13 @@ def test_timed_launches_alone_are_between_marks(
     done = native.run("marks", **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = told(tmp_path / "log")
-    launch = ["push measure toy bytes 4194304", "kernel 1000", "kernel 2000", "pop"]
+    marks = [f"push {name} toy bytes 4194304" for name in ("toy fp32 plain", "measure")]
+    launch = [*marks, "kernel 1000", "kernel 2000", "pop", "pop"]
     first = lines.index(launch[0])
-    assert lines[first : first + 8] == launch * 2
-    outside = lines[:first] + lines[first + 8 :]
-    assert "kernel 5555" in outside
-    assert not {"kernel 1000", "kernel 2000"} & set(outside)
+    assert lines[first : first + 12] == launch * 2
+    outside = lines[:first] + lines[first + 12 :]
+    assert "kernel 5555" in outside[first:], "the replay that lies in no range"
+    assert outside.count("kernel 1000") == outside.count("kernel 2000") == 2
     assert not {line for line in outside if line.startswith("push")}
 
 

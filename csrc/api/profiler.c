@@ -44,9 +44,6 @@ static bw_status create(const char *backend, int device, bwprof_profiler **out) 
     if (!self->session->backend->marks) {
         BW_GOTO(bw_fail(BW_CODE_UNSUPPORTED, "the %s backend takes no marks of time", self->session->backend->name));
     }
-    /* A tool that watches is looked for here, and not by two threads at once that mark their first ranges. */
-    const bw_annotation_calls *annotations = self->session->backend->annotations;
-    if (annotations) (void)annotations->watched(self->session->device);
     BW_GOTO(bw_handle_make(self, out));
     return BW_OK;
 cleanup:
@@ -181,6 +178,17 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     return status ? status : bw_ranges_call(track->ranges, *id, name);
 }
 
+/* What a tool that watches is told of its next range. */
+static void tell_bytes(bw_profiler *self, bw_track *track, const char *name, int64_t id) {
+    pthread_mutex_lock(&self->lock);
+    int64_t named = bw_names_find(&self->named, name);
+    bw_moved moved = named < 0 ? (bw_moved){0} : self->moved[named];
+    pthread_mutex_unlock(&self->lock);
+    uint64_t most = INT64_MAX;
+    bool fits = named >= 0 && moved.bytes_read <= most && moved.bytes_written <= most - moved.bytes_read;
+    bw_ranges_move(track->ranges, id, fits ? (int64_t)(moved.bytes_read + moved.bytes_written) : -1);
+}
+
 static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
     uint64_t thread = bw_parallel_thread();
     bw_track *track = find_track(self, thread, stream);
@@ -192,6 +200,7 @@ static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
     lock_to_mark(track);
     follow_switch(self, track);
     bw_status status = name_in(track, name, &id);
+    if (!status && bw_ranges_watched(track->ranges)) tell_bytes(self, track, name, id);
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
