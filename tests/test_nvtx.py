@@ -78,7 +78,7 @@ def test_threads_name_a_category_once(program: Path, recorder: Path, tmp_path: P
     subprocess.run(
         [program, "threads"], env=clean_environment() | watched(recorder, log), capture_output=True, check=True
     )
-    named = [line.partition(" ")[2].split(maxsplit=1)[1] for line in log.read_text().splitlines() if line[:8] == "category"]
+    named = re.findall(r"^category \d+ (.+)$", log.read_text(), re.MULTILINE)
     assert sorted(named) == sorted(f"category {number}" for number in range(40))
 
 
@@ -120,28 +120,44 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def sweep_told(recorder: Path, log: Path, *options: str) -> list[str]:
+    command = (sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive")
+    done = run(*command, *options, **watched(recorder, log))
+    assert done.returncode == 0, done.stderr
+    return told(log) if log.exists() else []
+
+
+MOVED = 4 * (256 + 256 * 256 + 256)
+LAUNCH = [f"push gemm fp32 naive gemm bytes {MOVED}", f"push measure gemm bytes {MOVED}", "pop", "pop"]
+
+
+@pytest.mark.cuda
+def test_a_launch_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
+    found = sweep_told(recorder, tmp_path / "log", "--once")
+    assert found == ["domain bwprof", "push case gemm", *LAUNCH, "pop", "destroy"]
+    assert sweep_told(recorder, tmp_path / "other", "--once", "--no-nvtx") == ["domain bwprof", "destroy"]
+
+
 @pytest.mark.cuda
 def test_a_sweep_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
-    bytes_moved = 4 * (256 + 256 * 256 + 256)
-    done = run(
-        sys.executable,
-        "-m",
-        "bwprof.sweep",
-        *CASE,
-        "--backend",
-        "cuda",
-        "--once",
-        **watched(recorder, tmp_path / "log"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[:3] == ["domain bwprof", f"push measure gemm bytes {bytes_moved}", "pop"]
+    """Samples alone are in the case's range; what comes before and after them in others."""
+    found = sweep_told(recorder, tmp_path / "log", "--no-roofs", "--max-seconds", "0.05", "--output", str(tmp_path))
+    case = found[found.index("push case gemm") :]
+    before = ["push case gemm", "push verify gemm", "pop", "push warmup gemm", "pop"]
+    assert case[: len(before)] == before
+    after = ["push verify gemm", "pop", "pop"]
+    samples = case[len(before) : case.index(after[0], len(before))]
+    assert len(samples) >= 10 * len(LAUNCH)
+    assert samples == LAUNCH * (len(samples) // len(LAUNCH))
+    assert case[len(before) + len(samples) :][: len(after)] == after
 
 
 @pytest.mark.cuda
 def test_ranges_on_the_gpu_are_marked(recorder: Path, tmp_path: Path) -> None:
     program = """
 import bwprof
-with bwprof.Profiler(device="cuda") as profiler:
+with bwprof.Profiler(device="cuda", nvtx=True) as profiler:
+    profiler.set_bytes("a", 3, 4)
     profiler.start("a")
     profiler.start("é")
     profiler.stop("a")
@@ -149,17 +165,19 @@ with bwprof.Profiler(device="cuda") as profiler:
 """
     done = run(sys.executable, "-c", program, **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[1:5] == ["start a range", "start é range", "end 1", "end 2"]
+    assert told(tmp_path / "log")[1:5] == ["start a range bytes 7", "start é range", "end 1", "end 2"]
 
 
 @pytest.mark.cuda
-def test_ncu_sees_the_measured_launches_only() -> None:
+@pytest.mark.parametrize("named", ["measure", "gemm fp32 naive"])
+def test_ncu_sees_the_measured_launches_only(named: str) -> None:
     tool = shutil.which("ncu")
     if tool is None:
         pytest.skip("needs ncu")
     command = [sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive", "--once"]
+    where = f"bwprof@{named}/"
     ask = ["--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--print-units", "base"]
-    done = run(tool, "--nvtx", "--nvtx-include", "bwprof@measure/", *ask, *command)
+    done = run(tool, "--nvtx", "--nvtx-include", where, *ask, *command)
     if "ERR_NVGPUCTRPERM" in done.stdout or "LibraryNotLoaded" in done.stdout + done.stderr:
         pytest.skip("ncu may not count here")
     kernels = [line for line in done.stdout.splitlines() if "gpu__time_duration.sum" in line]

@@ -119,7 +119,18 @@ class Profiler(Scheduled):
     (['sum'], True)
     """
 
-    __slots__ = ("__weakref__", "_bytes", "_capacity", "_core", "_device", "_nvtx", "_stream", "_where", "start", "stop")
+    __slots__ = (
+        "__weakref__",
+        "_bytes",
+        "_capacity",
+        "_core",
+        "_device",
+        "_nvtx",
+        "_stream",
+        "_where",
+        "start",
+        "stop",
+    )
 
     start: Callable[[str], None]
     stop: Callable[[str], None]

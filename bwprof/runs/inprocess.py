@@ -95,7 +95,11 @@ def run(request: plan.Request, how: How) -> pd.DataFrame:
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
     limits = Limits(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
     return parts_into_frame(
-        several.parts_of(made, run_data), lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx), run_data, limits, how
+        several.parts_of(made, run_data),
+        lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx),
+        run_data,
+        limits,
+        how,
     )
 
 

@@ -248,14 +248,16 @@ def sweep(
     from bwprof.text import fraction, mapping, merged, seconds, shown, truth
 
     truth(counters, "counters")
-    how = How(max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace, nvtx)
+    how = How(
+        max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace, nvtx
+    )
     stop = (
         None if rel_ci is None else fraction(rel_ci, "rel_ci"),
         None if max_seconds is None else seconds(max_seconds, "max_seconds", from_zero=True),
     )
     if callable(operations):
-        alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None, "nvtx": nvtx}
-        _refuse(**alone, target_seconds=target_seconds)
+        alone = {"suite": suite, "only": only, "variant": variant, "kv_lens": kv_lens, "seed": seed or None}
+        _refuse(**alone, target_seconds=target_seconds, nvtx=nvtx)
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {shown(device)}: a callable is measured on one device")
         return _sweep_calls(
