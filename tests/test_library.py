@@ -345,6 +345,19 @@ def test_the_cpp_example(tmp_path: Path) -> None:
     assert (row["range"], row["count"], row["bytes_read"]) == ("scale", "10", str(4 << 16))
 
 
+@pytest.mark.parametrize("options", [["-std=c++11", "-fno-exceptions"], ["-std=c++17"]])
+def test_cpp_where_nothing_throws(tmp_path: Path, options: list[str]) -> None:
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    program = compiled("noexcept.cpp", tmp_path, *compiler, *options, "-Wsign-conversion", "-Wnarrowing")
+    assert run(program, tmp_path, cwd=tmp_path).splitlines() == [
+        "none 1 1, there 0 0",
+        "known 1 unknown 1",
+        "refused 1",
+        "refused 9",
+        "moved 1 1 0, 1 of them",
+    ]
+
+
 def test_the_rust_example(tmp_path: Path) -> None:
     if sanitizer():
         pytest.skip("the library is built with a sanitizer, which rustc does not link")
