@@ -422,19 +422,14 @@ def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    import io
-
-    from bwprof.terminal import console, table
+    from bwprof.terminal import plain_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-    stream = io.StringIO()
-    screen = console(stream)
-    grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+    lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-        grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
-    screen.print(grid)
-    return stream.getvalue()
+        lines.append([quoted(row["range"]), str(row["count"]), *cells, row["flags"]])
+    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:
