@@ -64,8 +64,8 @@ typedef struct timed {
     bw_plan_spec spec; /* of the plan */
     bw_plan *plan;
     bw_annotated annotated; /* the plan's: what samples' launches lie in, and nothing before them */
-    int64_t run;     /* launches of this plan so far; it began with set 0 */
-    int64_t watched; /* of these, the ones before `watch` */
+    int64_t run;            /* launches of this plan so far; it began with set 0 */
+    int64_t watched;        /* of these, the ones before `watch` */
 } timed;
 
 static bool replays_are_fixed(const timed *timed) {
