@@ -133,13 +133,14 @@ def test_config_answers_outside_the_source_tree(capsys: pytest.CaptureFixture[st
     assert flags("--cflags", "--libs", "--include") == [
         f"-I{bwprof.get_include()}",
         f"-L{folder}",
-        f"-Wl,-rpath,{folder}",
+        "-Xlinker",
+        f"-rpath={folder}",
         "-lbwprof",
         bwprof.get_include(),
     ]
     with pytest.raises(SystemExit, match="2"):
         config.main([])
-    assert "ask for --cflags" in capsys.readouterr().err
+    assert "ask for --cflags, --libs, --include, --rustc or --library" in capsys.readouterr().err
     assert config.main(["--library"]) == 0
     assert capsys.readouterr().out == bwprof.get_library() + "\n"
 
@@ -168,7 +169,8 @@ def test_config_quotes_a_path_with_spaces(
     assert shlex.split(capsys.readouterr().out) == [
         f"-I{here}/include",
         f"-L{here}/lib",
-        f"-Wl,-rpath,{here}/lib",
+        "-Xlinker",
+        f"-rpath={here}/lib",
         "-lbwprof",
     ]
     config.main(["--include"])
@@ -364,8 +366,7 @@ def test_the_rust_example(tmp_path: Path) -> None:
     compiler = shutil.which("rustc")
     if compiler is None:
         pytest.skip("rustc is not installed (Debian: apt-get install rustc): the Rust example is not compiled")
-    folder = str(Path(bwprof.get_library()).parent)
-    options = ["-D", "warnings", "-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"]
+    options = ["-D", "warnings", *flags("--rustc")]
     run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
     path, refused, of_no_rows = run(tmp_path / "example", cwd=tmp_path).splitlines()
     assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
@@ -436,11 +437,19 @@ def nvcc() -> str:
 
 
 def cuda_program(nvcc: str, name: str, folder: Path) -> Path:
-    library = str(Path(bwprof.get_library()).parent)
-    options = ["-arch=native", "-O2", "-std=c++14", *flags("--cflags"), f"-L{library}", "-lbwprof"]
+    options = ["-arch=native", "-O2", "-std=c++14"]
     program = folder / name
-    run(nvcc, *options, "-Xlinker", f"-rpath={library}", API / f"{name}.cu", "-o", program, cwd=folder)
+    run(nvcc, *options, API / f"{name}.cu", *flags("--cflags", "--libs"), "-o", program, cwd=folder)
     return program
+
+
+def test_nvcc_takes_the_same_words(nvcc: str, tmp_path: Path) -> None:
+    """Those that cc takes, although it knows no -Wl."""
+    (tmp_path / "engine.c").write_text(
+        "#include <bwprof.h>\nint main(void) { return bwprof_abi_version() != BWPROF_ABI_VERSION; }\n"
+    )
+    run(nvcc, "engine.c", *flags("--cflags", "--libs"), "-o", "engine", cwd=tmp_path)
+    run(tmp_path / "engine", cwd=tmp_path)
 
 
 @pytest.mark.cuda
