@@ -208,7 +208,9 @@ static void check_trace(void) {
 /* Replays of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. The last
  * one has none. */
 static void check_marks(void) {
-    bw_annotated annotated = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB}, {.name = "measure", .category = "toy", .bytes = 4 * MIB}}, 2};
+    bw_annotated annotated = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB},
+                               {.name = "measure", .category = "toy", .bytes = 4 * MIB}},
+                              2};
     bw_device device;
     bw_plan *plan = NULL;
     bw_plan_spec timed = spec;
