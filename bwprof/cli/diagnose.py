@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
         if targets.get("md") == "-":
             raise ValueError("--json and --md - cannot both have the standard output")
     latency = None if options.latency is None else _latency(options.latency)
-    data = anything.read(options.results)
+    data = anything.load(options.results)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
     told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")

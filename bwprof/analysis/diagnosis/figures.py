@@ -56,10 +56,11 @@ class Figures:
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
         for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = measured_or_nan(self.row.get(name))
-            if self._numbers[name] >= 0:
-                return self._numbers[name]
+            found = self._numbers.get(name)
+            if found is None:
+                found = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if found >= 0:
+                return found
         return math.nan
 
     def word(self, name: str) -> str:
@@ -76,7 +77,7 @@ class Figures:
         """Whether it ran on a CPU."""
         return _runs_on_host(self.word("backend"))
 
-    @property
+    @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
         return any(self.has(name) for name in _OF_AMD) or any(

@@ -50,7 +50,7 @@ def _capture(given: Sequence[str]) -> int:
     parser.add_argument("--timeout", metavar="SECONDS", help="no longer than this")
     parser.add_argument("-o", "--output", metavar="NAME", help="keep ncu's report as NAME.ncu-rep")
     parser.add_argument("--print-command", action="store_true", help="print ncu's command line, and run nothing")
-    shared.add_files(parser)
+    shared.add_files(parser, " and notes")
     parser.add_argument("--md", metavar="FILE|-", help="rows as a table in Markdown")
     return run(parser, given, _run)
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bwprof.results.csvfile import quoted_formula
-from bwprof.results.jsonfile import plain
 from bwprof.results.schema import is_missing
 from bwprof.text import bytes_text, counted, quoted, short
 
@@ -240,28 +235,14 @@ def show_columns(stream: TextIO) -> int:
 
 def as_text(found: pd.DataFrame, kind: str) -> str:
     """A frame as csv, json or md."""
+    from bwprof.profilers import saved
+
     if kind == "json":
-        told = {name: plain(value) for name, value in found.attrs.items()}
-        rows = [
-            {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
-            for row in found.to_dict(orient="records")
-        ]
-        return json.dumps({**told, "rows": rows}, indent=1) + "\n"
+        return saved.json_text(found)
     if kind == "md":
         from bwprof.analysis.answer import markdown
         from bwprof.profilers.columns import COLUMNS
 
         known = [column.name for column in COLUMNS if column.name in found.columns]
         return markdown(found[known]) + "\n"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([quoted_formula(str(name)) for name in found.columns])
-    for values in found.itertuples(index=False, name=None):
-        writer.writerow([_cell(value) for value in values])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> str:
-    if is_missing(value):
-        return ""
-    return quoted_formula(value) if isinstance(value, str) else str(plain(value))
+    return saved.csv_text(found)
