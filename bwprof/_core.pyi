@@ -107,6 +107,7 @@ class Device:
     backend: str
     index: int
     stream: int  # that its work is enqueued on: a cudaStream_t; 0 on a CPU
+    watched: bool  # a tool took NVTX ranges when it was opened
     def facts(self) -> dict[str, Any]:
         """Fields of bw_device_facts by name, and what only its backend has (a GPU: major, minor, ...); peak_tflops
         is a dict precision -> float; NaN = unknown."""

@@ -40,8 +40,8 @@ class Devices(Listing):
 
 
 UNWATCHED = (
-    "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx, on a GPU; or name the tool's library "
-    "in NVTX_INJECTION64_PATH"
+    "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx, on a GPU; or name the tool's "
+    "library in NVTX_INJECTION64_PATH"
 )
 
 

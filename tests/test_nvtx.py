@@ -8,10 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled import FLAGS, call, clean_environment, sanitizers
 from test_cupti import CXX_SOURCES, NATIVE, Native, build_program, includes  # noqa: F401 - a fixture
+
+import bwprof
+from bwprof.cli import main
 
 SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx/nvtx.c")
 CASE = ["gemm", "-p", "M=1", "-p", "N=256", "-p", "K=256", "--precision", "fp32"]
@@ -112,6 +116,54 @@ def test_timed_launches_alone_are_between_marks(
     assert "kernel 5555" in outside[first:], "the replay that lies in no range"
     assert outside.count("kernel 1000") == outside.count("kernel 2000") == 2
     assert not {line for line in outside if line.startswith("push")}
+
+
+TINY = ["stream_copy", "-p", "elements=64", "--precision", "fp32", "--backend", "cpu"]
+NOBODY = "no tool takes NVTX ranges of this process: start it under nsys or ncu --nvtx"
+
+
+@pytest.mark.parametrize("how", [["--once"], [*"--no-roofs --max-seconds 0 --output rows.csv --quiet --force".split()]])
+def test_the_option_says_where_no_tool_watches(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for option, said in (("--nvtx", True), ("--no-nvtx", False)):
+        assert main(["sweep", *TINY, *how, option]) == 0
+        assert (f"--nvtx: {NOBODY}" in capfd.readouterr().err) == said
+
+
+def enabled_profiler(*, at_once: bool) -> bwprof.Profiler:
+    profiler = bwprof.Profiler(device="cpu", nvtx=True, enabled=at_once)
+    profiler.enabled = True
+    return profiler
+
+
+def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
+    asked: dict[str, Any] = {"elements": 64, "precision": "fp32", "device": "cpu", "roofs": False, "max_seconds": 0}
+    bwprof.sweep("stream_copy", **asked)
+    bwprof.sweep("stream_copy", nvtx=False, **asked)
+    assert NOBODY not in caplog.text
+    bwprof.sweep("stream_copy", nvtx=True, **asked)
+    assert NOBODY in caplog.text
+    for enabled in (True, False):
+        with pytest.warns(RuntimeWarning, match=NOBODY) as found:
+            profiler = enabled_profiler(at_once=enabled)
+        assert [Path(one.filename).name for one in found] == [Path(__file__).name]
+        profiler.set_bytes("large", 2**63 - 1, 2**63 - 1)
+        with profiler.range("large"):
+            pass
+        profiler.close()
+    bwprof.Profiler(device="cpu", nvtx=False).close()
+
+
+def test_only_yes_and_no_are_answers() -> None:
+    wrong: Any = "no"
+    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+        bwprof.Profiler(device="cpu", nvtx=wrong)
+    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+        bwprof.sweep("stream_copy", nvtx=wrong)
+    with pytest.raises(ValueError, match="nvtx goes with operations, not with a callable"):
+        bwprof.sweep(lambda: None, nvtx=True, device="cpu")
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -183,7 +183,7 @@ class Profiler(Scheduled):
                 raise
         self._device = device
         for name, moved in self._bytes.items():
-            self._tell(name, moved)
+            self._tell_bytes(name, moved)
         if self._nvtx and not self._core.watched:
             warnings.warn(f"nvtx=True: {hardware.UNWATCHED}", RuntimeWarning, stacklevel=_outside())
 
@@ -195,9 +195,9 @@ class Profiler(Scheduled):
         """What one run of a range moves, for `bandwidth_gb_s`; TypeError for a name that is no text."""
         moved = amount(bytes_read, "bytes_read"), amount(bytes_written, "bytes_written")
         self._bytes[_checked(name)] = moved
-        self._tell(name, moved)
+        self._tell_bytes(name, moved)
 
-    def _tell(self, name: str, moved: tuple[int, int]) -> None:
+    def _tell_bytes(self, name: str, moved: tuple[int, int]) -> None:
         self._core.move(name, min(sum(moved), _PAYLOAD_MOST))
 
     def times_ms(self, name: str) -> list[float]:
@@ -422,19 +422,14 @@ def _bandwidth(moved: tuple[int, int] | None, time_ms: float) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    import io
-
-    from bwprof.terminal import console, table
+    from bwprof.terminal import plain_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-    stream = io.StringIO()
-    screen = console(stream)
-    grid = table(screen, "", ["range", *numbers, "flags"], numbers=numbers)
+    lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-        grid.add_row(quoted(row["range"]), str(row["count"]), *cells, row["flags"])
-    screen.print(grid)
-    return stream.getvalue()
+        lines.append([quoted(row["range"]), str(row["count"]), *cells, row["flags"]])
+    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:

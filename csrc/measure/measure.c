@@ -64,8 +64,8 @@ typedef struct timed {
     bw_plan_spec spec; /* of the plan */
     bw_plan *plan;
     bw_annotated annotated; /* the plan's: what samples' launches lie in, and nothing before them */
-    int64_t run;     /* launches of this plan so far; it began with set 0 */
-    int64_t watched; /* of these, the ones before `watch` */
+    int64_t run;            /* launches of this plan so far; it began with set 0 */
+    int64_t watched;        /* of these, the ones before `watch` */
 } timed;
 
 static bool replays_are_fixed(const timed *timed) {
@@ -251,7 +251,12 @@ static void look_at_neighbours(bw_session *session, bw_disturbance *out) {
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
 static bw_status refer(bw_reference_stream *reference, timed *timed) {
     double unused;
-    return bw_reference_stream_take(reference, bw_now_s(), false) ? replay(timed, &unused) : BW_OK;
+    if (!bw_reference_stream_take(reference, bw_now_s(), false)) return BW_OK;
+    const int ranges = timed->annotated.count;
+    timed->annotated.count = 0;
+    bw_status status = replay(timed, &unused);
+    timed->annotated.count = ranges;
+    return status;
 }
 
 static bw_status take_sample(timed *timed, bw_watch *watch, double *busy_ns, sampled *samples, bw_measurement *out) {

@@ -41,7 +41,8 @@ void core_case_let_go(case_object *self) {
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"device", "operation", "precision", "params", "kv_lens", "variant", "seed", "name", "nvtx", NULL};
+    static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
+                            "variant", "seed",      "name",      "nvtx",   NULL};
     case_object *self = (case_object *)object;
     core_state *state = state_of(self);
     device_object *device;
@@ -402,9 +403,8 @@ static PyGetSetDef case_getset[] = {
 };
 
 static PyType_Slot case_slots[] = {
-    {Py_tp_doc,
-     (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, "
-             "nvtx=True)\n--\n\nOne case."},
+    {Py_tp_doc, (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, "
+                        "nvtx=True)\n--\n\nOne case."},
     {Py_tp_new, (void *)PyType_GenericNew},
     {Py_tp_init, (void *)case_init},
     {Py_tp_dealloc, (void *)case_dealloc},
