@@ -194,6 +194,18 @@ def _inflated(part: bytes) -> bytes:
         return b""
 
 
+def test_what_changed_is_drawn_on_the_first_page_of_paper(shown: Browser, pages: dict[str, Path]) -> None:
+    """A picture of every row would begin the next page and leave half of the first one empty."""
+    shown.media(kind="print")
+    shown.resize(700)
+    shown.open(pages["two"])
+    assert 500 < shown.run("document.querySelector('#change2 figure').getBoundingClientRect().bottom") <= LETTER
+    apart = (
+        "Array.from(document.querySelectorAll('main > section'), one => [one.id, getComputedStyle(one).breakBefore])"
+    )
+    assert dict(shown.run(apart)) == {"runs": "auto", "change2": "auto", "run1": "page", "run2": "page"}
+
+
 def test_paper(page: Browser, tmp_path: Path) -> None:
     page.media(scheme="dark", kind="print")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
