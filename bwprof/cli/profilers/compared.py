@@ -36,7 +36,7 @@ In Python: bwprof.profilers.ncu_compare(base, new).
 
 examples:
   %(prog)s before.ncu-rep after.ncu-rep
-  %(prog)s before.json after.json --kernel gemm --all
+  %(prog)s before.json after.json --kernel attention --all
 """
 # What is always shown; the rest where it changed.
 _FIRST = (
