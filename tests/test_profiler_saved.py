@@ -1,4 +1,4 @@
-"""What one command writes of a profiler's file, the others read: CSV and JSON of `ncu`, `rocprof`, traces and `nsys`."""
+"""What one command writes of a profiler's file, the others read: CSV and JSON of ncu, rocprof, traces and nsys."""
 
 from __future__ import annotations
 

@@ -124,8 +124,7 @@ def _of_table(path: Path, lines: Lines) -> pd.DataFrame:
     count = 0
     for batch in _whole(path, batches(path, iter(lines), _BATCH), lines, notes):
         if not columns:
-            header, *batch = batch
-            columns = [_Values(unquoted_formula(name)) for name in header]
+            columns = [_Values(unquoted_formula(name)) for name in batch.pop(0)]
         for column, cells in zip(columns, zip(*batch, strict=True), strict=False):
             place = column.add(cells)
             if place is not None:

@@ -75,7 +75,12 @@ class Figures:
     @cached_property
     def on_host(self) -> bool:
         """Whether it ran on a CPU."""
-        return _runs_on_host(self.word("backend"))
+        return self.is_operator or _runs_on_host(self.word("backend"))
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is a time line's operator on a CPU, with whatever that called."""
+        return self.word("kind") == "operator"
 
     @cached_property
     def of_amd(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bwprof.cli.profilers.stated import add_stated, apply
 from bwprof.cli.shared import options as shared
 from bwprof.cli.shared.arguments import Parser, run
 from bwprof.cli.shared.guard import INCOMPLETE, OK, USAGE, coded, guarded
@@ -85,6 +86,7 @@ def read(name: str, arguments: Sequence[str], program: str) -> int:
     )
     parser.add_argument("file", metavar="FILE", help=READERS[name].files)
     parser.add_argument("--kernel", metavar="TEXT", help="only kernels whose name contains this")
+    add_stated(parser)
     shared.add_files(parser, " and notes")
     parser.add_argument("--md", metavar="FILE|-", help="rows as a table in Markdown")
     return run(parser, arguments, lambda given: _print(READERS[name], given))
@@ -94,7 +96,7 @@ def _print(reader: Reader, given: argparse.Namespace) -> int:
     from bwprof.cli.profilers import shown
 
     targets = targets_of(given, given.file)
-    found = _read(reader, given.file)
+    found = apply(_read(reader, given.file), given)
     if given.kernel is not None:
         found = shown.only(found, given.kernel)
     return finish(found, targets)

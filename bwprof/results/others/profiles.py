@@ -1,4 +1,4 @@
-"""Files of other profilers' figures, told from results by a look: rows that bwprof made of them, and their own tables."""
+"""Files of other profilers' figures, told from results by a look: rows that bwprof made of them, and their own."""
 
 from __future__ import annotations
 
