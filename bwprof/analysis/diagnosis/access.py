@@ -11,6 +11,7 @@ from bwprof.analysis.diagnosis.figures import SECTOR, WARP, Figures, ratio
 from bwprof.analysis.diagnosis.judging import (
     BANDWIDTH,
     NEAR_PIPE,
+    PIPES,
     REFUTED,
     STALLS,
     SUPPORTED,
@@ -46,6 +47,7 @@ _TRAFFIC_MATTERS = Band(60.0, 40.0)  # percent of DRAM's roof
 _OF_MEMORY = ("long_scoreboard", "lg_throttle", "mio_throttle", "tex_throttle", "drain")
 _OF_SHARED = ("short_scoreboard", "mio_throttle")
 _EFFICIENCY = Need("load_efficiency_pct", "", "full")
+_SHARED = Need("shared_pct", "--metrics bank_conflicts", "full")
 _LOCAL = Need("local_bytes", "--metrics sectors", "full")
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
 
@@ -177,7 +179,7 @@ def shared_memory_bound(figures: Figures) -> Judgement:
     said = f"{waiting:.0f} % of the stalls wait for shared memory, or for the queue to it"
     if figures.number("shared_wavefronts") == 0 or figures.number("shared_bytes") == 0:
         return refuted("it uses no shared memory")
-    verdict, conflicts, busy = SHARED_BOUND.place(waiting), bank_conflicts(figures), figures.busy("shared_pct")
+    verdict, conflicts, busy = SHARED_BOUND.place(waiting), bank_conflicts(figures), figures.shared_busy
     if busy >= NEAR_PIPE.yes:
         verdict, said = SUPPORTED, f"shared memory is busy {busy:.3g} % of the cycles; {said}"
     elif busy < NEAR_PIPE.no and figures.busy("sm_pct") >= NEAR_PIPE.yes:
@@ -185,6 +187,10 @@ def shared_memory_bound(figures: Figures) -> Judgement:
         return refuted(f"{said}, which is busy {busy:.3g} % of the cycles, {other}")
     if verdict == REFUTED:
         return refuted(said)
+    if not busy >= NEAR_PIPE.yes and not figures.busy("sm_pct") < (NEAR_PIPE.no if math.isnan(busy) else NEAR_PIPE.yes):
+        return untold(
+            f"{said}: special functions wait in that queue, too", *((_SHARED,) if math.isnan(busy) else (PIPES,))
+        )
     if conflicts.verdict == SUPPORTED:
         return refuted(f"{said}: for bank conflicts")
     if verdict == SUPPORTED and conflicts.verdict == REFUTED:

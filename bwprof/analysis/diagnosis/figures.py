@@ -286,12 +286,23 @@ class Figures:
     @cached_property
     def evenness(self) -> float:
         """Of the time in which the busiest multiprocessor was at work, the mean's: what is counted over active cycles
-        says nothing of those that had none."""
-        return 1 / max(1.0, self.number("sm_cycles_ratio")) if self.has("sm_cycles_ratio") else 1.0
+        says nothing of those that had none. Where that was not counted, of fewer blocks than multiprocessors."""
+        if self.has("sm_cycles_ratio"):
+            return 1 / max(1.0, self.number("sm_cycles_ratio"))
+        idle = ratio(self.number("blocks"), self.units)
+        return min(1.0, idle) if idle > 0 else 1.0
 
     def busy(self, name: str) -> float:
         """A column of what is busy in percent of the active cycles, of the whole time."""
         return self.number(name) * self.evenness
+
+    @cached_property
+    def shared_busy(self) -> float:
+        """How busy shared memory is in percent of the whole time; else by its turns, of which a cycle has one."""
+        if self.has("shared_pct"):
+            return self.busy("shared_pct")
+        cycles = self.number("time_ms") * self.number("sm_clock_mhz") * 1e3 * self.units
+        return min(100 * ratio(self.number("shared_wavefronts"), cycles), 100.0) if cycles > 0 else math.nan
 
     # Why warps wait
 

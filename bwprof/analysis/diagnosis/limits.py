@@ -34,7 +34,7 @@ from bwprof.analysis.diagnosis.judging import (
 from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import bytes_text, seconds_text
 
-SAME = 5.0  # percent of the cycles: two parts that differ by no more may be one
+SAME = 0.9  # of the busiest part: one that is as busy is that part, counted in another pass
 READY = 30.0  # of the stalls: warps that could issue, and were not chosen
 IDLE = 2.0  # percent of the time in which AMD's memory units stall: none that the bandwidth limits
 AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
@@ -95,16 +95,16 @@ def compute_bound(figures: Figures) -> Judgement:
 
 def _other_pipe(figures: Figures, said: str, pipe: str, pct: float) -> Judgement:
     """Neither FMA nor tensor pipe, nor the FLOPs, are near: is another pipe?"""
-    busiest, issued, shared = figures.busy("sm_pct"), figures.busy("issue_pct"), figures.busy("shared_pct")
+    busiest, issued, shared = figures.busy("sm_pct"), figures.busy("issue_pct"), figures.shared_busy
     said = "; ".join(filter(None, (said, "" if math.isnan(busiest) else f"busiest part {busiest:.3g} %")))
     memory = figures.waiting("short_scoreboard", "mio_throttle", "lg_throttle", "tex_throttle", "long_scoreboard")
     if busiest >= NEAR_PIPE.yes:
-        if issued >= busiest - SAME:
+        if issued >= SAME * busiest:
             return refuted(f"{said}: it is the schedulers, which issue in {issued:.3g} % of the cycles")
         idle = max(shared, figures.busy("l1_pct")) < NEAR_PIPE.no  # special functions wait in the queue of loads
         if memory >= WAITING.no and not idle:
             return refuted(f"{said}: that of loads and stores, by what warps wait for ({memory:.0f} %)")
-        if shared >= busiest - SAME:
+        if shared >= SAME * busiest:
             return refuted(f"{said}: it is shared memory, busy {shared:.3g} % of the cycles")
         if math.isnan(memory) or math.isnan(issued):
             needs = [need for need, value in ((STALLS, memory), (ISSUE, issued)) if math.isnan(value)]
@@ -134,9 +134,11 @@ def issue_bound(figures: Figures) -> Judgement:
             return refuted(f"no part of the multiprocessors is busy ({figures.number('sm_pct'):.3g} %)")
         return untold("how often an instruction was issued was not counted", ISSUE)
     said = f"an instruction in {issued:.3g} % of the cycles"
+    verdict = NEAR_PIPE.place(issued, doubted=figures.unsure)
+    if not figures.has("fma_pct") and verdict != REFUTED:
+        return untold(f"{said}: of arithmetic or of others", PIPES)
     if busiest(figures) > 0:
         said = f"{said}, while the busiest of the FMA and tensor pipes is at {busiest(figures):.3g} %"
-    verdict = NEAR_PIPE.place(issued, doubted=figures.unsure)
     if verdict == SUPPORTED:
         return supported(said, figures.bounded(100 / issued))
     return refuted(said) if verdict == REFUTED else untold(f"{said}: neither near nor far")
