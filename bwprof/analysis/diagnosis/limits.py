@@ -34,7 +34,7 @@ from bwprof.analysis.diagnosis.judging import (
 from bwprof.roofs.limits import FLOOR_FACTOR
 from bwprof.text import bytes_text, seconds_text
 
-SAME = 0.9  # of the busiest part: one that is as busy is that part, counted in another pass
+SAME = 0.85  # of the busiest part: one that is as busy is that part, counted in another pass
 READY = 30.0  # of the stalls: warps that could issue, and were not chosen
 IDLE = 2.0  # percent of the time in which AMD's memory units stall: none that the bandwidth limits
 AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
@@ -237,7 +237,8 @@ def clock_held_down(figures: Figures) -> Judgement:
             return refuted(f"{said}: hardly")
         if near_memory(figures) == SUPPORTED:
             return refuted(f"{said}, which does not matter: {at_roof(figures)}")
-        own = said.partition(";")[0] == POWER and (near_rate(figures) == SUPPORTED or busiest(figures) >= NEAR_PIPE.yes)
+        working = near_rate(figures) == SUPPORTED or busiest(figures) >= NEAR_PIPE.yes
+        own = working and figures.word("throttle") == POWER
         return dataclasses.replace(supported(said, ratio(most or math.nan, clock)), follows=own)
     if said == "none":
         return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
