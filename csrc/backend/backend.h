@@ -257,7 +257,7 @@ typedef struct bw_counters {
     char status[480];                                     /* "" = counted; else why not and what to do */
 } bw_counters;
 
-enum { BW_METRICS_MAX = 40 };
+enum { BW_METRICS_MAX = 64 };
 
 typedef struct bw_metric {
     const char *name; /* static text */

@@ -271,7 +271,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
 def _run_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
-            return candidate
+            return results.run_in(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
     raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
