@@ -259,6 +259,20 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert told.count("no counter of this device is read for it") == 1
 
 
+def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
+        '"End_Timestamp"\n1,1,"Agent 1","add(float*)","SQ_WAVES",16384,1000,60000\n'
+    )
+    told = said(capsys, path)
+    assert told.startswith("add: more cannot be told yet, missing: DRAM bytes and time.")
+    command = next(line for line in told.splitlines() if line.strip().startswith("rocprofv3 --pmc "))
+    assert {"FETCH_SIZE", "WRITE_SIZE", "YOUR_PROGRAM"} <= set(shlex.split(command))
+    assert "then: bwprof diagnose counted --peak GB/S" in told
+    assert "ncu" not in told
+
+
 def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [
         ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "30"),

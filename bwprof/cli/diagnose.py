@@ -90,7 +90,7 @@ class _Told:
 def _run(options: argparse.Namespace) -> int:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
-    from bwprof.profilers.steps import steps
+    from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
     targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
@@ -102,8 +102,8 @@ def _run(options: argparse.Namespace) -> int:
     data = apply(anything.load(options.results), options)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
-    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
-    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
+    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
     if options.json:
@@ -253,7 +253,8 @@ def _show_steps(told: _Told, screen: Console) -> None:
             screen.print(f"      {step.command}", soft_wrap=True)
     if len(open_ones) < len(told.open):
         screen.print(f"  ... and {counted(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
-    screen.print("  then: bwprof diagnose RUN, or profile.ncu-rep")
+    amd = any(step.command.startswith("rocprof") for _, listed in open_ones for step in listed)
+    screen.print(f"  then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}")
 
 
 def _markdown(told: _Told) -> str:
