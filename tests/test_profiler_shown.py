@@ -69,7 +69,7 @@ def test_a_program_without_its_dashes_is_shown_them(capsys: pytest.CaptureFixtur
 
 
 def test_a_frame_is_no_row() -> None:
-    with pytest.raises(TypeError, match=r"^row is a frame: one row of it is needed, frame\.iloc\[0\] say$"):
+    with pytest.raises(TypeError, match=r"^row is a frame: a row is needed, frame\.iloc\[0\] say$"):
         bwprof.stall_table(pd.DataFrame([ROW]))
     assert bwprof.stall_table(pd.DataFrame([ROW]).iloc[0])["reason"].tolist()[0] == "not_selected"
 

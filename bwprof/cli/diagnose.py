@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bwprof.profilers.steps import Step
 
 _SHOWN = 20  # cases whose evidence is printed, without --all
+_LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 _NAMED = 12  # names of cases that a complaint lists
 _STEPS = 3  # cases whose next steps are, likewise
 
@@ -198,16 +200,26 @@ def _untold(found: Sequence[list[_Said]]) -> list[_Said]:
 
 
 def _sentences(told: _Told) -> list[str]:
-    """The answers; one that cases side by side have in common is said once where their last word alone differs."""
+    """The answers; one that precisions or launches side by side have in common is said once."""
     found: list[tuple[str, list[str], str]] = []
     for one, _ in told.found:
-        head, _, last = one.case.rpartition(" ")
-        rest = one.sentence.removeprefix(one.case)
-        if head and found and (found[-1][0], found[-1][2]) == (head, rest):
+        head, last, end = _parts(one)
+        rest = end + one.sentence.removeprefix(one.case)
+        if last and found and (found[-1][0], found[-1][2]) == (head, rest):
             found[-1][1].append(last)
         else:
             found.append((head, [last], rest))
-    return [f"{head}{' ' if head else ''}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+
+
+def _parts(one: Diagnosis) -> tuple[str, str, str]:
+    """A case's name before its precision or launch, that, and what is behind it."""
+    if launch := _LAUNCH.fullmatch(one.case):
+        return launch[1], launch[2], launch[3]
+    precision = one.row.get("precision")
+    if isinstance(precision, str) and one.case.endswith(f" {precision}"):
+        return one.case.removesuffix(precision), precision, ""
+    return one.case, "", ""
 
 
 def _show(told: _Told, screen: Console) -> None:

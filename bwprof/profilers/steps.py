@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from bwprof import registry
+from bwprof.analysis.diagnosis.access import STATED
 from bwprof.analysis.diagnosis.figures import Figures
 from bwprof.analysis.diagnosis.function import Diagnosis
 from bwprof.analysis.diagnosis.judging import BANDWIDTH, CANNOT_TELL, SUPPORTED, Need
@@ -20,6 +21,7 @@ from bwprof.text import finite_number, is_truth
 
 PROGRAM = "YOUR_PROGRAM"
 _NO_KERNELS = ("copy", "fill")  # of a time line
+_FILE = "FILE"  # the one that is read
 _COUNTED = "counted"  # the folder of rocprofv3's files
 _ROOFS = ("memory_bound", "compute_bound")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -44,7 +46,7 @@ def steps(found: Diagnosis) -> list[Step]:
     if any(held.hypothesis.name in _ROOFS for held in told) or not _is_countable(found.row):
         return []
     needs = list(dict.fromkeys(need for held in found.of(CANNOT_TELL) for need in held.judgement.needs))
-    own = [need for need in needs if need.option.startswith("--")]
+    own = [need for need in needs if need.option.startswith("--") and need != STATED]
     rest = [need for need in needs if need.preset and need not in own]
     arguments = _arguments(found.row)
     made = []
@@ -65,6 +67,8 @@ def steps(found: Diagnosis) -> list[Step]:
     if rest:
         kernel = None if arguments is not None else _kernel(found.row)
         made.append(_step(_ncu(target, kernel, rest), rest))
+    if STATED in needs and not _is_measured(found.row) and (name := _kernel(found.row)):
+        made.append(_step(["bwprof", "diagnose", _FILE, "--bytes", f"*{name}*=READ,WRITTEN"], [STATED]))
     return made
 
 
