@@ -26,6 +26,7 @@ DispatchNs,BeginNs,EndNs,CompleteNs
 """
 NCU = '==PROF== Connected\n\n"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
 # A GPU's row far from both roofs, without stalls: what `bwprof sweep --counters` gives.
+WIDE = {"sectors_per_load": 8.0, "sectors_per_store": 2.0}  # of wide lanes, or of scattered narrow ones
 ROW: dict[str, Any] = {
     "operation": "gemm",
     "precision": "fp16",
@@ -86,27 +87,29 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
 
 
 def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its part after ncu is taken by the sweep's own parser, and runs the case that it is about."""
+    """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
     from bwprof.cli.sweep.options import parser
 
     for found in diagnoses(bwprof.load(recorded)):
         for step in steps(found):
             words = shlex.split(step.command)
-            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep") + 1 :])
+            by_ncu = words[0] == "ncu"
+            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
             assert given.operations == [found.row["operation"]]
-            assert given.once
+            assert given.once == by_ncu
     assert capsys.readouterr().err == ""
 
 
 def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
-    (found,) = diagnoses(ROW)
-    first, second = steps(found)
+    (only,) = steps(diagnoses(ROW)[0])
+    assert "waves" in only.tells, "bwprof counts what it takes to tell"
+    first, second = steps(diagnoses(ROW | WIDE)[0])
     assert first.command == (
         "bwprof sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp16 --variant gemv --counters --metrics all"
     )
     assert "stall_reasons" in first.tells
     assert second.command.startswith("ncu ")
-    assert "waves" in second.tells
+    assert second.tells == ("load_efficiency_pct",), "of how wide lanes load, an instrumented run knows"
     lens = ROW | {"operation": "attention_decode", "kv_lens": "10;20", "kv_len": 20, "batch": 2}
     assert "--kv-lens 10,20" in steps(diagnoses(lens)[0])[0].command
     assert "kv_len=" not in steps(diagnoses(lens)[0])[0].command
@@ -114,7 +117,7 @@ def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
 
 def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
     function = ROW | {"operation": "my $(rm) kernel", "variant": None}
-    first, second = steps(diagnoses(function)[0])
+    first, second = steps(diagnoses(function | WIDE)[0])
     assert first.command == 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
     assert shlex.split(second.command)[-1] == "YOUR_PROGRAM"
     kernel = {"kernel": "void ns::copy<float, 4>(float const*, int)", "time_ms": 1.0, "dram_pct": 20.0}

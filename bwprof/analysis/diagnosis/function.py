@@ -209,7 +209,7 @@ def _diagnosis(at: int, name: str, row: dict[str, Any], latency_us: float | None
     figures = Figures(row, latency_us)
     why = _unmeasured(figures)
     made = [Verdict(found, untold(why, _AGAIN) if why else _judged(found, figures)) for found in HYPOTHESES]
-    ranked = sorted(made, key=lambda found: VERDICTS.index(found.verdict))
+    ranked = sorted(made, key=lambda found: (VERDICTS.index(found.verdict), found.judgement.follows))
     return Diagnosis(
         at,
         name,
