@@ -178,7 +178,7 @@ def test_what_several_cases_have_in_common_is_said_once(recorded: Path, capsys: 
 
 def test_long_lists_of_what_is_missing_are_cut_short() -> None:
     (found,) = diagnoses({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
-    assert "missing: stall_reasons, throttle, waves and 7 more figures." in found.sentence
+    assert "missing: stall_reasons, waves, local_bytes and 5 more figures." in found.sentence
 
 
 def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
@@ -194,6 +194,23 @@ def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
     assert near.startswith("aten::mm: limited by the memory's bandwidth (90.9 % of the theoretical bandwidth)")
     copy = {"kernel": "Memcpy HtoD (Pageable -> Device)", "kind": "copy", "time_ms": 3.0}
     assert steps(diagnoses(copy)[0]) == []
+
+
+def test_counted_bytes_want_stated_ones_and_no_other_count() -> None:
+    row = {"kernel": "void ns::copy<float>(float*)", "time_ms": 1.0, "dram_bytes_read": 10**8, "peak_gb_s": 4800.0}
+    row |= {"dram_bytes_written": 0, "sm_pct": 3.0, "launch": 0}
+    commands = [step.command for step in steps(diagnoses(row)[0]) if "the bytes that it must move" in step.tells]
+    assert commands == ["bwprof diagnose FILE --bytes '*copy*=READ,WRITTEN'"]
+    stated = steps(diagnoses(row | {"bytes_read": 10**8, "bytes_written": 0})[0])
+    assert not any("the bytes that it must move" in step.tells for step in stated)
+
+
+def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.csv"
+    launch = "copy(float*),{},copy,ok,0.5,88"
+    rows = [launch.format(at) for at in range(3)]
+    path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
+    assert said(capsys, path).startswith("copy (launch 0, 1, 2): limited by the memory's bandwidth (88 %")
 
 
 def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,6 +277,20 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Next steps" not in told, "ncu knows nothing of this card"
     assert "--metrics" not in told
     assert told.count("no counter of this device is read for it") == 1
+
+
+def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
+        '"End_Timestamp"\n1,1,"Agent 1","add(float*)","SQ_WAVES",16384,1000,60000\n'
+    )
+    told = said(capsys, path)
+    assert told.startswith("add: more cannot be told yet, missing: DRAM bytes and time.")
+    command = next(line for line in told.splitlines() if line.strip().startswith("rocprofv3 --pmc "))
+    assert {"FETCH_SIZE", "WRITE_SIZE", "YOUR_PROGRAM"} <= set(shlex.split(command))
+    assert "then: bwprof diagnose counted --peak GB/S" in told
+    assert "ncu" not in told
 
 
 def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

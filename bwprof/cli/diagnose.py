@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bwprof.profilers.steps import Step
 
 _SHOWN = 20  # cases whose evidence is printed, without --all
+_LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 _NAMED = 12  # names of cases that a complaint lists
 _STEPS = 3  # cases whose next steps are, likewise
 
@@ -90,7 +92,7 @@ class _Told:
 def _run(options: argparse.Namespace) -> int:
     from bwprof.analysis.diagnosis.function import diagnoses
     from bwprof.profilers import anything
-    from bwprof.profilers.steps import steps
+    from bwprof.profilers.steps import rocprof_steps, steps
     from bwprof.terminal import console
 
     targets = targets_of(argparse.Namespace(md=options.md, force=options.force), options.results)
@@ -102,8 +104,8 @@ def _run(options: argparse.Namespace) -> int:
     data = apply(anything.load(options.results), options)
     chosen = _chosen(data, options)
     measured = _measured(chosen)
-    told_by_ncu = not str(data.attrs.get("tool", "")).startswith("rocprof")
-    found = [(one, steps(one) if told_by_ncu else []) for one in diagnoses(measured, latency_us=latency)]
+    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
+    found = [(one, next_steps(one)) for one in diagnoses(measured, latency_us=latency)]
     told = _Told(options.results, found, len(chosen) - len(measured), options.all)
     written = write_each(targets, lambda _: spelt(_markdown(told)) + "\n")
     if options.json:
@@ -198,16 +200,26 @@ def _untold(found: Sequence[list[_Said]]) -> list[_Said]:
 
 
 def _sentences(told: _Told) -> list[str]:
-    """The answers; one that cases side by side have in common is said once where their last word alone differs."""
+    """The answers; one that precisions or launches side by side have in common is said once."""
     found: list[tuple[str, list[str], str]] = []
     for one, _ in told.found:
-        head, _, last = one.case.rpartition(" ")
-        rest = one.sentence.removeprefix(one.case)
-        if head and found and (found[-1][0], found[-1][2]) == (head, rest):
+        head, last, end = _parts(one)
+        rest = end + one.sentence.removeprefix(one.case)
+        if last and found and (found[-1][0], found[-1][2]) == (head, rest):
             found[-1][1].append(last)
         else:
             found.append((head, [last], rest))
-    return [f"{head}{' ' if head else ''}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+
+
+def _parts(one: Diagnosis) -> tuple[str, str, str]:
+    """A case's name before its precision or launch, that, and what is behind it."""
+    if launch := _LAUNCH.fullmatch(one.case):
+        return launch[1], launch[2], launch[3]
+    precision = one.row.get("precision")
+    if isinstance(precision, str) and one.case.endswith(f" {precision}"):
+        return one.case.removesuffix(precision), precision, ""
+    return one.case, "", ""
 
 
 def _show(told: _Told, screen: Console) -> None:
@@ -253,7 +265,8 @@ def _show_steps(told: _Told, screen: Console) -> None:
             screen.print(f"      {step.command}", soft_wrap=True)
     if len(open_ones) < len(told.open):
         screen.print(f"  ... and {counted(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
-    screen.print("  then: bwprof diagnose RUN, or profile.ncu-rep")
+    amd = any(step.command.startswith("rocprof") for _, listed in open_ones for step in listed)
+    screen.print(f"  then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}")
 
 
 def _markdown(told: _Told) -> str:

@@ -50,6 +50,7 @@ _EFFICIENCY = Need("load_efficiency_pct", "", "full")
 _SHARED = Need("shared_pct", "--metrics bank_conflicts", "full")
 _LOCAL = Need("local_bytes", "--metrics sectors", "full")
 _COUNTERS = Need("counted DRAM bytes beside stated ones", "--counters, with bytes_read= and bytes_written=", "memory")
+STATED = Need("the bytes that it must move", "--bytes NAME=READ,WRITTEN; bytes_read= and bytes_written=", "")
 
 
 def uncoalesced(figures: Figures) -> Judgement:
@@ -239,7 +240,8 @@ def cache_thrash(figures: Figures) -> Judgement:
     """DRAM moved more than the kernel has to: the caches did not keep what is used again."""
     found = figures.traffic_ratio
     if figures.hot or math.isnan(found):
-        return untold("counted bytes beside those that it must move are not known", _COUNTERS)
+        known = not math.isnan(figures.counted) and math.isnan(figures.moved)
+        return untold("counted bytes beside those that it must move are not known", STATED if known else _COUNTERS)
     said = f"{found:.3g} times the bytes that it must move came from or went to DRAM"
     if found <= THRASH or figures.counted - figures.algorithmic < _LEAST_EXCESS:
         return refuted(said)

@@ -44,6 +44,11 @@ class Need(NamedTuple):
         """Whether anything tells it."""
         return bool(self.option or self.preset)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether an option or a preset of ncu asks for it: not what only rows of another kind have."""
+        return bool(self.preset) or self.option.startswith("--")
+
     def __str__(self) -> str:
         ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
         return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
