@@ -24,6 +24,7 @@ def measure(
     max_seconds: float,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
+    nvtx: bool = True,
 ) -> Outcome:
     """Measure one case. Whatever goes wrong with it becomes a skipped or failed row, never an exception.
 
@@ -33,7 +34,7 @@ def measure(
     lost = False
 
     try:
-        with spec.open(device) as case:
+        with spec.open(device, nvtx=nvtx) as case:
             row["variant"] = case.variant
             add_work(row, case.cost)
             need = case.memory_needed(spec.cache)

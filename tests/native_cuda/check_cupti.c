@@ -1,5 +1,6 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
+#include "cuda/libraries/nvtx/nvtx.h"
 #include "toy_gpu.h"
 
 /* ---- checks ---- */
@@ -204,20 +205,24 @@ static void check_trace(void) {
     close_toy(&device);
 }
 
-/* A replay of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. */
+/* Replays of two launches of 1 and 2 us: what the tool's log, which the kernels are in, has between its marks. The last
+ * one has none. */
 static void check_marks(void) {
-    const bw_annotation annotation = {.name = "measure", .category = "toy", .bytes = 4 * MIB};
+    bw_annotated annotated = {{{.name = "toy fp32 plain", .category = "toy", .bytes = 4 * MIB}, {.name = "measure", .category = "toy", .bytes = 4 * MIB}}, 2};
     bw_device device;
     bw_plan *plan = NULL;
     bw_plan_spec timed = spec;
     double ns;
     open_toy(&device);
-    timed.annotation = &annotation;
+    timed.annotated = &annotated;
     timed.timer = TIMER_CUPTI;
     timed.launches = 2;
+    CHECK(!bw_cuda_nvtx_open(&device));
     CHECK(!bw_cuda_plan_calls.create(&device, &timed, &plan));
     toy.log = fopen(getenv("BWPROF_NVTX_LOG"), "a");
     CHECK(toy.log && !bw_cuda_plan_calls.run(plan, &ns));
+    annotated.count = 0;
+    CHECK(!bw_cuda_plan_calls.run(plan, &ns));
     bw_cuda_plan_calls.free(plan);
     fclose(toy.log);
     toy.log = NULL;

@@ -59,10 +59,11 @@ class Figures:
     def number(self, *names: str) -> float:
         """The first of some columns that has a number; none that is measured is negative."""
         for name in names:
-            if name not in self._numbers:
-                self._numbers[name] = measured_or_nan(self.row.get(name))
-            if self._numbers[name] >= 0:
-                return self._numbers[name]
+            found = self._numbers.get(name)
+            if found is None:
+                found = self._numbers[name] = measured_or_nan(self.row.get(name))
+            if found >= 0:
+                return found
         return math.nan
 
     def word(self, name: str) -> str:
@@ -77,9 +78,14 @@ class Figures:
     @cached_property
     def on_host(self) -> bool:
         """Whether it ran on a CPU."""
-        return _runs_on_host(self.word("backend"))
+        return self.is_operator or _runs_on_host(self.word("backend"))
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is a time line's operator on a CPU, with whatever that called."""
+        return self.word("kind") == "operator"
+
+    @cached_property
     def of_amd(self) -> bool:
         """Whether it has columns that only AMD's profilers write."""
         return any(self.has(name) for name in _OF_AMD) or any(

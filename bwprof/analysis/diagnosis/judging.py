@@ -39,6 +39,11 @@ class Need(NamedTuple):
     option: str
     preset: str
 
+    @property
+    def is_told(self) -> bool:
+        """Whether anything tells it."""
+        return bool(self.option or self.preset)
+
     def __str__(self) -> str:
         ways = filter(None, (self.option, f"ncu preset {self.preset}" if self.preset else ""))
         return f"{self.figure} ({' or '.join(ways) or 'no counter of this device is read for it'})"
