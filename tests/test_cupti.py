@@ -244,7 +244,7 @@ class Uncounted:
 
 def plant(monkeypatch: pytest.MonkeyPatch, fail: Callable[[_core.Case], object]) -> None:
     real = Spec.open
-    monkeypatch.setattr(Spec, "open", lambda spec, device: Uncounted(real(spec, device), fail))
+    monkeypatch.setattr(Spec, "open", lambda spec, device, **how: Uncounted(real(spec, device, **how), fail))
 
 
 def raising(error: Exception) -> Callable[[object], object]:

@@ -97,6 +97,7 @@ def test_bytes_written_in_excess_are_no_thrash_of_the_caches() -> None:
     assert verdict(SPILLING, "cache_thrash") == CANNOT_TELL
     assert names(SPILLING)[:1] != ["cache_thrash"]
     assert names(SPILLING | {"local_bytes": 2_800_000_000})[0] == "spills"
+    assert verdict(SPILLING | {"scratch_size": 0.0}, "cache_thrash") == SUPPORTED, "no thread has local memory"
     reread = SPILLING | {"dram_bytes_read": 2193442816, "dram_bytes_written": 4325376}
     assert verdict(reread, "cache_thrash") == SUPPORTED
 

@@ -149,7 +149,9 @@ class Figures:
 
     @cached_property
     def local_bytes(self) -> float:
-        """Traffic of local memory."""
+        """Traffic of local memory; none where no thread has any."""
+        if self.number("scratch_size") == 0:
+            return 0.0
         return self.number("local_bytes") if self.has("local_bytes") else SECTOR * self.number("local_sectors")
 
     # Roofs
