@@ -171,14 +171,14 @@ def test_what_several_cases_have_in_common_is_said_once(recorded: Path, capsys: 
     answer = told.partition("\nEvidence\n")[0]
     assert answer.startswith("stream_copy fp32, fp16, bf16: limited by the memory's bandwidth (100 %")
     assert "each of these 3 cases" in told
-    assert told.count("ncu preset full") == 1, "what one cannot be told of none of them can"
+    assert told.count("missing: active_threads") == 1, "what one cannot be told of none of them can"
     alone = said(capsys, recorded, "--only", "stream_copy", "--precision", "fp32")
     assert "each of these" not in alone
 
 
 def test_long_lists_of_what_is_missing_are_cut_short() -> None:
     (found,) = diagnoses({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
-    assert "missing: stall_reasons, waves, local_bytes and 5 more figures." in found.sentence
+    assert "missing: stall_reasons, waves, local_bytes and 7 more figures." in found.sentence
 
 
 def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
@@ -276,7 +276,7 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert told.startswith("bodyForce: limited by arithmetic (vector pipe 68.1 %; memory units hardly stalled)")
     assert "Next steps" not in told, "ncu knows nothing of this card"
     assert "--metrics" not in told
-    assert told.count("no counter of this device is read for it") == 1
+    assert " ".join(told.split()).count("no counter of this device is read for it") == 1
 
 
 def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ enum part {
     PART_LOCAL_LOADS,
     PART_LOCAL_STORES,
     PART_LOADS,
-    PART_LOAD_TURNS,
+    PART_LOAD_LINES,
     PARTS
 };
 const char *const parts_of[PARTS][2] = {
@@ -66,11 +66,11 @@ const char *const parts_of[PARTS][2] = {
     {"sm__cycles_elapsed.avg.per_second", nullptr},
     {"dram__bytes.sum.peak_sustained", nullptr},
     {"dram__cycles_elapsed.avg.per_second", nullptr},
-    {"lts__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed"},
+    {"lts__t_sectors.avg.pct_of_peak_sustained_elapsed", nullptr},
     {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", nullptr},
     {"l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", nullptr},
     {"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", nullptr},
-    {"l1tex__t_output_wavefronts_pipe_lsu_mem_global_op_ld.sum", nullptr},
+    {"l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum", nullptr},
 };
 
 constexpr unsigned bit(part which) {
@@ -92,8 +92,8 @@ double local_bytes(const double *part) {
     return 32 * (part[PART_LOCAL_LOADS] + part[PART_LOCAL_STORES]);
 }
 
-double turns_per_load(const double *part) {
-    return part[PART_LOADS] > 0 ? part[PART_LOAD_TURNS] / part[PART_LOADS] : 0;
+double lines_per_load(const double *part) {
+    return part[PART_LOADS] > 0 ? part[PART_LOAD_LINES] / part[PART_LOADS] : 0;
 }
 
 double cycles_ratio(const double *part) {
@@ -179,11 +179,11 @@ const struct {
      {"l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
       "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed"}},
     {GROUP_SECTORS,
-     "turns_per_load",
+     "lines_per_load",
      {nullptr, nullptr},
      false,
-     bit(PART_LOADS) | bit(PART_LOAD_TURNS),
-     turns_per_load},
+     bit(PART_LOADS) | bit(PART_LOAD_LINES),
+     lines_per_load},
     {GROUP_SECTORS,
      "local_bytes",
      {nullptr, nullptr},
@@ -192,7 +192,8 @@ const struct {
      local_bytes},
     {GROUP_CACHES,
      "l1_pct",
-     {"l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed"}},
+     {"l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+      "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"}},
     {GROUP_CACHES,
      "l2_pct",
      {nullptr, nullptr},
