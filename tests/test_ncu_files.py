@@ -242,13 +242,22 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
         "dram__bytes_read.sum": (640.0, "byte"),
         "launch__func_cache_config": ("CachePreferNone", ""),
         "none": (None, ""),
+        "launch__stream_id": (13, ""),
+        **{f"launch__block_dim_{axis}": (size, "block") for axis, size in zip("xyz", (256, 2, 1), strict=True)},
+        "device__attribute_compute_capability_major": (9, ""),
+        "device__attribute_compute_capability_minor": (0, ""),
     }
 
     def metric(name: str) -> Any:
         value, unit = figures[name]
         return types.SimpleNamespace(value=lambda: value, unit=lambda: unit)
 
-    action = types.SimpleNamespace(name=lambda: "k(int)", metric_names=lambda: list(figures), metric_by_name=metric)
+    action = types.SimpleNamespace(
+        NameBase_DEMANGLED=1,
+        name=lambda base=0: ("k", "k(int)")[base],
+        metric_names=lambda: list(figures),
+        metric_by_name=metric,
+    )
     part = types.SimpleNamespace(num_actions=lambda: 2, action_by_idx=lambda index: action)
     report = types.SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda index: part)
     module = types.ModuleType("ncu_report")
@@ -261,8 +270,14 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
     assert (found["kernel"][0], found.attrs["tool"]) == ("k(int)", "ncu_report")
+    assert found[["block", "threads", "stream", "compute_capability"]].iloc[0].tolist() == ["256x2x1", 512, 13, "9.0"]
     module.load_report = lambda name: types.SimpleNamespace(num_ranges=lambda: 0)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="holds no launch"):
+        parse_ncu(path)
+    (tmp_path / "ncu_report.py").write_text("import _no_such_library\n")
+    monkeypatch.delitem(sys.modules, "ncu_report")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnavailableError, match="cannot be imported: No module named '_no_such_library'"):
         parse_ncu(path)
 
 
@@ -347,9 +362,32 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path, "ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", monkeypatch)
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")
-    fake(tmp_path, "ncu", "echo '==ERROR== no such program'; exit 9", monkeypatch)
-    with pytest.raises(RuntimeError, match=r"exit code 9.*no such program"):
+    fake(tmp_path, "ncu", "echo '==ERROR== no such'; printf 'program\\033[0m\\n' >&2; exit 9", monkeypatch)
+    with pytest.raises(RuntimeError, match=r"exit code 9\): ==ERROR== no such; program\\x1b\[0m$"):
         ncu_capture("./x")
+    fake(tmp_path, "ncu", script.replace("; fi", "; exit 1; fi"), monkeypatch)  # as its program does
+    assert any("ended with code 1" in note for note in ncu_capture("./x").attrs["notes"])
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "/", ".ncu-rep", "no/such", "%p", "-x", " ", "a\0b"])
+def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fake(tmp_path, "ncu", "touch ran", monkeypatch)
+    with pytest.raises(ValueError, match=r"^output is '"):
+        ncu_capture("./x", output=output)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
+    from bwprof.profilers.nsight.running import end_of
+
+    with (tmp_path / "said").open("w+b") as stream:
+        stream.truncate(1 << 34)  # sparse
+        stream.seek(0, 2)
+        stream.write(b"the end\n")
+        assert end_of(stream, 8) == "the end"
 
 
 @pytest.mark.usefixtures("nothing_installed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 _LONGEST = 60  # letters of a short name
 _READ = 1024  # of a long one
 _OPENING, _CLOSING = "(<[{", ")>]}"
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\))::")
 
 
 def short_name(kernel: str) -> str:
@@ -17,7 +20,7 @@ def short_name(kernel: str) -> str:
     >>> short_name("ampere_sgemm_128x64_tn")
     'ampere_sgemm_128x64_tn'
     """
-    name = kernel[:_READ].rsplit("(anonymous namespace)::", maxsplit=1)[-1]
+    name = _UNNAMED.sub("", kernel[:_READ])
     name = _without_returned(name.removesuffix(" [clone .kd]").strip())
     bare = _before(name, "(")
     if len(bare) > _LONGEST and "<" in bare:
@@ -49,6 +52,8 @@ def _without_returned(name: str) -> str:
             depth += 1
         elif letter in _CLOSING and depth:
             depth -= 1
-        elif letter == " " and not depth and "operator" not in head:
+        elif letter == " " and not depth:
+            if head[:at].endswith("operator"):
+                break
             start = at + 1
     return name[start:]

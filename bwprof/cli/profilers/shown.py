@@ -141,11 +141,18 @@ def _occupancy(row: _Launch) -> str:
 
 def _access(row: _Launch) -> str:
     return _joined(
-        _said(row, "sectors_per_load", ".4g", "{} sectors a load"),
-        _said(row, "sectors_per_store", ".4g", "{} a store"),
+        _requests(row, "load", "{} sectors a load"),
+        _requests(row, "store", "{} a store" if row.get("sectors_per_load") else "{} sectors a store"),
         _said(row, "load_efficiency_pct", ".4g", "{} % of loaded bytes used"),
         _said(row, "store_efficiency_pct", ".4g", "{} % of stored sectors written"),
     )
+
+
+def _requests(row: _Launch, what: str, form: str) -> str:
+    """Sectors a request; none at all where there was no request, of a bulk copy for example."""
+    if row.get(f"sectors_per_{what}") == 0:
+        return f"no {what} requests"
+    return _said(row, f"sectors_per_{what}", ".4g", form)
 
 
 def _shared(row: _Launch) -> str:

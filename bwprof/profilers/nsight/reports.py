@@ -13,7 +13,7 @@ from bwprof.errors import UnavailableError
 from bwprof.profilers.nsight import pages
 from bwprof.profilers.nsight.launches import Launches
 from bwprof.profilers.nsight.running import find, run
-from bwprof.profilers.reading import wrong
+from bwprof.profilers.reading import opened_raw, wrong
 from bwprof.profilers.units import unit
 from bwprof.text import quoted, seconds
 
@@ -21,6 +21,16 @@ SECONDS = 600.0
 _SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
 _MAGIC = b"NVR\0"
 _MODULE = "ncu_report"
+# What a page says of a launch beside its metrics: of which of these, and how it writes one or several of them.
+_IDENTITY = {
+    "Context": ("launch__context_id",),
+    "Stream": ("launch__stream_id",),
+    "Block Size": tuple(f"launch__block_dim_{axis}" for axis in "xyz"),
+    "Grid Size": tuple(f"launch__grid_dim_{axis}" for axis in "xyz"),
+    "Device": ("launch__device_id",),
+    "CC": ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"),
+}
+_FORMS = {1: "{}", 2: "{}.{}", 3: "({}, {}, {})"}
 
 
 def is_report(path: Path) -> bool:
@@ -45,10 +55,8 @@ def import_command(path: Path, ncu: str = "ncu") -> list[str]:
 def read(path: Path, timeout_s: float) -> tuple[Launches, str]:
     """The launches of a report, and what read it."""
     limit = seconds(timeout_s, "timeout_s")
-    with path.open("rb"):  # OSError for what cannot be opened
+    with opened_raw(path):  # OSError for what cannot be opened, ValueError for what is no file
         pass
-    if not path.is_file():
-        raise wrong(path, None, "this is no regular file: a report of ncu is needed")
     ncu = find("ncu")
     if ncu is not None:
         return _through_ncu(path, ncu, limit), "ncu"
@@ -66,7 +74,9 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
         with page.open("wb") as stream:
             ended = run(import_command(path, ncu), limit, stream)
         if ended.code:
-            raise wrong(path, None, f"ncu cannot read it (exit code {ended.code}): {ended.said or _said_in(page)}")
+            raise wrong(
+                path, None, f"ncu cannot read it (exit code {ended.code}): {quoted(ended.said) or _said_in(page)}"
+            )
         try:
             return pages.read(page)
         except ValueError as error:
@@ -75,11 +85,15 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> Launches:
 
 
 def _said_in(page: Path) -> str:
-    return page.read_bytes()[:400].decode("utf-8", "replace").strip()
+    with page.open("rb") as stream:
+        return quoted(stream.read(400).decode("utf-8", "replace").strip())
 
 
 def _through_module(path: Path) -> Launches:
-    module: Any = importlib.import_module(_MODULE)
+    try:
+        module: Any = importlib.import_module(_MODULE)
+    except ImportError as error:  # its shared library is of another machine or Python
+        raise UnavailableError(f"{_MODULE}, which reads {quoted(path)}, cannot be imported: {quoted(error)}") from None
     launches = Launches(path, "report")
     try:
         report = module.load_report(str(path))
@@ -95,10 +109,18 @@ def _through_module(path: Path) -> Launches:
 
 
 def _take(launches: Launches, action: Any) -> None:
-    launch = launches.begin({"ID": str(launches.count), "Kernel Name": str(action.name())})
-    for name in action.metric_names():
-        metric = action.metric_by_name(name)
-        if metric is not None:
-            value = metric.value()
-            written = "" if value is None else str(value)
-            launches.put(launch + 1, launch, launches.shared(str(name)), written, unit(str(metric.unit() or "")))
+    """A kernel as a page has it; by itself it would give its name without what it takes."""
+    base = getattr(action, "NameBase_DEMANGLED", None)
+    kernel = action.name() if base is None else action.name(base)
+    figures = {str(name): _figure(action.metric_by_name(name)) for name in action.metric_names()}
+    told = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
+    written = {column: _FORMS[len(parts)].format(*parts) for column, parts in told.items() if all(parts)}
+    launch = launches.begin({"ID": str(launches.count), "Kernel Name": str(kernel), **written})
+    for name, (value, of) in figures.items():
+        launches.put(launch + 1, launch, launches.shared(name), value, unit(of))
+
+
+def _figure(metric: Any) -> tuple[str, str]:
+    """A metric's value, empty where there is none, and its unit."""
+    value = None if metric is None else metric.value()
+    return ("", "") if value is None else (str(value), str(metric.unit() or ""))

@@ -21,18 +21,18 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
 _NEAR_END = 12  # letters: no word of JSON is longer, so what is wrong there may be cut off
 _MANY, _SHORTEST = 1_000_000, 24  # events, and letters of one: a kernel's has more than that in its keys alone
-_EVENTS = "traceEvents"
+_EVENTS, _DEVICES = "traceEvents", "deviceProperties"
 _NEEDED = "a trace is needed, JSON that torch.profiler's export_chrome_trace wrote"
 
 
 class Trace:
-    """The events of a trace's file; what stands beside them is in `about`, what was left out in `notes`, when all are
-    read.
+    """The events of a trace's file; what it says of devices before them is in `devices`, what was left out in `notes`,
+    when all are read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.about: dict[str, Any] = {}
+        self.devices: Any = None
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +64,9 @@ class Trace:
             if window.next_letter() != ":":
                 raise window.wrong(f"no ':' follows {shown(name)}: {_NEEDED}", back=1)
             if name != _EVENTS:
-                self.about[name] = window.value()
+                value = window.value()
+                if name == _DEVICES:  # all that is asked for of what may be of any size
+                    self.devices = value
                 continue
             if window.next_letter() != "[":
                 raise window.wrong(f"{_EVENTS} is no list: {_NEEDED}", back=1)
