@@ -14,7 +14,7 @@ from profiled import details_page, raw_page
 
 from bwprof.profilers import parse_chrome_trace, parse_ncu, parse_nsys, parse_rocprof, reading
 from bwprof.profilers.anything import kind_of
-from bwprof.profilers.timelines import launches, nsys
+from bwprof.profilers.timelines import launches, nsys, stream
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 
@@ -84,19 +84,29 @@ def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(kept) <= page.split("\n")[0].count(",") + 1
 
 
-def test_what_stands_beside_events_is_not_kept(tmp_path: Path) -> None:
+def test_what_stands_beside_events_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gigabyte of it came out of a file of a few megabytes."""
-    from bwprof.profilers.timelines.stream import Trace
-
     about = {f"a{number}": "x" * 1000 for number in range(50)}
     devices = [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}]
     path = tmp_path / "t.json.gz"
     whole = {**about, "deviceProperties": devices, "traceEvents": [event("k", device=0)]}
     path.write_bytes(gzip.compress(json.dumps(whole).encode()))
-    trace = Trace(path)
+    trace = stream.Trace(path)
     assert len(list(trace)) == 1
     assert sum(len(str(value)) for value in vars(trace).values()) < 500
     assert parse_chrome_trace(path)["device"].tolist() == ["NVIDIA H200"]
+    monkeypatch.setattr(stream, "_BLOCK", 1000)
+    monkeypatch.setattr(stream, "_MOST_BEFORE", 20_000)
+    with pytest.raises(ValueError, match=r"more than 19\.5 KiB stand before traceEvents"):
+        parse_chrome_trace(path)
+
+
+def test_endless_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_BLOCK", 1000)
+    monkeypatch.setattr(stream, "_LONGEST", 4096)
+    (tmp_path / "t.json").write_text(json.dumps([event("k", list=[0] * 9000), event("k")]))
+    with pytest.raises(ValueError, match=r"line 1: a value is longer than 4 KiB"):
+        parse_chrome_trace(tmp_path / "t.json")
 
 
 def test_countless_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

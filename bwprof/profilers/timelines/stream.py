@@ -15,7 +15,8 @@ from bwprof.profilers.reading import opened_raw, wrong
 from bwprof.text import bytes_text, shown
 
 _BLOCK = 1 << 20  # letters read at once
-_LONGEST = 16 << 20  # letters of one value: an event has some hundred
+_LONGEST = 4 << 20  # letters of one value: an event has some hundred
+_MOST_BEFORE = 32 << 20  # letters before the events: what PyTorch says of devices and versions
 _MOST_UNPACKED = 2 << 30  # bytes out of gzip
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BETWEEN = re.compile(r"[ \t\n\r,]*")
@@ -60,6 +61,8 @@ class Trace:
                 what = "it ends" if not letter else f"there is {shown(letter)}"
                 raise window.wrong(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
+            if window.letters > _MOST_BEFORE:
+                raise window.wrong(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
                 raise window.wrong(f"no ':' follows {shown(name)}: {_NEEDED}", back=1)
@@ -143,6 +146,8 @@ class _Window:
                 cut = self._ended and (place >= len(self._text) - _NEAR_END or said.startswith("Unterminated"))
                 if cut:
                     return None, False
+                if not self._ended and place >= len(self._text) - _NEAR_END:
+                    raise self.wrong(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
                 self.at = place
                 raise self.wrong(f"this is no JSON: {said}")
             self._more()
